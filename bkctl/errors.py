@@ -1,0 +1,216 @@
+"""What can go wrong, whose fault it is, and what the shell says about it.
+
+    BkctlError
+    ├── UsageError           2   the command line makes no sense
+    ├── Refused              3   a guard said no: not confirmed, would lose the last copy
+    ├── NotFound             4   no such ledger, bookie, file
+    │   └── NoSuchLedger, NoSuchEntry
+    ├── Conflict             5   somebody else changed it first (retriable)
+    │   └── AlreadyExists
+    ├── Unavailable          6   bookie, broker or metadata store does not answer (retriable)
+    │   └── NotEnoughBookies, SessionExpired
+    ├── ServerError          7   the peer answered no: .status as it sent it
+    │   └── LedgerFenced, LedgerClosed, Unauthorized
+    ├── BadBytes             8   the bytes are wrong: .source .offset .expected .found
+    │   ├── TornTail             a crash cut the last record; all before it is sound
+    │   ├── Corrupt              anything else
+    │   └── DigestMismatch       an entry is not what its writer sealed
+    └── (checks that ran and found trouble exit with 1; a bug in bkctl with 70; ^C with 130)
+
+`retriable` says whether the same call may succeed later without anybody changing anything.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, unique
+from typing import ClassVar
+
+
+@unique
+class Exit(IntEnum):
+    """The exit codes of the bkctl command, a contract with scripts."""
+
+    OK = 0
+    FINDINGS = 1
+    USAGE = 2
+    REFUSED = 3
+    NOT_FOUND = 4
+    CONFLICT = 5
+    UNAVAILABLE = 6
+    SERVER = 7
+    BAD_BYTES = 8
+    BUG = 70
+    INTERRUPTED = 130
+
+
+class BkctlError(Exception):
+    """The root of the tree: catch it where an error becomes words, nowhere else.
+
+    Args:
+        message: one sentence for a person.
+        hint: what to try next, or None.
+        details: machine-readable facts, shown under "details" in JSON.
+    """
+
+    exit: ClassVar[Exit] = Exit.BUG
+    kind: ClassVar[str] = "bug"
+    retriable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, hint: str | None = None, **details: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.details = details
+
+
+class UsageError(BkctlError):
+    """The command line or a configuration value makes no sense."""
+
+    exit = Exit.USAGE
+    kind = "usage"
+
+
+class Refused(BkctlError):
+    """A guard said no: not confirmed, protected, would lose the last copy."""
+
+    exit = Exit.REFUSED
+    kind = "refused"
+
+
+class NotFound(BkctlError):
+    """There is no such thing: ledger, bookie, file, znode."""
+
+    exit = Exit.NOT_FOUND
+    kind = "not_found"
+
+
+class NoSuchLedger(NotFound):
+    """Metadata, or a bookie, does not know the ledger."""
+
+    kind = "no_such_ledger"
+
+
+class NoSuchEntry(NotFound):
+    """The ledger is known, the entry is not there."""
+
+    kind = "no_such_entry"
+
+
+class Conflict(BkctlError):
+    """Somebody else changed it first; read again and decide again."""
+
+    exit = Exit.CONFLICT
+    kind = "conflict"
+    retriable = True
+
+
+class AlreadyExists(Conflict):
+    """A create found the thing already there."""
+
+    kind = "already_exists"
+    retriable = False
+
+
+class Unavailable(BkctlError):
+    """A bookie, a broker or the metadata store does not answer in time."""
+
+    exit = Exit.UNAVAILABLE
+    kind = "unavailable"
+    retriable = True
+
+
+class NotEnoughBookies(Unavailable):
+    """Placement or a quorum finds too few bookies."""
+
+    kind = "not_enough_bookies"
+
+
+class SessionExpired(Unavailable):
+    """The metadata session is gone, and its ephemeral nodes with it."""
+
+    kind = "session_expired"
+
+
+class ServerError(BkctlError):
+    """The peer answered no; `status` is what it sent, in its own numbers."""
+
+    exit = Exit.SERVER
+    kind = "server"
+
+    def __init__(self, message: str, *, status: int, hint: str | None = None, **details: object) -> None:
+        super().__init__(message, hint=hint, status=status, **details)
+        self.status = status
+
+
+class LedgerFenced(ServerError):
+    """Somebody recovers, or recovered, the ledger: this writer must stop."""
+
+    kind = "ledger_fenced"
+
+
+class LedgerClosed(ServerError):
+    """The ledger is closed: nothing can be added."""
+
+    kind = "ledger_closed"
+
+
+class Unauthorized(ServerError):
+    """Wrong ledger password, or not allowed."""
+
+    kind = "unauthorized"
+
+
+class BadBytes(BkctlError):
+    """Bytes that cannot be decoded: where, what was expected, what was found.
+
+    Args:
+        source: the file, znode or peer the bytes came from.
+        offset: of the first wrong byte, from the start of source.
+    """
+
+    exit = Exit.BAD_BYTES
+    kind = "bad_bytes"
+
+    def __init__(
+        self, what: str, *, source: str, offset: int, expected: object, found: object, hint: str | None = None
+    ) -> None:
+        super().__init__(
+            f"{source} at {offset:#x}: {what}: expected {_shown(expected)}, found {_shown(found)}",
+            hint=hint,
+            source=source,
+            offset=offset,
+            expected=_shown(expected),
+            found=_shown(found),
+        )
+        self.what, self.source, self.offset, self.expected, self.found = what, source, offset, expected, found
+
+
+class TornTail(BadBytes):
+    """A crash cut the last record short; everything before it is sound."""
+
+    kind = "torn_tail"
+
+
+class Corrupt(BadBytes):
+    """The bytes cannot be what they should be, and a crash does not explain it."""
+
+    kind = "corrupt"
+
+
+class DigestMismatch(BadBytes):
+    """An entry whose digest, ledger id or entry id is not the one its writer sealed."""
+
+    kind = "digest_mismatch"
+
+
+_SHOWN_BYTES_MAX = 32
+
+
+def _shown(value: object) -> str:
+    """A short text for an expected or found value; long byte strings are cut."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes | bytearray | memoryview):
+        raw = bytes(value[: _SHOWN_BYTES_MAX + 1])
+        return repr(raw) if len(raw) <= _SHOWN_BYTES_MAX else repr(raw[:_SHOWN_BYTES_MAX]) + "…"
+    return repr(value)
