@@ -1,0 +1,1 @@
+"""Our own .proto files and what protoc made of them."""
