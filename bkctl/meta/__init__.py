@@ -1,0 +1,1 @@
+"""The metadata store: contract, memory, ZooKeeper."""

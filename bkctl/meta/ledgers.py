@@ -1,0 +1,272 @@
+"""Ledgers in the metadata store: create, read, change by version, delete, list.
+
+Every change is a compare-and-set on the data version of the ledger's node. A create whose answer was lost is told from
+somebody else's ledger by a random token in the record (format 3 only). Source: AbstractZkLedgerManager.java,
+HierarchicalLedgerManager.java, MetadataUpdateLoop.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from bkctl.codec.layout import LedgerManager
+from bkctl.codec.ledger_metadata import decode_metadata, encode_metadata
+from bkctl.errors import AlreadyExists, BadBytes, BkctlError, Conflict, NoSuchLedger, NotFound, Unavailable
+from bkctl.meta.ids import LedgerIds
+from bkctl.meta.paths import TREES, Tree, flat_ledger, ledger_path
+from bkctl.meta.store import FIRST_VERSION, Cancel, MetadataStore, Node, Version, WatchCallback, parent_of
+from bkctl.model.ids import LedgerId
+from bkctl.model.ledger import LedgerMetadata
+from bkctl.world import Random
+
+CREATE_ATTEMPTS_MAX: Final = 3  # for one ledger whose answers are lost
+ID_ATTEMPTS_MAX: Final = 10_000  # generated ids that are taken, as after idgen was deleted by hand
+UPDATE_ROUNDS_MAX: Final = 100  # compare-and-set rounds lost to others before giving up
+READ_BATCH: Final = 1000  # ledgers asked for together
+LIST_IN_FLIGHT_MAX: Final = 64  # directories listed together
+TOKEN_END: Final = 2**63 - 1
+
+
+class LedgerRecord(NamedTuple):
+    """A ledger as read: ctime_ms is that of its metadata, else of its node."""
+
+    ledger_id: LedgerId
+    metadata: LedgerMetadata
+    version: Version
+    ctime_ms: int
+
+
+class LedgerStore:
+    """The ledgers below a root, laid out by a manager. `random` makes creation tokens."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        root: str,
+        layout: LedgerManager = LedgerManager.HIERARCHICAL,
+        *,
+        random: Random | None = None,
+    ) -> None:
+        self.store = store
+        self.root = root
+        self.layout = layout
+        self._random = random if random is not None else Random()
+        self._ids = LedgerIds(store, root, layout)
+
+    def path(self, ledger_id: int) -> str:
+        """Where the ledger's node is."""
+        return ledger_path(self.root, self.layout, ledger_id)
+
+    async def next_id(self) -> LedgerId:
+        """A new id, as `create` takes one."""
+        return await self._ids.next()
+
+    async def create(self, metadata: LedgerMetadata, ledger_id: int | None = None) -> tuple[LedgerId, Version]:
+        """Stores a new ledger under this id, or under a new one.
+
+        Raises:
+            AlreadyExists: the chosen id is taken.
+            Unavailable: no answer; for a generated id the ledger may exist, unused.
+        """
+        metadata = replace(metadata, creation_token=self._random.randrange(TOKEN_END))
+        if ledger_id is not None:
+            return LedgerId(ledger_id), await self._create(LedgerId(ledger_id), metadata)
+        for _ in range(ID_ATTEMPTS_MAX):
+            new = await self.next_id()
+            try:
+                return new, await self._create(new, metadata)
+            except AlreadyExists:
+                continue  # somebody chose this very id by hand
+        raise Unavailable(f"{ID_ATTEMPTS_MAX} new ledger ids in a row are taken already")
+
+    async def _create(self, ledger_id: LedgerId, metadata: LedgerMetadata) -> Version:
+        path, data = self.path(ledger_id), encode_metadata(metadata)
+        lost: Unavailable | None = None
+        for _ in range(CREATE_ATTEMPTS_MAX):
+            try:
+                await self.store.create(path, data, parents=True)
+                return FIRST_VERSION
+            except AlreadyExists:
+                if lost is not None and metadata.format_version > 2 and await self._is_ours(path, metadata):
+                    return FIRST_VERSION
+                raise AlreadyExists(f"ledger {ledger_id} is already there", ledger_id=ledger_id) from None
+            except Unavailable as e:
+                lost = e
+        assert lost is not None
+        raise lost
+
+    async def _is_ours(self, path: str, metadata: LedgerMetadata) -> bool:
+        """True if the node holds the token just sent: our own create had come through. Any update makes it 0."""
+        try:
+            node = await self.store.get(path)
+            return decode_metadata(node.data, source=path).creation_token == metadata.creation_token
+        except (NotFound, BadBytes):
+            return False
+
+    async def read(self, ledger_id: int) -> tuple[LedgerMetadata, Version]:
+        """The metadata and the version to change it by.
+
+        Raises:
+            NoSuchLedger: there is none.
+            BadBytes: the node holds something else.
+        """
+        record = await self.read_record(ledger_id)
+        return record.metadata, record.version
+
+    async def read_record(self, ledger_id: int) -> LedgerRecord:
+        """The metadata with all that is known about its node."""
+        path = self.path(ledger_id)
+        try:
+            node = await self.store.get(path)
+        except NotFound:
+            raise no_such_ledger(ledger_id) from None
+        return _record(LedgerId(ledger_id), path, node)
+
+    async def read_many(
+        self, ledger_ids: Iterable[int], on_bad: Callable[[LedgerId, BadBytes], None] | None = None
+    ) -> AsyncIterator[LedgerRecord]:
+        """The records of many ledgers, in the order given, READ_BATCH of them in flight; those gone are left out.
+
+        A record that cannot be decoded goes to on_bad, or is raised where there is none.
+        """
+        for batch in _batches(ledger_ids, READ_BATCH):
+            paths = [self.path(ledger_id) for ledger_id in batch]
+            for ledger_id, path, node in zip(batch, paths, await self.store.get_many(paths), strict=True):
+                if node is None:
+                    continue
+                try:
+                    record = _record(LedgerId(ledger_id), path, node)
+                except BadBytes as e:
+                    if on_bad is None:
+                        raise
+                    on_bad(LedgerId(ledger_id), e)
+                else:
+                    yield record
+
+    async def write(self, ledger_id: int, metadata: LedgerMetadata, version: Version) -> Version:
+        """Replaces the metadata if nobody has since this version.
+
+        Raises:
+            Conflict: somebody has. NoSuchLedger: it was deleted.
+            Unavailable: no answer; read again to learn whether it was done.
+        """
+        data = encode_metadata(replace(metadata, creation_token=0) if metadata.creation_token else metadata)
+        try:
+            return await self.store.set(self.path(ledger_id), data, version)
+        except NotFound:
+            raise no_such_ledger(ledger_id) from None
+        except Conflict:
+            raise Conflict(
+                f"the metadata of ledger {ledger_id} was changed by somebody else", ledger_id=ledger_id, version=version
+            ) from None
+
+    async def update(
+        self,
+        ledger_id: int,
+        transform: Callable[[LedgerMetadata], LedgerMetadata | None],
+        known: tuple[LedgerMetadata, Version] | None = None,
+    ) -> tuple[LedgerMetadata, Version]:
+        """Changes the metadata by compare-and-set: transform sees what is stored now, and again after each conflict.
+
+        transform returns None to leave it as it is, and raises to give up. `known` saves the first read.
+        """
+        metadata, version = known if known is not None else await self.read(ledger_id)
+        for _ in range(UPDATE_ROUNDS_MAX):
+            changed = transform(metadata)
+            if changed is None:
+                return metadata, version
+            try:
+                return changed, await self.write(ledger_id, changed, version)
+            except Conflict:
+                metadata, version = await self.read(ledger_id)
+        raise Conflict(f"ledger {ledger_id} changed {UPDATE_ROUNDS_MAX} times under our hands", ledger_id=ledger_id)
+
+    async def delete(self, ledger_id: int, version: Version) -> None:
+        """Deletes the ledger's node if its version is still this one, then the directories this leaves empty.
+
+        Raises:
+            NoSuchLedger, Conflict.
+        """
+        path = self.path(ledger_id)
+        try:
+            await self.store.delete(path, version)
+        except NotFound:
+            raise no_such_ledger(ledger_id) from None
+        if self.layout in (LedgerManager.HIERARCHICAL, LedgerManager.LONG_HIERARCHICAL):
+            await self._tidy(parent_of(path))
+
+    async def _tidy(self, path: str) -> None:
+        """Deletes empty directories upwards. Creators expect that: they make the whole chain again."""
+        while path != self.root:
+            try:
+                await self.store.delete_any(path)
+            except BkctlError:
+                return  # not empty, or somebody else's turn: tidiness is no reason to fail
+            path = parent_of(path)
+
+    async def watch(self, ledger_id: int, callback: WatchCallback) -> Cancel:
+        """Calls back once, when the ledger's node is created, changed or deleted, or the watch is lost."""
+        return await self.store.watch_data(self.path(ledger_id), callback)
+
+    async def ids(self) -> AsyncIterator[list[LedgerId]]:
+        """All ledger ids, ascending, a directory at a time, LIST_IN_FLIGHT_MAX directories ahead."""
+        await self.store.sync(self.root)
+        if self.layout is LedgerManager.FLAT:
+            found = sorted(
+                ledger for name in await self.store.children(self.root) if (ledger := flat_ledger(name)) is not None
+            )
+            for start in range(0, len(found), READ_BATCH):
+                yield found[start : start + READ_BATCH]
+            return
+        top = await self.store.children(self.root)
+        for tree in TREES[self.layout]:
+            names = [name for name in top if tree.is_part(0, name)]
+            async for ledger_ids in self._walk(tree, [[name] for name in names]):
+                yield ledger_ids
+
+    async def _walk(self, tree: Tree, directories: list[list[str]]) -> AsyncIterator[list[LedgerId]]:
+        """The ids below these directories (given as path parts, all at one level), in order."""
+        for start in range(0, len(directories), LIST_IN_FLIGHT_MAX):
+            group = directories[start : start + LIST_IN_FLIGHT_MAX]
+            listings = await asyncio.gather(*(self._list("/".join((self.root, *parts))) for parts in group))
+            for parts, names in zip(group, listings, strict=True):
+                level = len(parts)
+                if level == len(tree.digits) - 1:
+                    found = [ledger for name in names if (ledger := tree.ledger([*parts, name])) is not None]
+                    if found:
+                        yield found
+                else:
+                    below = [[*parts, name] for name in names if tree.is_part(level, name)]
+                    async for ledger_ids in self._walk(tree, below):
+                        yield ledger_ids
+
+    async def _list(self, path: str) -> list[str]:
+        try:
+            return await self.store.children(path)
+        except NotFound:
+            return []  # its last ledger was deleted meanwhile, and the directory with it
+
+
+def no_such_ledger(ledger_id: int) -> NoSuchLedger:
+    """The error for a ledger without a node."""
+    return NoSuchLedger(f"ledger {ledger_id} is not in the metadata store", ledger_id=ledger_id)
+
+
+def _record(ledger_id: LedgerId, path: str, node: Node) -> LedgerRecord:
+    metadata = decode_metadata(node.data, source=path)
+    ctime_ms = metadata.ctime_ms if metadata.ctime_ms is not None else node.stat.ctime_ms
+    return LedgerRecord(ledger_id, metadata, node.stat.version, ctime_ms)
+
+
+def _batches(items: Iterable[int], size: int) -> Iterable[list[int]]:
+    batch: list[int] = []
+    for item in items:
+        batch.append(item)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

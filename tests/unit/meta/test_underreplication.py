@@ -1,0 +1,252 @@
+"""Markers, locks, the switch, the delay and the election, on both stores."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bkctl.codec.underreplication import Marker
+from bkctl.errors import BadBytes, Corrupt, Refused, Unavailable
+from bkctl.meta.election import Election
+from bkctl.meta.memory import MemoryStore, MemoryTree
+from bkctl.meta.store import MetadataStore, WatchEvent
+from bkctl.meta.underreplication import Check, LockInfo, Underreplication
+from bkctl.model.ids import BookieId
+from tests.zookeeper_fixture import Stores
+
+A, B, C = (BookieId(f"10.0.0.{i}:3181") for i in (1, 2, 3))
+
+
+class Clock:
+    """Tells what it is told to tell."""
+
+    def __init__(self) -> None:
+        self.time_ms = 1000
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+
+def test_marks_are_merged(stores: Stores) -> None:
+    async def scenario(store: MetadataStore, root: str) -> None:
+        clock = Clock()
+        under = Underreplication(store, root, clock)
+        assert await under.mark(5, [B, A])
+        assert await under.marker(5) == (Marker((B, A), 1000), 0)
+        clock.time_ms = 2000
+        assert not await under.mark(5, [A])
+        assert await under.marker(5) == (Marker((B, A), 1000), 0)
+        assert await under.mark(5, [A, C, C])
+        assert await under.marker(5) == (Marker((B, A, C), 2000), 1)
+        assert await under.mark(2**40, [])
+        assert await under.marker(2**40) == (Marker((), 2000), 0)
+        silent = Underreplication(store, root, clock, mark_time=False)
+        assert await silent.mark(6, [A])
+        assert await under.marker(6) == (Marker((A,), None), 0)
+        assert await under.marker(7) is None
+        assert [found async for found in under.markers()] == [[5], [6], [2**40]]
+        await store.overwrite(under.marker_path(6), b"foreign")
+        with pytest.raises(BadBytes, match="urL0000000006"):
+            await under.mark(6, [B])
+
+    stores.run(scenario)
+
+
+def test_auditors_that_mark_the_same_ledger_converge(stores: Stores) -> None:
+    async def scenario(a: MetadataStore, b: MetadataStore, root: str) -> None:
+        lost = [BookieId(f"b{i}:1") for i in range(8)]
+        auditors = [Underreplication(store, root, Clock()) for store in (a, b)]
+        await asyncio.gather(*(auditors[i % 2].mark(1, [bookie]) for i, bookie in enumerate(lost)))
+        found = await auditors[0].marker(1)
+        assert found is not None
+        assert sorted(found[0].replicas) == lost
+
+    stores.run(scenario, sessions=2)
+
+
+def test_a_ledger_is_repaired_under_a_lock(stores: Stores) -> None:
+    async def scenario(mine: MetadataStore, other: MetadataStore, root: str) -> None:
+        under, theirs = Underreplication(mine, root, Clock()), Underreplication(other, root, Clock())
+        await under.ensure()
+        assert await under.lock(1, "host") is None  # not marked
+        await under.mark(1, [A])
+        lock = await under.lock(1, "host")
+        assert lock is not None
+        assert (await mine.get(under.lock_path(1))).data == b'bookieId: "host"\n'
+        assert await theirs.locks() == [LockInfo(lock.ledger_id, "host", mine.session_id)]
+        assert await theirs.lock(1, "other") is None
+        assert await under.lock(1, "host") == lock  # an answer was lost: it is ours
+        assert await under.complete(lock)
+        assert await under.marker(1) is None
+        assert await mine.children(f"{under.base}/ledgers") == []
+        assert await theirs.locks() == []
+
+    stores.run(scenario, sessions=2)
+
+
+def test_a_mark_that_comes_during_the_repair_is_not_lost(stores: Stores) -> None:
+    async def scenario(store: MetadataStore, root: str) -> None:
+        under = Underreplication(store, root, Clock())
+        await under.mark(1, [A])
+        lock = await under.lock(1, "host")
+        assert lock is not None
+        await under.mark(1, [B])
+        assert not await under.complete(lock)
+        found = await under.marker(1)
+        assert found is not None
+        assert found[0].replicas == (A, B)
+        assert await under.locks() == []
+        again = await under.lock(1, "host")
+        assert again is not None
+        await store.delete_any(under.marker_path(1))  # somebody else repaired it
+        assert await under.complete(again)
+
+    stores.run(scenario)
+
+
+def test_neighbours_keep_their_directories(stores: Stores) -> None:
+    async def scenario(store: MetadataStore, root: str) -> None:
+        under = Underreplication(store, root, Clock())
+        await under.mark(0x10001, [A])
+        await under.mark(0x10002, [A])
+        lock = await under.lock(0x10001, "host")
+        assert lock is not None
+        assert await under.complete(lock)
+        assert await store.children(f"{under.base}/ledgers/0000/0000/0001") == ["0002"]
+
+    stores.run(scenario)
+
+
+def test_a_lock_lost_with_its_session_releases_nothing(stores: Stores) -> None:
+    async def scenario(mine: MetadataStore, other: MetadataStore, root: str) -> None:
+        under, theirs = Underreplication(mine, root, Clock()), Underreplication(other, root, Clock())
+        await under.mark(1, [A])
+        lock = await under.lock(1, "host")
+        assert lock is not None
+        connected = asyncio.Event()
+        mine.on_session(lambda event: connected.set() if event.value == "connected" else None)
+        await stores.expire(mine)
+        await connected.wait()
+        taken = await theirs.lock(1, "other")
+        assert taken is not None
+        await under.release(lock)
+        assert not await under.complete(lock)
+        assert [info.holder for info in await theirs.locks()] == ["other"]
+        assert await theirs.complete(taken)
+
+    stores.run(scenario, sessions=2)
+
+
+def test_the_switch(stores: Stores) -> None:
+    async def scenario(mine: MetadataStore, other: MetadataStore, root: str) -> None:
+        under, theirs = Underreplication(mine, root, Clock()), Underreplication(other, root, Clock())
+        assert await under.enabled()
+        await under.wait_enabled()
+        assert await theirs.disable()
+        assert not await theirs.disable()
+        await mine.sync(root)
+        waiting = asyncio.create_task(under.wait_enabled())
+        assert not await under.enabled()
+        assert (await mine.get(f"{under.base}/disable")).data == b""
+        assert await theirs.enable()
+        assert not await theirs.enable()
+        await waiting
+
+    stores.run(scenario, sessions=2)
+
+
+def test_the_delay_and_how_an_audit_is_triggered(stores: Stores) -> None:
+    async def scenario(store: MetadataStore, root: str) -> None:
+        under = Underreplication(store, root, Clock())
+        assert await under.delay_s() is None
+        await under.init_delay(30)
+        await under.init_delay(60)  # the stored one wins
+        assert await under.delay_s() == 30
+        await under.set_delay(0)
+        assert await under.delay_s() == 0
+        with pytest.raises(Unavailable, match="no auditor"):
+            await under.trigger_audit()
+        await Election(store, root).win(A)
+        written: asyncio.Queue[WatchEvent] = asyncio.Queue()
+        await under.watch_delay(written.put_nowait)
+        assert await under.trigger_audit() == A
+        assert await written.get() is WatchEvent.CHANGED
+        node = await store.get(f"{under.base}/lostBookieRecoveryDelay")
+        assert (node.data, node.stat.version) == (b"0", 2)
+        await under.disable()
+        with pytest.raises(Refused, match="disabled"):
+            await under.trigger_audit()
+
+    stores.run(scenario)
+
+
+@pytest.mark.parametrize("check", Check)
+def test_the_times_of_checks(stores: Stores, check: Check) -> None:
+    async def scenario(store: MetadataStore, root: str) -> None:
+        under = Underreplication(store, root, Clock())
+        assert await under.check_time_ms(check) is None
+        for time_ms in (1700000000123, 5):
+            await under.set_check_time(check, time_ms)
+            assert await under.check_time_ms(check) == time_ms
+
+    stores.run(scenario)
+
+
+def test_an_unknown_layout_stops_everything(stores: Stores) -> None:
+    async def scenario(store: MetadataStore, root: str) -> None:
+        under = Underreplication(store, root, Clock())
+        await under.ensure()
+        await under.ensure()
+        assert await store.children(under.base) == ["LAYOUT", "ledgers", "locks"]
+        await store.overwrite(f"{under.base}/LAYOUT", b'type: "BASIC"\nversion: 2\n')
+        with pytest.raises(Corrupt):
+            await under.ensure()
+
+    stores.run(scenario)
+
+
+def test_the_auditor_is_the_lowest_vote(stores: Stores) -> None:
+    async def scenario(a: MetadataStore, b: MetadataStore, c: MetadataStore, root: str) -> None:
+        elections = [Election(store, root) for store in (a, b, c)]
+        assert await elections[0].auditor() is None
+        first = await elections[0].win(A)
+        assert await elections[0].win(A) == first  # one vote a session
+        second = asyncio.create_task(elections[1].win(B))
+        while len(await elections[0].votes()) < 2:
+            pass
+        third = asyncio.create_task(elections[2].win(C))
+        while len(await elections[0].votes()) < 3:
+            pass
+        assert await elections[2].auditor() == A
+        assert await elections[0].holds(first)
+        assert (await a.get(elections[0].base)).data == b'bookieId: "10.0.0.1:3181"\n'
+        await b.close()  # a candidate in the middle goes: nobody wins by that
+        with pytest.raises(Unavailable):
+            await second
+        assert not third.done()
+        await elections[0].resign()
+        won = await third
+        assert won.candidate == C
+        assert not await elections[0].holds(first)
+        assert await elections[2].holds(won)
+        assert await elections[2].auditor() == C
+
+    stores.run(scenario, sessions=3)
+
+
+def test_a_vote_whose_answer_was_lost_is_found_again() -> None:
+    async def scenario() -> None:
+        lost = [True]
+
+        async def lose(operation: str, path: str) -> None:
+            if operation == "create" and "V_" in path and lost.pop() if lost else False:
+                raise Unavailable("the answer is lost")
+
+        election = Election(MemoryStore(MemoryTree(), after=lose), "/l")
+        with pytest.raises(Unavailable):
+            await election.win(A)
+        vote = await election.win(A)
+        assert [v.path for v in await election.votes()] == [vote.path]
+
+    asyncio.run(scenario())
