@@ -1,0 +1,1 @@
+"""Conversations without sockets: bytes and time in, events and bytes out."""
