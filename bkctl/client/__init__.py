@@ -1,0 +1,1 @@
+"""Bookies and ledgers over a network."""

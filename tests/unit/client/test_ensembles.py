@@ -1,0 +1,147 @@
+"""Placement: sizes, racks, regions, quarantine."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bkctl.client.ensembles import (
+    DefaultPlacement,
+    EnsemblePlacement,
+    TopologyPlacement,
+    region_of,
+    replacements,
+)
+from bkctl.client.racks import DEFAULT_RACK, Racks, parse_pulsar_racks, run_script
+from bkctl.errors import Corrupt, NotEnoughBookies, Unavailable
+from bkctl.meta.memory import MemoryStore, MemoryTree
+from bkctl.model.ids import BookieId
+from bkctl.model.placement import write_set
+
+
+def bookies(*names: str) -> list[BookieId]:
+    return [BookieId(n) for n in names]
+
+
+def on_racks(racks: str) -> dict[BookieId, str]:
+    """One bookie a letter: "aab" is two bookies on rack /a and one on /b."""
+    return {BookieId(f"{rack}{i}:3181"): f"/{rack}" for i, rack in enumerate(racks)}
+
+
+def topology(racks: dict[BookieId, str], seed: int = 0, **options: object) -> TopologyPlacement:
+    return TopologyPlacement(random.Random(seed), lambda b: racks.get(b, DEFAULT_RACK), **options)  # type: ignore[arg-type]
+
+
+@given(st.integers(0, 1_000), st.integers(1, 7), st.integers(0, 4))
+def test_default_chooses_distinct_candidates(seed: int, size: int, more: int) -> None:
+    candidates = set(bookies(*[f"b{i}:1" for i in range(size + more)]))
+    chosen = DefaultPlacement(random.Random(seed)).choose(size, 1, candidates)
+    assert len(set(chosen)) == size
+    assert set(chosen) <= candidates
+
+
+@given(st.integers(0, 1_000), st.sampled_from([("aabb", 4, 2), ("aabbcc", 3, 3), ("aabbcc", 6, 3), ("aaabbb", 4, 2)]))
+def test_write_sets_are_spread_over_racks(seed: int, case: tuple[str, int, int]) -> None:
+    letters, size, width = case
+    racks = on_racks(letters)
+    placement = topology(racks, seed, racks_min=min(2, width))
+    chosen = placement.choose(size, width, set(racks))
+    assert len(set(chosen)) == size
+    for entry_id in range(size):
+        assert len({racks[chosen[i]] for i in write_set(entry_id, size, width)}) >= 2
+
+
+def test_a_required_number_of_racks_is_refused_where_it_cannot_be() -> None:
+    racks = on_racks("aaaa")
+    with pytest.raises(NotEnoughBookies):
+        topology(racks, racks_min=2).choose(3, 2, set(racks))
+    assert len(topology(racks).choose(3, 2, set(racks))) == 3  # not required: as well as it can be
+
+
+def test_regions_count_more_than_racks() -> None:
+    racks = {
+        BookieId("e1:1"): "/east/r1",
+        BookieId("e2:1"): "/east/r2",
+        BookieId("w1:1"): "/west/r1",
+        BookieId("w2:1"): "/west/r1",
+    }
+    for seed in range(30):
+        chosen = topology(racks, seed, regions=True).choose(2, 2, set(racks))
+        assert len({region_of(racks[b]) for b in chosen}) == 2
+
+
+def test_a_replacement_prefers_another_rack() -> None:
+    racks = on_racks("abcab")
+    a, b, c, a2, b2 = racks
+    for seed in range(30):
+        assert topology(racks, seed).replace([a, b, c], 0, 3, {a2, b2}) == a2
+        assert topology(racks, seed).replace([a, b, c], 1, 3, {a2, b2}) == b2
+
+
+@pytest.mark.parametrize("placement", [DefaultPlacement(random.Random(1)), topology({})])
+def test_too_few_bookies(placement: EnsemblePlacement) -> None:
+    with pytest.raises(NotEnoughBookies):
+        placement.choose(3, 2, set(bookies("a:1", "b:1")))
+    with pytest.raises(NotEnoughBookies):
+        placement.replace(bookies("a:1", "b:1"), 0, 2, set(bookies("a:1", "b:1")))
+
+
+def test_replacements_are_never_those_that_failed_and_quarantine_is_the_second_choice() -> None:
+    a, b, c, d, e = bookies("a:1", "b:1", "c:1", "d:1", "e:1")
+    placement = DefaultPlacement(random.Random(0))
+    assert replacements(placement, (a, b, c), [(0, a)], 2, {a, d, e}, {e}) == {0: d}
+    both = replacements(placement, (a, b, c), [(0, a), (2, c)], 2, {a, c, d, e}, {e})
+    assert both == {0: d, 2: e}
+    assert replacements(placement, (a, b, c), [(0, a), (2, c)], 2, {a, c, d}) == {0: d}
+    assert replacements(placement, (a, b, c), [(0, a)], 2, {a, b, c}) == {}
+
+
+PULSAR = b'{"default":{"b1:3181":{"rack":"/rack1","hostname":"b1"},"b2:3181":{"rack":"rack2"},"b3:3181":{"rack":null}}}'
+
+
+def test_racks_of_pulsars_znode() -> None:
+    assert parse_pulsar_racks(PULSAR, source="/bookies") == {
+        "b1:3181": "/rack1",
+        "b2:3181": "/rack2",
+        "b3:3181": DEFAULT_RACK,
+    }
+    assert parse_pulsar_racks(b"", source="/bookies") == {}
+    for wrong in (b"{", b"[]", b'{"a": 1}', b'{"a": {"b": 1}}', b"\xff"):
+        with pytest.raises(Corrupt):
+            parse_pulsar_racks(wrong, source="/bookies")
+
+
+async def load_pulsar_racks() -> None:
+    store = MemoryStore(MemoryTree())
+    racks, known = Racks(store, None), BookieId("b1:3181")
+    await racks.load([known], str)
+    assert racks.of(known) == DEFAULT_RACK
+    await store.create("/bookies", PULSAR)
+    await racks.load([known], str)
+    assert racks.of(known) == "/rack1"
+    await store.overwrite("/bookies", b"{")
+    await racks.load([known], str)
+    assert racks.of(known) == "/rack1"  # the last that could be read
+
+
+def test_racks_are_loaded_and_survive_a_broken_znode() -> None:
+
+    asyncio.run(load_pulsar_racks())
+
+
+def test_a_topology_script(tmp_path: Path) -> None:
+
+    script = tmp_path / "topology.sh"
+    script.write_text('#!/bin/sh\nfor host in "$@"; do echo /rack-$host; done\n')
+    script.chmod(0o755)
+    assert asyncio.run(run_script(str(script), ["h1", "h2"])) == {"h1": "/rack-h1", "h2": "/rack-h2"}
+    script.write_text("#!/bin/sh\necho /one\n")
+    with pytest.raises(Unavailable):
+        asyncio.run(run_script(str(script), ["h1", "h2"]))
+    with pytest.raises(Unavailable):
+        asyncio.run(run_script(str(tmp_path / "missing"), ["h1"]))
