@@ -1,0 +1,1 @@
+"""Cold eyes: files and metadata become facts, facts become findings."""

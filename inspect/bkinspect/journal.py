@@ -1,0 +1,241 @@
+"""Journals as an operator sees them: lists, every record, and whether all of it holds together.
+
+The decoder is the daemon's (bkctl.codec.journal). Here it stops at the first fault, or reports it and goes on at the
+next record that makes sense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bkctl.codec.entry import METADATA, METADATA_SIZE
+from bkctl.codec.journal import (
+    HEADER_SIZE,
+    VERSION_CURRENT,
+    WINDOW_SIZE,
+    JournalEnd,
+    JournalHeader,
+    JournalRecord,
+    JournalRecords,
+    RecordKind,
+    decode_header,
+)
+from bkctl.errors import BadBytes, Corrupt, TornTail
+from bkctl.model.ledger import DigestType
+from bkinspect.digests import DigestBook
+from bkinspect.finding import Finding, OnError, found, found_bytes
+from bkinspect.resync import next_frame
+from bkinspect.source import Numbered, Opened, opened
+
+Report = Callable[[Finding], None]
+
+
+@dataclass(frozen=True, slots=True)
+class JournalSummary:
+    """A journal by its name and header alone; version is None where the header cannot be read."""
+
+    journal_id: int | None
+    file: str
+    size: int
+    version: int | None
+    modified_ms: int
+
+
+class JournalRow(NamedTuple):
+    """One record. offset is that of its body, behind the 4-byte size; size the body's bytes.
+
+    Padding has no ids. last_confirmed and length are those of an entry; digest_ok is None where it cannot be known.
+    """
+
+    ledger_id: int | None
+    entry_id: int | None
+    offset: int
+    size: int
+    kind: str
+    last_confirmed: int | None
+    length: int | None
+    digest_ok: bool | None
+    file: str
+
+
+def summary(journal: Numbered) -> JournalSummary:
+    """Reads the header of a journal."""
+    modified_ms = journal.path.stat().st_mtime_ns // 1_000_000
+    with opened(journal.path) as file:
+        try:
+            version: int | None = decode_header(file.read(HEADER_SIZE, 0), source=file.source).version
+        except BadBytes:
+            version = None
+    return JournalSummary(journal.id, file.source, file.size, version, modified_ms)
+
+
+def scan(
+    journal: Numbered,
+    digests: DigestBook,
+    *,
+    on_error: OnError,
+    report: Report,
+    padding: bool = False,
+    start: int | None = None,
+) -> Iterator[JournalRow]:
+    """Every record of a journal, in constant memory.
+
+    Args:
+        on_error: STOP raises at the first fault, after all before it was yielded; RESUME reports it and goes on.
+        report: takes what is found when reading goes on.
+        padding: True for padding records too.
+        start: an offset at which a record's size stands, as in a lastMark; None for the first record.
+
+    Raises:
+        TornTail: the last record is cut short. Corrupt: bytes that are no record. Only with STOP.
+    """
+    unpack, check = METADATA.unpack_from, digests.check
+    with opened(journal.path) as file:
+        header = _sound_header(file, on_error, report)
+        first = start if start is not None else header.first_record_offset
+        name = file.source
+        for record in _records(file, header, first, on_error, report, padding):
+            ledger_id, entry_id, kind, offset, size, body = record
+            if kind is RecordKind.PADDING:
+                yield JournalRow(None, None, offset, size, kind, None, None, None, name)
+                continue
+            last_confirmed = length = digest_ok = None
+            if kind is RecordKind.ENTRY:
+                if size >= METADATA_SIZE:
+                    _, _, last_confirmed, length = unpack(body)
+                digest_ok = check(ledger_id, body)
+            yield JournalRow(ledger_id, entry_id, offset, size, kind, last_confirmed, length, digest_ok, name)
+
+
+def _sound_header(file: Opened, on_error: OnError, report: Report) -> JournalHeader:
+    """The header; of a damaged one that is reported, the current version's."""
+    try:
+        return decode_header(file.read(HEADER_SIZE, 0), source=file.source)
+    except BadBytes as error:
+        if on_error is OnError.STOP:
+            raise
+        report(found_bytes("BKC201", error))
+        return JournalHeader(VERSION_CURRENT, HEADER_SIZE)
+
+
+def _records(
+    file: Opened, header: JournalHeader, start: int, on_error: OnError, report: Report, padding: bool
+) -> Iterator[JournalRecord]:
+    """The records from start on; faults are raised, or reported and passed over."""
+    while True:
+        records = JournalRecords(
+            file.read,
+            start,
+            version=header.version,
+            source=file.source,
+            size=file.size,
+            padding=padding,
+        )
+        fault: BadBytes | None = None
+        try:
+            yield from records
+            fault = records.torn
+        except BadBytes as error:
+            fault = error
+        if fault is None:
+            if on_error is OnError.RESUME and records.end is JournalEnd.ZEROS:
+                resumed = _behind_zeros(file, records.data_end, report)
+                if resumed is not None:
+                    start = resumed
+                    continue
+            return
+        if on_error is OnError.STOP:
+            raise fault
+        resumed = next_frame(file.read, file.size, max(fault.offset, records.data_end) + 1, journal=True)
+        torn = isinstance(fault, TornTail) and resumed is None
+        report(found_bytes("BKC202" if torn else "BKC203", fault, resumed_at=resumed))
+        if resumed is None:
+            return
+        start = resumed
+
+
+def _behind_zeros(file: Opened, end: int, report: Report) -> int | None:
+    """Where records go on behind the zeros at end, None where nothing does; data there is reported."""
+    at = end
+    while window := file.read(WINDOW_SIZE, at):
+        rest = window.lstrip(b"\0")
+        if rest:
+            at += len(window) - len(rest)
+            resumed = next_frame(file.read, file.size, max(at - 3, end + 1), journal=True)
+            message = f"the data ends at {end:#x}, but there is more at {at:#x}"
+            evidence = {"data_end": end, "more_at": at, "resumed_at": resumed}
+            report(found("BKC205", file.source, message, evidence=evidence, file=file.source, offset=at))
+            return resumed
+        at += len(window)
+    return None
+
+
+def verify(journal: Numbered, digests: DigestBook) -> Iterator[Finding]:
+    """Reads a journal whole and says what is wrong with it: records, digests, kinds, data behind its end."""
+    pending: list[Finding] = []
+    for row in scan(journal, digests, on_error=OnError.RESUME, report=pending.append):
+        yield from pending
+        pending.clear()
+        if row.digest_ok is False:
+            yield found(
+                "BKC204",
+                f"entry {row.entry_id} of ledger {row.ledger_id}",
+                "the digest does not fit",
+                evidence={"size": row.size},
+                ledger_id=row.ledger_id,
+                entry_id=row.entry_id,
+                file=row.file,
+                offset=row.offset,
+            )
+        if row.kind == RecordKind.UNKNOWN:
+            evidence = {"ledger_id": row.ledger_id, "entry_id": row.entry_id}
+            yield found("BKC208", row.file, "an unknown mark", evidence=evidence, file=row.file, offset=row.offset)
+    yield from pending
+
+
+def ledger_ids(journal: Numbered) -> set[int]:
+    """The ledgers that have records in a journal; of a damaged one those that can be read."""
+
+    def ignore(_: Finding) -> None:
+        """Nobody asked what is wrong."""
+
+    rows = scan(journal, DigestBook(DigestType.DUMMY), on_error=OnError.RESUME, report=ignore)
+    return {row.ledger_id for row in rows if row.ledger_id is not None and row.ledger_id >= 0}
+
+
+def data_end(journal: Numbered) -> int:
+    """The byte behind the last whole record or padding.
+
+    Raises:
+        BadBytes: a header that cannot be read, or bytes that are no record.
+    """
+    with opened(journal.path) as file:
+        header = decode_header(file.read(HEADER_SIZE, 0), source=file.source)
+        records = JournalRecords(
+            file.read, header.first_record_offset, version=header.version, source=file.source, size=file.size
+        )
+        for _ in records:
+            pass
+    return records.data_end
+
+
+def record_starts_at(journal: Numbered, offset: int) -> bool:
+    """True if replay may start at offset: a record or padding starts there, or nothing but zeros follows the data."""
+    with opened(journal.path) as file:
+        header = decode_header(file.read(HEADER_SIZE, 0), source=file.source)
+        first = header.first_record_offset
+        records = JournalRecords(
+            file.read, first, version=header.version, source=file.source, size=file.size, padding=True
+        )
+        try:
+            for record in records:
+                if record.offset - 4 == offset:
+                    return True
+                if record.offset - 4 > offset:
+                    return False
+        except Corrupt:
+            return offset <= records.data_end
+    # Java's replay stores a mark 4 bytes behind the data, inside the zeros.
+    return records.data_end <= offset <= max(records.position, records.data_end + 4)

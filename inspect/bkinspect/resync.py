@@ -1,0 +1,79 @@
+"""Where reading can go on behind damage: looks for the next bytes that make sense as a frame, in logs and journals.
+
+Neither format has a mark at which to start again. A place counts when a size, a ledger id and an entry id stand there
+that are possible, the entry's own fields agree with them, and what follows it is possible too.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from typing import Final
+
+SIZE_MAX: Final = 1 << 24
+"""Larger frames are not looked for (BookKeeper's own limit is 5 MiB unless configured)."""
+WINDOW_SIZE: Final = 1 << 20
+_HEAD_SIZE: Final = 36
+_HEAD: Final = struct.Struct(">iqqqq")  # size, ledger id, entry id, last confirmed, length
+_MINIMUM: Final = struct.Struct(">iqq")
+_ENTRY_SIZE_MIN: Final = 32
+_LEDGER_ID_LIMIT: Final = 1 << 48
+_ENTRY_ID_LIMIT: Final = 1 << 48
+_META_IDS: Final = frozenset((-0x1000, -0x2000, -0x8000))
+_META_SIZE_MAX: Final = 4096
+_FILL: Final = b"\xf0\xf0\xf0\xf0"
+_PADDING: Final = b"\xff\xff\xff\x00"
+_MAP_IDS: Final = (-1, -2)
+
+# Size below 2^24, ledger id below 2^48, entry id below 2^48 or one of the journal's marks; overlapping.
+_CANDIDATE: Final = re.compile(
+    rb"(?=\x00...\x00\x00......(?:\x00\x00......|\xff\xff\xff\xff\xff\xff[\xf0\xe0\x80]\x00))", re.DOTALL
+)
+
+
+def next_frame(read: Callable[[int, int], bytes], size: int, start: int, *, journal: bool) -> int | None:
+    """The offset of the first sensible frame at or behind start, None if there is none up to size."""
+    base = start
+    while base < size:
+        window = read(WINDOW_SIZE + _HEAD_SIZE, base)
+        for match in _CANDIDATE.finditer(window):
+            at = match.start()
+            if at >= WINDOW_SIZE:
+                break
+            end = _end(window[at : at + _HEAD_SIZE], base + at, size, journal)
+            if end is not None and _may_follow(read(_HEAD_SIZE, end), end, size, journal):
+                return base + at
+        base += WINDOW_SIZE
+    return None
+
+
+def _end(head: bytes, offset: int, file_size: int, journal: bool) -> int | None:
+    """Where the frame with this head ends, None if it cannot be one."""
+    if len(head) < _MINIMUM.size:
+        return None
+    size, ledger_id, entry_id = _MINIMUM.unpack_from(head)
+    end = offset + 4 + size
+    if not 16 <= size <= SIZE_MAX or end > file_size or not 0 <= ledger_id < _LEDGER_ID_LIMIT:
+        return None
+    if entry_id < 0:
+        return end if journal and entry_id in _META_IDS and size <= _META_SIZE_MAX else None
+    if size < _ENTRY_SIZE_MIN or len(head) < _HEAD.size or entry_id >= _ENTRY_ID_LIMIT:
+        return None
+    _, _, _, last_confirmed, length = _HEAD.unpack(head)
+    return end if -1 <= last_confirmed < entry_id and length >= 0 else None
+
+
+def _may_follow(head: bytes, offset: int, size: int, journal: bool) -> bool:
+    """True if a file may go on like this behind a frame."""
+    if offset == size or not head.strip(b"\0"):
+        return True
+    if journal and head[:4] == _PADDING:
+        return True
+    if not journal:
+        fill = head[: min(-offset % 4096, 4)]
+        if fill and fill == _FILL[: len(fill)]:
+            return True
+        if len(head) >= _MINIMUM.size and _MINIMUM.unpack_from(head)[1:] == _MAP_IDS:
+            return True
+    return _end(head, offset, size, journal) is not None

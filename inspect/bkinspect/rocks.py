@@ -1,0 +1,89 @@
+"""Opens a bookie's RocksDB for reading without leaving a trace in its directory.
+
+Every way to open a RocksDB writes files beside it, so a private directory stands in for it: tables, which never
+change, are linked by symbolic links; what may change (manifest, write-ahead logs) is copied, the logs first, so that
+the copy is never ahead of them. A bookie that runs on the directory is not disturbed; what it flushes during the copy
+may or may not be seen. A table that it removed meanwhile makes the copy useless, and it is made again.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from bkctl.errors import Corrupt, NotFound
+
+ATTEMPTS_MAX: Final = 4
+_CURRENT: Final = "CURRENT"
+_LINKED: Final = (".sst", ".blob", ".ldb")
+_MISSING: Final = "No such file"
+
+
+def is_database(path: Path) -> bool:
+    """True for a directory that holds a RocksDB."""
+    return (path / _CURRENT).is_file()
+
+
+@contextmanager
+def open_database(path: Path) -> Iterator[Any]:
+    """A read-only rocksdict.Rdict in raw mode over the database at path, as it is now.
+
+    Raises:
+        NotFound: there is no database. Corrupt: RocksDB cannot read it.
+    """
+    if not is_database(path):
+        raise NotFound(f"there is no RocksDB in {path}")
+    with tempfile.TemporaryDirectory(prefix="bkctl-index-") as scratch:
+        database = _opened(path, Path(scratch))
+        try:
+            yield database
+        finally:
+            database.close()
+
+
+def _opened(path: Path, scratch: Path) -> Any:
+    from rocksdict import AccessType, Options, Rdict
+
+    options = Options(raw_mode=True)
+    options.create_if_missing(False)
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        copy = scratch / str(attempt)
+        copy.mkdir()
+        try:
+            _stand_in(path, copy)
+            return Rdict(str(copy), options, access_type=AccessType.read_only(False))
+        except FileNotFoundError:
+            if attempt == ATTEMPTS_MAX:
+                raise
+        except Exception as error:  # rocksdict knows no narrower class
+            if _MISSING not in str(error) or attempt == ATTEMPTS_MAX:
+                raise unreadable(path, error) from error
+    raise AssertionError("the last attempt raises")
+
+
+def unreadable(path: Path, error: Exception) -> Corrupt:
+    """RocksDB's complaint as ours."""
+    return Corrupt("RocksDB", source=str(path), offset=0, expected="a readable database", found=str(error))
+
+
+def _stand_in(path: Path, copy: Path) -> None:
+    """Fills copy with links to tables and copies of the rest."""
+    names = sorted((p.name for p in path.iterdir() if p.is_file()), key=_copy_order)
+    for name in names:
+        if name.endswith(_LINKED):
+            (copy / name).symlink_to((path / name).resolve())
+        elif name.endswith(".log") or name.startswith((_CURRENT, "MANIFEST-", "OPTIONS-", "IDENTITY")):
+            shutil.copyfile(path / name, copy / name)
+
+
+def _copy_order(name: str) -> tuple[int, str]:
+    """Write-ahead logs before the manifest, CURRENT before the manifest it names, tables last."""
+    if name.endswith(".log"):
+        return 0, name
+    if name == _CURRENT:
+        return 1, name
+    return (3, name) if name.endswith(_LINKED) else (2, name)
