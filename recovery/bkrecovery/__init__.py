@@ -1,0 +1,1 @@
+"""Careful hands: fence, recover, check, re-replicate, decommission."""

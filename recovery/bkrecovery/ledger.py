@@ -1,0 +1,190 @@
+"""Recovers a ledger whose writer is gone: fences it, finds its end, writes back what may be on too few bookies, closes.
+
+This changes the ledger and stops its writer for good; reading a ledger as it is needs nothing of this. The decisions
+are `bkctl.protocol.recovery`'s; here are the hands, and the report of what every quorum answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final
+
+from bkctl.client.bookie import Batch
+from bkctl.client.client import BookKeeper
+from bkctl.client.driver import CoreDriver
+from bkctl.codec.checksum import master_key
+from bkctl.codec.wire import Reply
+from bkctl.errors import BkctlError, Unavailable
+from bkctl.model.ids import NO_ENTRY, BookieId, EntryId, LedgerId
+from bkctl.model.ledger import DigestType, LedgerMetadata, LedgerState
+from bkctl.protocol.actions import (
+    Action,
+    Closed,
+    Confirmed,
+    EnsembleChanged,
+    Failed,
+    FencingCovered,
+    SendRead,
+)
+from bkctl.protocol.quorum import UNREACHABLE
+from bkctl.protocol.recovery import RecoveryCore, status_name
+
+NOT_WAITED_FOR: Final = "not waited for"
+"""In a report: enough others had answered."""
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What a recovery found and did.
+
+    fencing and end tell, by bookie, what was answered to the fencing reads, and to the reads of the first entry that
+    turned out not to exist: the two quorums that the result rests on. closed_by_us is False if the ledger was
+    closed before, or by somebody else meanwhile.
+    """
+
+    ledger_id: LedgerId
+    state_before: LedgerState
+    metadata: LedgerMetadata
+    fencing: dict[BookieId, str] = field(default_factory=dict)
+    last_confirmed_found: int = NO_ENTRY
+    end: dict[BookieId, str] = field(default_factory=dict)
+    entries_written_back: int = 0
+    ensembles_changed: list[tuple[EntryId, tuple[BookieId, ...]]] = field(default_factory=list)
+    closed_by_us: bool = False
+
+    @property
+    def last_entry_id(self) -> int:
+        """The last entry of the closed ledger; -1 if it is empty, or not closed."""
+        return self.metadata.last_entry_id
+
+
+async def recover_ledger(
+    bookkeeper: BookKeeper, ledger_id: int, password: bytes | None = b"", digest_type: DigestType = DigestType.CRC32C
+) -> RecoveryReport:
+    """Recovers and closes a ledger; a closed one is left as it is. With password None that of the metadata counts.
+
+    Raises:
+        NoSuchLedger; Unauthorized: another password.
+        Unavailable: too few bookies answered; nothing was cut off, try again when they are back.
+        NotEnoughBookies: entries cannot be written back to enough bookies.
+        Conflict: somebody else changed the ledger in a way that recovery does not expect.
+    """
+    return await run_recovery(bookkeeper, ledger_id, password, digest_type, fence_only=False)
+
+
+async def run_recovery(
+    bookkeeper: BookKeeper, ledger_id: int, password: bytes | None, digest_type: DigestType, *, fence_only: bool
+) -> RecoveryReport:
+    """A whole recovery, or only its fencing."""
+    metadata, version = await bookkeeper.ledgers.read(ledger_id)
+    password = metadata.password or b"" if password is None else password
+    core = RecoveryCore(
+        ledger_id,
+        metadata,
+        version,
+        bookkeeper.digest_of(metadata, ledger_id, password, digest_type),
+        read_ahead=max(1, bookkeeper.config.recovery_read_ahead),
+        fence_only=fence_only,
+    )
+    report = RecoveryReport(LedgerId(ledger_id), metadata.state, metadata)
+    driver = _RecoveryDriver(bookkeeper, ledger_id, core, master_key(password), report, metadata.write_quorum_size)
+    try:
+        await driver.run()
+    finally:
+        driver.stop()
+    return report
+
+
+class _RecoveryDriver(CoreDriver):
+    """Carries out what a RecoveryCore decides, and fills in the report."""
+
+    def __init__(
+        self,
+        bookkeeper: BookKeeper,
+        ledger_id: int,
+        core: RecoveryCore,
+        key: bytes,
+        report: RecoveryReport,
+        write_quorum_size: int,
+    ) -> None:
+        super().__init__(ledger_id, core, bookkeeper.context, key, write_quorum_size)
+        self.core = core
+        self._report = report
+        self._error: BkctlError | None = None
+
+    async def run(self) -> None:
+        """From the claim to the end."""
+        self.perform(self.core.start())
+        await self._settled.wait()
+        self._finish_report()
+        if self._error is not None:
+            raise self._error
+
+    def told(self, action: Action) -> None:
+        """Reads go out; the rest is for the report."""
+        match action:
+            case SendRead():
+                self._send_read(action)
+            case Confirmed(last_confirmed):
+                self._report.entries_written_back = last_confirmed - self._report.last_confirmed_found
+            case FencingCovered(last_confirmed):
+                self._report.last_confirmed_found = last_confirmed
+            case EnsembleChanged(first_entry_id, bookies):
+                self._report.ensembles_changed.append((EntryId(first_entry_id), bookies))
+            case Closed(metadata, _, by_us):
+                self._report.metadata, self._report.closed_by_us = metadata, by_us
+            case Failed():
+                self._error = self.error_of(action)
+
+    def _finish_report(self) -> None:
+        bookies = self.core.fenced_ensemble
+        self._report.metadata = self.core.metadata
+        answers = self.core.survey.answers
+        if answers:
+            self._report.fencing = {
+                b: status_name(answers[i]) if i in answers else NOT_WAITED_FOR for i, b in enumerate(bookies)
+            }
+        last_read = self.core.last_read
+        if last_read is not None:
+            self._report.end = {bookies[i]: status_name(s) for i, s in last_read.answers.items()}
+
+    def _send_read(self, action: SendRead) -> None:
+        index, entry_id = action.index, action.entry_id
+        timeout_s = self.context.config.read_timeout_s
+        timer: asyncio.TimerHandle | None = None
+
+        def answered(replies: list[Reply]) -> None:
+            if timer is not None:
+                timer.cancel()
+            for reply in replies:
+                self._heard(index, entry_id, reply.status, reply.body)
+
+        def failed(_: list[int], status: int) -> None:
+            if timer is not None:
+                timer.cancel()
+            self._heard(index, entry_id, status, None)
+
+        key = self._master_key if action.flags else None
+        try:
+            connection = self.context.pool.connection(action.bookie, ledger_id=self.ledger_id)
+        except Unavailable:  # the client is closed
+            self._loop.call_soon(failed, [entry_id], UNREACHABLE)
+            return
+        if entry_id != NO_ENTRY and self.context.config.speculative_read_s:
+            suspicious = self.context.pool.suspicious(action.bookie)  # then the next replica is asked at once
+            delay_s = 0.0 if suspicious else self.context.config.speculative_read_s
+            timer = self._loop.call_later(delay_s, self._slow, action)
+        connection.send_reads(
+            self.ledger_id, (entry_id,), Batch((entry_id,), timeout_s, answered, failed), action.flags, key
+        )
+
+    def _slow(self, action: SendRead) -> None:
+        self.context.pool.note_slow(action.bookie)
+        self.perform(self.core.read_slow(action.entry_id))
+
+    def _heard(self, index: int, entry_id: int, status: int, body: bytes | None) -> None:
+        if entry_id == NO_ENTRY:
+            self.perform(self.core.fencing_answered(index, status, body))
+        else:
+            self.perform(self.core.read_answered(index, entry_id, status, body))

@@ -1,0 +1,89 @@
+"""What auto recovery may be told, under BookKeeper's own key names and with Java's defaults.
+
+    key                                      field                       unit in the file, meaning
+    lostBookieRecoveryDelay                  lost_bookie_delay_s         s; only where the cluster has none yet
+    auditorPeriodicBookieCheckInterval       bookie_check_s              s; 0: once at the start
+    auditorPeriodicCheckInterval             ledger_check_s              s; <= 0: never
+    auditorLedgerVerificationPercentage      verify_percentage           entries looked at between first and last
+    openLedgerRereplicationGracePeriod       open_grace_s                ms; then an open ledger is fenced
+    lockReleaseOfFailedLedgerGracePeriod     failure_pause_s             ms; the longest pause after a failure
+    replicationRateByBytes                   rate_bytes_per_s            bytes/s; <= 0: no limit
+    storeSystemTimeAsLedgerUnderreplicated-  mark_time                   time in markers
+      MarkTime
+    digestType, passwd                       digest_type, password       of ledgers whose metadata has none
+
+Keys of Java's pacing that have no use here are read and ignored: rereplicationEntryBatchSize (copies are pipelined),
+rwRereplicateBackoffMs (a failed ledger pauses by itself). Source: ServerConfiguration.java, recovery.md 13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bkctl.errors import UsageError
+from bkctl.model.ledger import DigestType
+
+_DIGESTS = {"CRC32": DigestType.CRC32, "CRC32C": DigestType.CRC32C, "MAC": DigestType.HMAC, "DUMMY": DigestType.DUMMY}
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverySettings:
+    """See the table above."""
+
+    lost_bookie_delay_s: int = 0
+    bookie_check_s: float = 86_400.0
+    ledger_check_s: float = 604_800.0
+    verify_percentage: int = 0
+    open_grace_s: float = 30.0
+    failure_pause_s: float = 300.0
+    rate_bytes_per_s: float = -1.0
+    mark_time: bool = True
+    digest_type: DigestType = DigestType.CRC32
+    password: bytes = b""
+
+    @classmethod
+    def of(cls, conf: Mapping[str, str]) -> RecoverySettings:
+        """The settings in a configuration; keys that are missing or empty keep their default.
+
+        Raises:
+            UsageError: a value that is not what its key needs.
+        """
+        default = cls()
+        return cls(
+            lost_bookie_delay_s=int(_number(conf, "lostBookieRecoveryDelay", default.lost_bookie_delay_s)),
+            bookie_check_s=_number(conf, "auditorPeriodicBookieCheckInterval", default.bookie_check_s),
+            ledger_check_s=_number(conf, "auditorPeriodicCheckInterval", default.ledger_check_s),
+            verify_percentage=int(_number(conf, "auditorLedgerVerificationPercentage", default.verify_percentage)),
+            open_grace_s=_number(conf, "openLedgerRereplicationGracePeriod", default.open_grace_s * 1000) / 1000,
+            failure_pause_s=_number(conf, "lockReleaseOfFailedLedgerGracePeriod", default.failure_pause_s * 1000)
+            / 1000,
+            rate_bytes_per_s=_number(conf, "replicationRateByBytes", default.rate_bytes_per_s),
+            mark_time=_flag(conf, "storeSystemTimeAsLedgerUnderreplicatedMarkTime", default.mark_time),
+            digest_type=_digest(conf, default.digest_type),
+            password=conf.get("passwd", "").encode(),
+        )
+
+
+def _number(conf: Mapping[str, str], key: str, default: float) -> float:
+    text = conf.get(key, "").strip()
+    if not text:
+        return default
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{key} = {text!r} is not a number") from None
+
+
+def _flag(conf: Mapping[str, str], key: str, default: bool) -> bool:
+    text = conf.get(key, "").strip().lower()
+    if text not in ("", "true", "false"):
+        raise UsageError(f"{key} = {text!r} is neither true nor false")
+    return text == "true" if text else default
+
+
+def _digest(conf: Mapping[str, str], default: DigestType) -> DigestType:
+    text = conf.get("digestType", "").strip().upper()
+    if text and text not in _DIGESTS:
+        raise UsageError(f"digestType = {text!r} is none of {', '.join(_DIGESTS)}")
+    return _DIGESTS[text] if text else default

@@ -1,0 +1,280 @@
+"""A replication worker: picks marked ledgers, locks them, gives them back their copies.
+
+    one ledger            marked → locked → checked → fragments copied → checked again
+    nothing is missing    marker deleted (if nobody marked again meanwhile), lock given back
+    an open part is bad,  the lock is kept for openLedgerRereplicationGracePeriod; if it is still so then, the ledger is
+      or its ensemble     recovered, which fences its writer; lock given back, the marker stays: the ledger is closed
+      is not writable     now, and comes up again
+    something is missing  the lock is kept for a pause that grows with each failure
+    ledger deleted        marker deleted
+
+The lock belongs to the metadata session. When that expires everything under way stops; copies made so far do no harm,
+for the ensembles change only by compare-and-set. Source: ReplicationWorker.java, recovery.md 10 and 16.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from enum import Enum, unique
+from typing import Any, Final
+
+from bkctl.client.client import BookKeeper
+from bkctl.codec.checksum import master_key
+from bkctl.errors import BkctlError, NoSuchLedger, SessionExpired, Unavailable
+from bkctl.meta.store import SessionEvent
+from bkctl.meta.underreplication import HeldLock, Underreplication
+from bkctl.model.ids import LedgerId
+from bkctl.model.ledger import LedgerMetadata
+from bkrecovery.checker import LedgerChecker, confirmed_end
+from bkrecovery.fragment import Fragment
+from bkrecovery.ledger import recover_ledger
+from bkrecovery.pace import ByteRate, FailurePauses
+from bkrecovery.queue import QueueWatch
+from bkrecovery.rereplicate import LedgerKeys, Replicator, UnreadableEntries
+from bkrecovery.settings import RecoverySettings
+
+LEDGERS_AT_ONCE_MAX: Final = 4
+"""Ledgers that are copied at a time."""
+HELD_MAX: Final = 2_000
+"""Locks kept for a grace period or a pause; past it nothing new is picked."""
+STORE_RETRY_S: Final = 1.0
+UNREADABLE_KEPT_MAX: Final = 1_000
+"""Ledgers whose unreadable entries are remembered, to be shown."""
+
+_log = logging.getLogger(__name__)
+
+
+@unique
+class Outcome(Enum):
+    """How a pass over a ledger ended."""
+
+    REPAIRED = "repaired"
+    OPEN = "open"
+    FAILED = "failed"
+    GONE = "gone"
+
+
+@dataclass(slots=True)
+class WorkerCounts:
+    """Passes since the process began."""
+
+    ledgers_repaired: int = 0
+    ledgers_failed: int = 0
+    ledgers_recovered: int = 0
+
+
+class ReplicationWorker:
+    """One worker. `holder` goes into its locks, for people; Java writes the host's name."""
+
+    def __init__(
+        self,
+        bookkeeper: BookKeeper,
+        underreplication: Underreplication,
+        settings: RecoverySettings,
+        holder: str,
+    ) -> None:
+        self.counts = WorkerCounts()
+        self.replicator = Replicator(bookkeeper.context, ByteRate(settings.rate_bytes_per_s))
+        self.unreadable: OrderedDict[int, UnreadableEntries] = OrderedDict()
+        self._bookkeeper = bookkeeper
+        self._queue = underreplication
+        self._settings = settings
+        self._holder = holder
+        self._checker = LedgerChecker(bookkeeper.context, settings.verify_percentage)
+        self._pauses = FailurePauses(settings.failure_pause_s)
+        self._watch = QueueWatch(underreplication)
+        self._busy: set[int] = set()
+        self._held: set[int] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def working_on(self) -> frozenset[int]:
+        """Ledgers that are being looked at or copied."""
+        return frozenset(self._busy)
+
+    @property
+    def holding(self) -> frozenset[int]:
+        """Ledgers whose lock is kept for a grace period or after a failure."""
+        return frozenset(self._held)
+
+    # -- the loop -------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Works until it is cancelled; gives all locks back then."""
+        cancel = self._queue.store.on_session(self._on_session)
+        try:
+            while True:
+                try:
+                    await self._queue.ensure()
+                    await self._pick()
+                    await self._watch.changed()
+                except Unavailable as e:
+                    _log.warning("the queue of under-replicated ledgers cannot be read: %s", e)
+                    await asyncio.sleep(STORE_RETRY_S)
+        finally:
+            cancel()
+            self._watch.close()
+            await self._stop_all()
+
+    async def _pick(self) -> None:
+        """Starts work on free ledgers, as many as may be at a time, in random order as others pick too."""
+        await self._queue.wait_enabled()
+        ledger_ids = [e for e in await self._watch.free() if e not in self._busy | self._held]
+        self._bookkeeper.context.world.random.shuffle(ledger_ids)
+        for ledger_id in ledger_ids:
+            if len(self._busy) >= LEDGERS_AT_ONCE_MAX or len(self._held) >= HELD_MAX:
+                return  # the next look is when one of them is done
+            self._busy.add(ledger_id)
+            self._spawn(self._work(ledger_id), f"re-replication of ledger {ledger_id}")
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _on_session(self, event: SessionEvent) -> None:
+        if event is SessionEvent.EXPIRED:
+            _log.warning("the metadata session expired: %d ledgers are given up", len(self._tasks))
+            for task in self._tasks:
+                task.cancel()
+        self._watch.look_again()
+
+    async def _stop_all(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- one ledger -----------------------------------------------------------------------------------------------
+
+    async def _work(self, ledger_id: int) -> None:
+        """Takes the lock, makes a pass, and does with the lock what the outcome asks for."""
+        lock: HeldLock | None = None
+        try:
+            lock = await self._queue.lock(ledger_id, self._holder)
+            if lock is None:
+                return
+            outcome = await self._guarded_pass(ledger_id)
+            if outcome in (Outcome.REPAIRED, Outcome.GONE):
+                self.counts.ledgers_repaired += outcome is Outcome.REPAIRED
+                await self._queue.complete(lock)
+                lock = None
+            else:
+                self._held.add(ledger_id)
+                self._busy.discard(ledger_id)
+                self._watch.look_again()
+                await (self._grace(ledger_id) if outcome is Outcome.OPEN else self._pause(ledger_id))
+        except Unavailable as e:
+            _log.warning("ledger %d: %s", ledger_id, e)
+        finally:
+            try:
+                if lock is not None:
+                    await asyncio.shield(self._give_back(lock))
+            finally:
+                self._busy.discard(ledger_id)
+                self._held.discard(ledger_id)
+                self._watch.look_again()
+
+    async def _give_back(self, lock: HeldLock) -> None:
+        try:
+            await self._queue.release(lock)
+        except Unavailable as e:  # the end of the session takes it; until then nobody else can have the ledger
+            _log.warning("the lock of ledger %d could not be given back: %s", lock.ledger_id, e)
+
+    async def _guarded_pass(self, ledger_id: int) -> Outcome:
+        """A pass whose errors are an outcome; only the end of the session is not."""
+        try:
+            return await self._pass(ledger_id)
+        except NoSuchLedger:
+            _log.info("ledger %d was deleted", ledger_id)
+            return Outcome.GONE
+        except SessionExpired:
+            raise
+        except BkctlError as e:
+            _log.warning("ledger %d is not repaired: %s", ledger_id, e)
+            return Outcome.FAILED
+
+    async def _pass(self, ledger_id: int) -> Outcome:
+        metadata, keys, bad = await self._look(ledger_id)
+        for fragment in bad:
+            if fragment.settled:
+                await self._repair(fragment, metadata, keys)
+        if any(not fragment.settled for fragment in bad) or await self._lacks_writable(metadata):
+            _log.info("ledger %d is open: waiting %g s before it is fenced", ledger_id, self._settings.open_grace_s)
+            return Outcome.OPEN
+        if bad:
+            _, _, bad = await self._look(ledger_id)
+        if bad:
+            return Outcome.FAILED
+        self.unreadable.pop(ledger_id, None)
+        return Outcome.REPAIRED
+
+    async def _repair(self, fragment: Fragment, metadata: LedgerMetadata, keys: LedgerKeys) -> None:
+        """Copies one fragment; what stops it is told, and the other fragments get their turn."""
+        try:
+            known = self.unreadable.get(fragment.ledger_id)
+            if known is not None:
+                await self.replicator.probe(fragment, metadata, keys, known.entry_ids)
+            targets = await self.replicator.repair(fragment, metadata, keys)
+        except (NoSuchLedger, SessionExpired):
+            raise
+        except BkctlError as e:
+            if isinstance(e, UnreadableEntries):
+                self.unreadable[fragment.ledger_id] = e
+                if len(self.unreadable) > UNREADABLE_KEPT_MAX:
+                    self.unreadable.popitem(last=False)
+            _log.warning("ledger %d, fragment at %d: %s", fragment.ledger_id, fragment.first_entry_id, e)
+            return
+        moved = ", ".join(f"{fragment.bookies[index]} → {target}" for index, target in sorted(targets.items()))
+        _log.info(
+            "ledger %d, entries %d to %d: %s", fragment.ledger_id, fragment.first_entry_id, fragment.last_entry_id,
+            moved or "repaired by somebody else",
+        )  # fmt: skip
+
+    async def _look(self, ledger_id: int) -> tuple[LedgerMetadata, LedgerKeys, list[Fragment]]:
+        """The ledger as it is, and what of it is bad."""
+        context = self._bookkeeper.context
+        metadata, _ = await context.ledgers.read(ledger_id)
+        password = metadata.password if metadata.password is not None else self._settings.password
+        digest = self._bookkeeper.digest_of(metadata, ledger_id, password, self._settings.digest_type)
+        last_confirmed = await confirmed_end(context, ledger_id, metadata, digest)
+        registered = await context.registry.registered()
+        available = registered.writable | registered.read_only
+        bad = await self._checker.check(ledger_id, metadata, last_confirmed, available)
+        return metadata, LedgerKeys(digest, master_key(password)), bad
+
+    async def _lacks_writable(self, metadata: LedgerMetadata) -> bool:
+        """True for a ledger that is not closed and whose writer cannot write to all of its last ensemble."""
+        if metadata.closed:
+            return False
+        return not set(metadata.last_ensemble.bookies) <= await self._bookkeeper.registry.writable()
+
+    # -- locks that are kept --------------------------------------------------------------------------------------
+
+    async def _grace(self, ledger_id: int) -> None:
+        """Gives the writer its time; then, if it has not helped itself, recovers the ledger, which fences it."""
+        await asyncio.sleep(self._settings.open_grace_s)
+        try:
+            metadata, _, bad = await self._look(ledger_id)
+            if any(not fragment.settled for fragment in bad) or await self._lacks_writable(metadata):
+                _log.info("ledger %d: its writer does not replace lost bookies: recovering it", ledger_id)
+                password = metadata.password if metadata.password is not None else self._settings.password
+                report = await recover_ledger(self._bookkeeper, ledger_id, password, self._settings.digest_type)
+                self.counts.ledgers_recovered += report.closed_by_us
+        except NoSuchLedger:
+            return  # the next pass sees to its marker
+        except SessionExpired:
+            raise
+        except BkctlError as e:
+            _log.warning("ledger %d cannot be recovered: %s", ledger_id, e)
+            await self._pause(ledger_id)
+
+    async def _pause(self, ledger_id: int) -> None:
+        self.counts.ledgers_failed += 1
+        pause_s = self._pauses.next_s(ledger_id)
+        _log.info("ledger %d: next try in %g s", LedgerId(ledger_id), pause_s)
+        await asyncio.sleep(pause_s)

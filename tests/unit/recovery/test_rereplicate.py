@@ -1,0 +1,97 @@
+"""The replicator alone: targets that fail, others that were faster, copies that are damaged."""
+
+from __future__ import annotations
+
+import pytest
+from bkrecovery.fragment import Fragment, fragments_of
+from bkrecovery.rereplicate import LedgerKeys, Replicator, UnreadableEntries
+
+from bkctl.client.client import BookKeeper
+from bkctl.codec.checksum import digest_for, master_key
+from bkctl.errors import NotEnoughBookies
+from bkctl.model.ledger import DigestType, LedgerMetadata
+from tests.unit.client.cluster import SimCluster, bookie_id, simulate
+from tests.unit.recovery.test_auto_recovery import assert_replicated, write
+
+KEYS = LedgerKeys(digest_for(DigestType.CRC32C, b"pw"), master_key(b"pw"))
+
+
+async def whole(bookkeeper: BookKeeper, ledger_id: int, *bad: int) -> tuple[Fragment, LedgerMetadata]:
+    metadata, _ = await bookkeeper.ledgers.read(ledger_id)
+    return fragments_of(ledger_id, metadata, -1)[0].with_bad(bad), metadata
+
+
+def test_a_target_that_fails_is_replaced_by_another() -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        ledger_id = await write(bookkeeper, (2, 2, 2), 300)
+        fragment, metadata = await whole(bookkeeper, ledger_id, 0)
+        cluster.kill(fragment.bookies[0])
+        others = [b for b in map(bookie_id, cluster.machines) if b in {f"b{n}:3181" for n in range(4)}]
+        dead = next(b for b in others if b not in fragment.bookies)
+        cluster.machines[dead.partition(":")[0]].kill()  # it is still registered
+        replicator = Replicator(bookkeeper.context)
+        targets = await replicator.repair(fragment, metadata, KEYS)
+        assert targets[0] not in (dead, *fragment.bookies)
+        await assert_replicated(cluster, bookkeeper, ledger_id, 300)
+
+    simulate(scenario, bookies=4, version=2)
+
+
+def test_what_somebody_else_has_repaired_is_left_as_it_is() -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        ledger_id = await write(bookkeeper, (3, 3, 2), 100)
+        fragment, metadata = await whole(bookkeeper, ledger_id, 1)
+        cluster.kill(fragment.bookies[1])
+        assert set(await Replicator(bookkeeper.context).repair(fragment, metadata, KEYS)) == {1}
+        after = await bookkeeper.ledgers.read(ledger_id)
+        assert await Replicator(bookkeeper.context).repair(fragment, metadata, KEYS) == {}
+        assert await bookkeeper.ledgers.read(ledger_id) == after
+
+    simulate(scenario, bookies=6, version=2)
+
+
+def test_no_other_bookie() -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        ledger_id = await write(bookkeeper, (3, 3, 2), 10)
+        fragment, metadata = await whole(bookkeeper, ledger_id, 1)
+        cluster.kill(fragment.bookies[1])
+        with pytest.raises(NotEnoughBookies):
+            await Replicator(bookkeeper.context).repair(fragment, metadata, KEYS)
+
+    simulate(scenario, bookies=3, version=2)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_entries_with_a_wrong_digest_are_never_copied(version: int) -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        ledger_id = await write(bookkeeper, (2, 2, 2), 40)
+        fragment, metadata = await whole(bookkeeper, ledger_id, 0)
+        cluster.kill(fragment.bookies[0])
+        wrong = LedgerKeys(digest_for(DigestType.CRC32), master_key(b"pw"))  # all that is read looks damaged
+        with pytest.raises(UnreadableEntries) as caught:
+            await Replicator(bookkeeper.context).repair(fragment, metadata, wrong)
+        assert caught.value.lost == []  # they are there, and wrong: not lost
+        assert (await bookkeeper.ledgers.read(ledger_id))[0] == metadata
+        for host, bookie in cluster.bookies.items():
+            if bookie_id(host) not in fragment.bookies:
+                assert bookie.list_entries(ledger_id)[1] == []
+
+    simulate(scenario, bookies=4, version=version)
+
+
+def test_entries_that_are_gone_are_called_lost() -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        ledger_id = await write(bookkeeper, (2, 2, 2), 40)
+        fragment, metadata = await whole(bookkeeper, ledger_id, 0)
+        for bookie in fragment.bookies:
+            await cluster.bookies[bookie.partition(":")[0]].delete([ledger_id])
+        replicator = Replicator(bookkeeper.context)
+        with pytest.raises(UnreadableEntries) as caught:
+            await replicator.repair(fragment, metadata, KEYS)
+        assert caught.value.lost == caught.value.entry_ids == list(range(40))
+        assert replicator.counts.entries_unreadable == 40
+        with pytest.raises(UnreadableEntries):
+            await replicator.probe(fragment, metadata, KEYS, [7])
+        assert (await bookkeeper.ledgers.read(ledger_id))[0].last_ensemble.bookies == fragment.bookies
+
+    simulate(scenario, bookies=4, version=2)
