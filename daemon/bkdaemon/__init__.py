@@ -1,0 +1,1 @@
+"""What runs for long: bookie, broker, autorecovery, local cluster."""

@@ -1,0 +1,1 @@
+"""The gRPC admin service of our daemons."""

@@ -1,0 +1,1 @@
+"""Auto recovery as a process, or inside a bookie: an elected auditor and a replication worker."""

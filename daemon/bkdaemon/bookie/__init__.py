@@ -1,0 +1,1 @@
+"""The bookie: answers, never asks."""

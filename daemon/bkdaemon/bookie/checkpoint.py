@@ -1,0 +1,224 @@
+"""Checkpoints: from time to time memory goes to the entry logs, and journals are not needed any more.
+
+    1  the journals' marks are copied; all that lies before them is in storage, because storage comes first in an add
+    2  storage swaps its caches: what arrives from now on belongs to the next checkpoint
+    3  worker: entry logs synced → index batch synced → ledgers' rows synced (always: a fence must not be lost)
+    4  worker: the marks are written into every ledger directory, by temporary file and rename
+    5  worker: journals below the marks go, but for journalMaxBackups
+
+A crash anywhere before 4 means that the journals are replayed from the older mark, and nothing else. A step that
+fails is tried again with the same entries; they stay readable, and the marks stay where they are.
+Source: SyncThread.java, Journal.java (checkpointComplete), CheckpointSourceList.java; open PRs #4843, #4844.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bkctl.codec.data_dir import CURRENT, NO_MARK, LogMark, decode_mark, encode_mark, mark_name
+from bkctl.errors import TornTail
+from bkdaemon.bookie.replay import trim
+
+if TYPE_CHECKING:
+    from bkctl.world import Disk, Worker, World
+    from bkdaemon.bookie.journal import Journal
+    from bkdaemon.bookie.storage import Flush, Storage
+    from bkdaemon.config import BookieConfig
+
+logger = logging.getLogger(__name__)
+
+RETRY_S: Final = 5.0
+
+
+class Checkpointer:
+    """Runs checkpoints, one at a time, on the event loop and one worker.
+
+    Args:
+        changed: called when a checkpoint ended: None, or the error it will be tried again for.
+    """
+
+    def __init__(
+        self,
+        config: BookieConfig,
+        world: World,
+        storage: Storage,
+        worker: Worker,
+        changed: Callable[[BaseException | None], None],
+    ) -> None:
+        self._config = config
+        self._disk = world.disk
+        self._storage = storage
+        self._worker = worker
+        self._changed = changed
+        self._journals: list[Journal] = []
+        self._done_marks: tuple[LogMark, ...] = ()
+        self._taken: tuple[Flush, tuple[LogMark, ...]] | None = None
+        self._again = self._failed = self._closed = False
+        self._waiters: list[asyncio.Future[None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self.checkpoints = 0
+        self.flushed_bytes = 0
+
+    @property
+    def running(self) -> bool:
+        """True while entries are on their way to the disk, or wait for another try."""
+        return self._taken is not None
+
+    def start(self, journals: list[Journal], unfinished: tuple[Flush, OSError] | None = None) -> None:
+        """Begins: a checkpoint every flushInterval; the first one ends what start-up could not."""
+        self._journals = journals
+        self._done_marks = tuple(journal.mark for journal in journals)
+        if unfinished is None:
+            self._schedule(self._config.flush_interval_ms / 1000)
+        else:
+            self._taken = unfinished[0], self._done_marks
+            self._fail(unfinished[1])
+
+    def close(self) -> None:
+        """No more timers; a checkpoint under way ends without a word."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def run_soon(self) -> bool:
+        """Begins a checkpoint now; False where one is running already."""
+        if self._taken is not None or self._closed:
+            return False
+        marks = tuple(journal.mark for journal in self._journals)
+        flush = self._storage.swap()
+        if not flush and marks == self._done_marks:
+            self._tell_waiters(None)
+            return True
+        self._taken = flush, marks
+        self._work()
+        return True
+
+    async def run(self) -> None:
+        """Returns when everything that was put before this call is durable in storage.
+
+        Raises:
+            OSError, or what RocksDB raises: the checkpoint failed.
+        """
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append(waiter)
+        if not self.run_soon():
+            self._again = True
+        await waiter
+
+    def _work(self) -> None:
+        assert self._taken is not None
+        flush, marks = self._taken
+        self._failed = False
+
+        def work() -> None:
+            self._storage.flush(flush)
+            store_marks(self._disk, self._config, marks)
+            trim_journals(self._disk, self._config, marks)
+
+        self._worker.submit(work, lambda _, error: self._ended(error))
+
+    def _ended(self, error: BaseException | None) -> None:
+        if self._closed or self._taken is None:
+            return
+        flush, marks = self._taken
+        if error is not None:
+            self._fail(error)
+            return
+        self._taken, self._done_marks = None, marks
+        self._storage.flushed()
+        self.checkpoints += 1
+        self.flushed_bytes += flush.size
+        self._worker.submit(lambda: _let_go(flush), lambda *_: None)
+        self._schedule(self._config.flush_interval_ms / 1000)
+        self._changed(None)
+        if self._again:
+            self._again = False
+            self.run_soon()
+        elif self._taken is None:
+            self._tell_waiters(None)
+
+    def _fail(self, error: BaseException) -> None:
+        logger.error("checkpoint failed, the next try is in %.0f s: %r", RETRY_S, error)
+        self._failed = True
+        self._changed(error)
+        self._tell_waiters(error)
+        self._schedule(RETRY_S)
+
+    def _tell_waiters(self, error: BaseException | None) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if waiter.done():
+                continue
+            if error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(error)
+
+    def _schedule(self, delay_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if self._closed else self._loop.call_later(delay_s, self._due)
+
+    def _due(self) -> None:
+        if self._failed:
+            self._work()
+            return
+        self.run_soon()
+        self._schedule(self._config.flush_interval_ms / 1000)
+
+
+def _let_go(flush: Flush) -> None:
+    """Frees a Flush piece by piece: at once it would hold the event loop up for as long as a small flush takes."""
+    for _, entries in flush.entries:
+        while entries:
+            entries.popitem()
+
+
+def read_marks(disk: Disk, config: BookieConfig) -> list[LogMark]:
+    """The greatest mark of each journal over all ledger directories; NO_MARK where none can be read."""
+    count = len(config.journal_dirs)
+    marks = []
+    for number in range(count):
+        found = NO_MARK
+        for ledger_dir in config.ledger_dirs:
+            path = Path(ledger_dir) / CURRENT / mark_name(number, count)
+            if disk.exists(path):
+                try:
+                    found = max(found, decode_mark(disk.read(path), source=str(path)))
+                except TornTail as e:
+                    logger.warning("no mark: %s", e)
+        marks.append(found)
+    return marks
+
+
+def store_marks(disk: Disk, config: BookieConfig, marks: tuple[LogMark, ...]) -> None:
+    """Writes the marks into every ledger directory; one of them must take it.
+
+    Raises:
+        OSError: no directory did.
+    """
+    for number, mark in enumerate(marks):
+        errors = []
+        for ledger_dir in config.ledger_dirs:
+            path = Path(ledger_dir) / CURRENT / mark_name(number, len(marks))
+            try:
+                disk.replace(path, encode_mark(mark))
+            except OSError as e:
+                logger.warning("%s: the mark is not written: %s", path, e)
+                errors.append(e)
+        if len(errors) == len(config.ledger_dirs):
+            raise errors[0]
+
+
+def trim_journals(disk: Disk, config: BookieConfig, marks: tuple[LogMark, ...]) -> None:
+    """Removes the journals that no mark needs; one that cannot be removed is tried again next time."""
+    for journal_dir, mark in zip(config.journal_dirs, marks, strict=True):
+        try:
+            trim(disk, Path(journal_dir) / CURRENT, mark, config.journal_max_backups)
+        except OSError as e:
+            logger.warning("%s: old journals stay: %s", journal_dir, e)

@@ -1,0 +1,386 @@
+"""Where entries lie and what ledgers there are: one Index a ledger directory, in RocksDB or in memory.
+
+RocksIndex keeps the two databases of DbLedgerStorage, `locations` and `ledgers`, so that a Java bookie can open them.
+MemoryIndex is the same contract over World.disk, for the simulator and for machines without RocksDB: rows in dicts,
+made durable by one append-only file. Both may be read by any thread while one thread writes.
+Source: EntryLocationIndex.java, LedgerMetadataIndex.java, KeyValueStorageRocksDB.java.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import struct
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from bkctl.codec.ledger_index import (
+    ENTRY_ID_END,
+    LEDGERS,
+    LOCATIONS,
+    decode_ledger_key,
+    decode_location,
+    decode_location_key,
+    ledger_key,
+    location_key,
+    rebuilt_ledger_key,
+)
+from bkctl.errors import Corrupt, Refused
+
+if TYPE_CHECKING:
+    from bkctl.world import Disk
+    from bkdaemon.config import BookieConfig
+
+MIB: Final = 1 << 20
+WRITE_BUFFERS: Final = 4
+WAL_BYTES_MAX: Final = 512 * MIB
+BACKGROUND_JOBS: Final = 2  # Java allows 32; this process has other uses for its cores
+INFO_LOGS_KEPT: Final = 30
+INFO_LOG_ROLL_S: Final = 86_400
+
+
+class Batch(Protocol):
+    """Rows for `locations` that are written together."""
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Adds a row; keys and values as codec/ledger_index.py makes them."""
+
+
+class Index(Protocol):
+    """The rows of one ledger directory."""
+
+    def locations(self, keys: list[bytes]) -> list[int]:
+        """The location under each location_key, 0 where there is none."""
+
+    def last_entry(self, ledger_id: int) -> int:
+        """The highest entry id of a ledger, -1 if it has none."""
+
+    def entry_ids(self, ledger_id: int) -> list[int]:
+        """All entry ids of a ledger, ascending."""
+
+    def batch(self) -> Batch:
+        """A new, empty batch."""
+
+    def commit(self, batch: Batch, *, sync: bool = True) -> None:
+        """Writes a batch; durable on return, or without sync when a later one is."""
+
+    def load_ledgers(self) -> dict[int, bytes]:
+        """Every ledger's encoded LedgerData; a row of the rebuild tool hides the plain one, as in Java."""
+
+    def store_ledgers(self, rows: Mapping[int, bytes]) -> None:
+        """Writes LedgerData; durable on return."""
+
+    def remove_ledgers(self, ledger_ids: Iterable[int]) -> None:
+        """Removes the locations of ledgers, then the ledgers themselves."""
+
+    def close(self) -> None:
+        """Closes; nothing that was durable is lost."""
+
+
+IndexFactory = Callable[[Path], Index]
+"""Opens the index that lives in a `current` directory."""
+
+
+class RocksIndex:
+    """Two RocksDB databases with the options of a Java bookie."""
+
+    def __init__(self, directory: Path, config: BookieConfig) -> None:
+        from rocksdict import Rdict, WriteBatch, WriteOptions
+
+        self._new_batch = WriteBatch
+        self._synced = WriteOptions()
+        self._synced.sync = True
+        self._unsynced = WriteOptions()
+
+        def opened(name: str, options: Any) -> Any:
+            # Options for the column family by name: those of `Rdict(path, options)` are ignored for a database
+            # that exists, and new tables must have a format that Java's RocksDB reads.
+            path = str(directory / name)
+            try:
+                return Rdict(path, options, column_families={"default": options})
+            except Exception as e:  # rocksdict has no type of its own for what RocksDB says
+                if "lock" in str(e).lower():
+                    raise Refused(f"another process has {path} open: {e}") from e
+                raise Corrupt("RocksDB", source=path, offset=0, expected="a database", found=str(e)) from e
+
+        self._locations = opened(LOCATIONS, _locations_options(config))
+        self._ledgers = opened(LEDGERS, _ledgers_options(config))
+        self._folder = directory / LOCATIONS
+        self._source = str(self._folder)
+
+    def locations(self, keys: list[bytes]) -> list[int]:
+        """One lookup for all keys."""
+        try:
+            found = self._locations.get(keys)
+        except Exception as e:
+            raise _disk_error(self._source, e) from e
+        return [0 if value is None else decode_location(value, source=self._source) for value in found]
+
+    def last_entry(self, ledger_id: int) -> int:
+        """The floor of the end of the ledger's rows."""
+        rows = self._locations.iter()
+        rows.seek_for_prev(location_key(ledger_id, ENTRY_ID_END))
+        if not rows.valid():
+            return -1
+        found, entry_id = decode_location_key(rows.key(), source=self._source)
+        return entry_id if found == ledger_id else -1
+
+    def entry_ids(self, ledger_id: int) -> list[int]:
+        """A walk over the ledger's rows."""
+        ids: list[int] = []
+        for key in self._locations.keys(from_key=location_key(ledger_id, 0)):
+            found, entry_id = decode_location_key(key, source=self._source)
+            if found != ledger_id:
+                break
+            ids.append(entry_id)
+        return ids
+
+    def batch(self) -> Batch:
+        """A RocksDB write batch."""
+        made: Batch = self._new_batch(raw_mode=True)
+        return made
+
+    def commit(self, batch: Batch, *, sync: bool = True) -> None:
+        """Writes, and syncs the WAL."""
+        if sync:
+            self._bring_wal_to_disk()
+        self._write(self._locations, batch, sync=sync)
+
+    def _bring_wal_to_disk(self) -> None:
+        """Spares the event loop: it stands still in every call into RocksDB, and goes on while this waits.
+
+        RocksDB's own sync is what counts; it finds little left to do.
+        """
+        for path in self._folder.glob("*.log"):
+            with contextlib.suppress(OSError), path.open("rb") as wal:
+                os.fdatasync(wal.fileno())
+
+    def load_ledgers(self) -> dict[int, bytes]:
+        """Rows in key order: a 16-byte key comes behind the 8-byte key of the same ledger and wins."""
+        found: dict[int, bytes] = {}
+        for key, value in self._ledgers.items():
+            ledger_id = decode_ledger_key(key, source=self._source)
+            if ledger_id >= 0:
+                found[ledger_id] = value
+        return found
+
+    def store_ledgers(self, rows: Mapping[int, bytes]) -> None:
+        """Writes the 8-byte keys, removes 16-byte ones that would hide them."""
+        batch = self._new_batch(raw_mode=True)
+        for ledger_id, value in rows.items():
+            batch.put(ledger_key(ledger_id), value)
+            batch.delete(rebuilt_ledger_key(ledger_id))
+        self._write(self._ledgers, batch)
+
+    def remove_ledgers(self, ledger_ids: Iterable[int]) -> None:
+        """Locations first: a crash in between leaves a ledger that the next collection finds again."""
+        ids = list(ledger_ids)
+        rows = self._new_batch(raw_mode=True)
+        for ledger_id in ids:
+            rows.delete_range(location_key(ledger_id, 0), location_key(ledger_id, ENTRY_ID_END))
+        self._write(self._locations, rows)
+        keys = self._new_batch(raw_mode=True)
+        for ledger_id in ids:
+            keys.delete(ledger_key(ledger_id))
+            keys.delete(rebuilt_ledger_key(ledger_id))
+        self._write(self._ledgers, keys)
+
+    def _write(self, database: Any, batch: Any, *, sync: bool = True) -> None:
+        try:
+            database.write(batch, self._synced if sync else self._unsynced)
+        except Exception as e:
+            raise _disk_error(self._source, e) from e
+
+    def close(self) -> None:
+        """Flushes and closes both databases.
+
+        Raises:
+            OSError: RocksDB could not flush; its write-ahead logs have everything that was durable.
+        """
+        try:
+            self._locations.close()
+        except Exception as e:
+            raise _disk_error(self._source, e) from e
+        finally:
+            self._ledgers.close()
+
+
+def _disk_error(source: str, error: Exception) -> OSError:
+    """What RocksDB says, as an error of the disk; rocksdict has no type of its own for it."""
+    return OSError(errno.EIO, f"RocksDB: {error}", source)
+
+
+def rocks_index(config: BookieConfig) -> IndexFactory:
+    """Opens RocksIndexes with the settings of a configuration."""
+    return lambda directory: RocksIndex(directory, config)
+
+
+def _ledgers_options(config: BookieConfig) -> Any:
+    from rocksdict import BlockBasedOptions, ChecksumType, DBCompressionType, Options
+
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_compression_type(DBCompressionType.snappy())
+    options.set_keep_log_file_num(INFO_LOGS_KEPT)
+    options.set_log_file_time_to_roll(INFO_LOG_ROLL_S)
+    tables = BlockBasedOptions()
+    tables.set_format_version(config.rocksdb_format_version)
+    tables.set_checksum_type(ChecksumType.xxhash())
+    options.set_block_based_table_factory(tables)
+    return options
+
+
+def _locations_options(config: BookieConfig) -> Any:
+    from rocksdict import BlockBasedOptions, Cache, ChecksumType, DBCompressionType
+
+    options = _ledgers_options(config)
+    options.set_compression_type(DBCompressionType.lz4() if config.rocksdb_lz4 else DBCompressionType.none())
+    options.set_write_buffer_size(config.rocksdb_write_buffer_mb * MIB)
+    options.set_max_write_buffer_number(WRITE_BUFFERS)
+    options.set_level_zero_file_num_compaction_trigger(config.rocksdb_level0_files)
+    options.set_max_bytes_for_level_base(config.rocksdb_level1_mb * MIB)
+    options.set_target_file_size_base(config.rocksdb_sst_mb * MIB)
+    options.set_level_compaction_dynamic_level_bytes(True)
+    options.set_max_total_wal_size(WAL_BYTES_MAX)
+    options.set_max_background_jobs(BACKGROUND_JOBS)
+    options.set_max_open_files(-1)
+    tables = BlockBasedOptions()
+    tables.set_format_version(config.rocksdb_format_version)
+    tables.set_checksum_type(ChecksumType.xxhash())
+    tables.set_block_size(config.rocksdb_block_bytes)
+    tables.set_bloom_filter(config.rocksdb_bloom_bits, False)
+    if config.rocksdb_block_cache_bytes:
+        tables.set_block_cache(Cache(config.rocksdb_block_cache_bytes))
+    else:
+        tables.disable_cache()
+    options.set_block_based_table_factory(tables)
+    return options
+
+
+_FRAME: Final = struct.Struct(
+    ">I"  # size of the rows
+    "I"  # their CRC-32
+)
+_ROW: Final = struct.Struct(
+    ">B"  # what: the constants below
+    "q"  # ledger id
+    "q"  # entry id, or 0
+    "I"  # size of the value
+)
+_PUT_LOCATION, _PUT_LEDGER, _REMOVE_LEDGER = 1, 2, 3
+MEMORY_INDEX_NAME: Final = "index.memory"
+
+
+class _Rows:
+    """A batch of MemoryIndex."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[bytes, bytes]] = []
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self.rows.append((key, value))
+
+
+class MemoryIndex:
+    """Rows in dicts and in one append-only file, which is read whole at the start."""
+
+    def __init__(self, disk: Disk, directory: Path) -> None:
+        self._entries: dict[int, dict[int, int]] = {}
+        self._ledgers: dict[int, bytes] = {}
+        self._lock = threading.Lock()
+        self._source = str(directory / MEMORY_INDEX_NAME)
+        self._file = disk.open(directory / MEMORY_INDEX_NAME, create=True, write=True)
+        self._end = self._load(self._file.pread(self._file.size(), 0))
+
+    def locations(self, keys: list[bytes]) -> list[int]:
+        """Lookups in dicts."""
+        pairs = (decode_location_key(key, source=self._source) for key in keys)
+        return [self._entries.get(ledger_id, {}).get(entry_id, 0) for ledger_id, entry_id in pairs]
+
+    def last_entry(self, ledger_id: int) -> int:
+        """The highest key of the ledger's dict."""
+        with self._lock:
+            return max(self._entries.get(ledger_id, ()), default=-1)
+
+    def entry_ids(self, ledger_id: int) -> list[int]:
+        """The keys of the ledger's dict."""
+        with self._lock:
+            return sorted(self._entries.get(ledger_id, ()))
+
+    def batch(self) -> Batch:
+        """A list of rows."""
+        return _Rows()
+
+    def commit(self, batch: Batch, *, sync: bool = True) -> None:
+        """Appends the rows to the file, syncs, then shows them."""
+        assert isinstance(batch, _Rows)
+        packed = []
+        for key, value in batch.rows:
+            ledger_id, entry_id = decode_location_key(key, source=self._source)
+            packed.append(_ROW.pack(_PUT_LOCATION, ledger_id, entry_id, len(value)) + value)
+        self._append(packed, sync=sync)
+
+    def load_ledgers(self) -> dict[int, bytes]:
+        """A copy."""
+        return dict(self._ledgers)
+
+    def store_ledgers(self, rows: Mapping[int, bytes]) -> None:
+        """Appends, syncs, shows."""
+        self._append([_ROW.pack(_PUT_LEDGER, i, 0, len(value)) + value for i, value in rows.items()])
+
+    def remove_ledgers(self, ledger_ids: Iterable[int]) -> None:
+        """Appends, syncs, forgets."""
+        self._append([_ROW.pack(_REMOVE_LEDGER, i, 0, 0) for i in ledger_ids])
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def _append(self, rows: list[bytes], *, sync: bool = True) -> None:
+        data = b"".join(rows)
+        if not data:
+            return
+        self._file.pwrite(_FRAME.pack(len(data), zlib.crc32(data)) + data, self._end)
+        if sync:
+            self._file.sync()
+        self._end += _FRAME.size + len(data)
+        self._apply(data)
+
+    def _load(self, data: bytes) -> int:
+        """Applies every whole frame; returns the end of the last one: what follows was never synced."""
+        at = 0
+        while at + _FRAME.size <= len(data):
+            size, checksum = _FRAME.unpack_from(data, at)
+            rows = data[at + _FRAME.size : at + _FRAME.size + size]
+            if size == 0 or len(rows) < size or zlib.crc32(rows) != checksum:
+                break
+            self._apply(rows)
+            at += _FRAME.size + size
+        return at
+
+    def _apply(self, rows: bytes) -> None:
+        at = 0
+        with self._lock:
+            while at < len(rows):
+                what, ledger_id, entry_id, size = _ROW.unpack_from(rows, at)
+                value = rows[at + _ROW.size : at + _ROW.size + size]
+                at += _ROW.size + size
+                if what == _PUT_LOCATION:
+                    location = decode_location(value, source=self._source)
+                    self._entries.setdefault(ledger_id, {})[entry_id] = location
+                elif what == _PUT_LEDGER:
+                    self._ledgers[ledger_id] = value
+                else:
+                    self._entries.pop(ledger_id, None)
+                    self._ledgers.pop(ledger_id, None)
+
+
+def memory_index(disk: Disk) -> IndexFactory:
+    """Opens MemoryIndexes on a disk."""
+    return lambda directory: MemoryIndex(disk, directory)

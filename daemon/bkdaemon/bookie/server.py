@@ -1,0 +1,292 @@
+"""The bookie's port: a protocol object a connection, a batch of requests a read, one write a batch of answers.
+
+    bytes ─► ServerConversation ─► adds     ─► Bookie.add_batch   ─► one callback when the journal has them ─┐
+                                   reads    ─► Bookie.read_batch  ─► what memory has at once, the rest later ─┼─► write
+                                   others   ─► Requests.answer    ─────────────────────────────────────────────┘
+
+Nothing is made for a single entry that can be made for a batch: no task, no future, no write. What keeps memory
+bounded: reading pauses while too many bytes of adds are not durable (of one connection, or of all), while reads wait
+for their turn, and while the client does not take its answers; reads are started in slices that fit what the last
+ones were large. Garbage ends the connection it came on, after the answers to what came before it.
+Source: BookieNettyServer.java, BookieRequestProcessor.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, cast
+
+from bkctl.codec.wire import FRAME_SIZE_MAX
+from bkctl.protocol.bookie_server import (
+    Add,
+    Answer,
+    Read,
+    ServerConversation,
+    encode_add_replies,
+    encode_read_replies,
+)
+from bkdaemon.bookie.requests import Requests
+
+if TYPE_CHECKING:
+    from bkctl.world import Listener, World
+    from bkdaemon.bookie.bookie import Bookie
+
+logger = logging.getLogger(__name__)
+
+MIB: Final = 1 << 20
+CONNECTIONS_MAX: Final = 10_000
+ADD_BYTES_PER_CONNECTION_MAX: Final = 32 * MIB
+ADD_BYTES_MAX: Final = 128 * MIB
+"""Bytes of adds that were received and are not answered, on one connection and on all."""
+WRITE_BUFFER_HIGH: Final = 4 * MIB
+WRITE_BUFFER_LOW: Final = 1 * MIB
+"""Answers a client has not taken: above, its connection is read no further."""
+READ_BYTES_MAX: Final = 8 * MIB
+READS_MAX: Final = 4096
+"""Reads of one connection that are under way: by number, and by bytes as large as the last ones were."""
+READ_SIZE_GUESS: Final = 64 * 1024
+WRITE_BYTES: Final = 512 * 1024
+"""Answers to reads that are packed and written at once: about as much as stays in the processor's cache."""
+
+
+class BookieServer:
+    """Listens, and serves one bookie to many connections.
+
+    Attributes:
+        connections: those that are open.
+        add_bytes: of adds that are not answered yet.
+        throttled: nothing is read; give `throttle` to Bookie.on_throttle.
+    """
+
+    def __init__(
+        self,
+        bookie: Bookie,
+        world: World,
+        *,
+        frame_size_max: int = FRAME_SIZE_MAX,
+        batch_read_size_max: int = FRAME_SIZE_MAX,
+    ) -> None:
+        self.bookie = bookie
+        self.requests = Requests(bookie, world.clock, batch_read_size_max=batch_read_size_max)
+        self.frame_size_max = frame_size_max
+        self.connections: set[Connection] = set()
+        self.add_bytes = 0
+        self.throttled = False
+        self.refused_connections = 0
+        self._paused: set[Connection] = set()
+        self._network = world.network
+        self._listener: Listener | None = None
+
+    async def start(self, host: str, port: int) -> None:
+        """Opens the port; 0 picks a free one."""
+        self._listener = await self._network.listen(host, port, lambda: Connection(self))
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        if self._listener is None:
+            raise RuntimeError("the server was not started")
+        return self._listener.port
+
+    async def stop(self) -> None:
+        """Closes the port and every connection; answers that are not sent are dropped."""
+        if self._listener is not None:
+            await self._listener.close()
+        for connection in list(self.connections):
+            connection.abort()
+
+    def throttle(self, on: bool) -> None:
+        """The bookie is behind with what it took: nothing is read from any connection until it has caught up."""
+        self.throttled = on
+        if on:
+            for connection in self.connections:
+                connection.balance()
+        else:
+            self._resume()
+
+    def full(self, connection: Connection) -> bool:
+        """True while all connections together have too much under way; the connection is called when that ends."""
+        full = self.throttled or self.add_bytes > ADD_BYTES_MAX
+        if full:
+            self._paused.add(connection)
+        return full
+
+    def answered(self, size: int) -> None:
+        """Adds of `size` bytes have their answer."""
+        self.add_bytes -= size
+        if self._paused and self.add_bytes <= ADD_BYTES_MAX // 2:
+            self._resume()
+
+    def _resume(self) -> None:
+        paused, self._paused = self._paused, set()
+        for connection in paused:
+            connection.balance()
+
+    def gone(self, connection: Connection) -> None:
+        """A connection has ended."""
+        self.connections.discard(connection)
+        self._paused.discard(connection)
+
+
+class Connection(asyncio.Protocol):
+    """One client."""
+
+    def __init__(self, server: BookieServer) -> None:
+        self.parked: set[Callable[[], None]] = set()
+        self._server = server
+        self._bookie = server.bookie
+        self._transport: asyncio.Transport | None = None
+        self._conversation = ServerConversation(frame_size_max=server.frame_size_max)
+        self._peer = "?"
+        self._add_bytes = 0
+        self._reads: deque[Read] = deque()
+        self._reads_open = 0
+        self._read_size = READ_SIZE_GUESS
+        self._writable = True
+        self._reading = True
+
+    # -- what asyncio tells ----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has come."""
+        self._transport = cast("asyncio.Transport", transport)
+        server = self._server
+        if len(server.connections) >= CONNECTIONS_MAX:
+            server.refused_connections += 1
+            self._transport.abort()
+            return
+        peer = transport.get_extra_info("peername")
+        self._peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH, low=WRITE_BUFFER_LOW)
+        server.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone; what it asked for is finished, and answered to nobody."""
+        self._transport = None
+        self._reads.clear()
+        self._server.gone(self)
+        for give_up in list(self.parked):
+            give_up()
+
+    def pause_writing(self) -> None:
+        """The client does not take its answers."""
+        self._writable = False
+        self.balance()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._writable = True
+        self._start_reads()
+        self.balance()
+
+    def data_received(self, data: bytes) -> None:
+        """Everything that has arrived, in one go."""
+        for adds, reads, request, size in self._conversation.feed(data):
+            if adds:
+                self._take_adds(adds, size)
+            if reads:
+                self._reads.extend(reads)
+                self._start_reads()
+            if request is not None:
+                self._server.requests.answer(request, self)
+        failed = self._conversation.failed
+        if failed is not None:
+            logger.warning("%s: closing: %s", self._peer, failed.message)
+            self.close()
+            return
+        self.balance()
+
+    # -- what the connection does ----------------------------------------------------------------------------------
+
+    def send(self, data: bytes) -> None:
+        """Sends, or drops what nobody can read any more."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Ends the connection when what was answered has been sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Ends the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _take_adds(self, adds: list[Add], size: int) -> None:
+        self._add_bytes += size
+        self._server.add_bytes += size
+        left = len(adds)
+
+        def answered(count: int) -> None:
+            nonlocal left
+            left -= count
+            if not left:
+                self._added(size)
+
+        def durable(accepted: list[Add], status: int) -> None:
+            self.send(encode_add_replies(accepted, status))
+            answered(len(accepted))
+
+        refused = self._bookie.add_batch(adds, durable)
+        if refused:
+            self.send(b"".join([encode_add_replies((add,), status) for status, add in refused]))
+            answered(len(refused))
+
+    def _added(self, size: int) -> None:
+        self._add_bytes -= size
+        self._server.answered(size)
+        if not self._reading:
+            self.balance()
+
+    def _start_reads(self) -> None:
+        """Starts as many waiting reads as their answers are likely to fit."""
+        waiting = self._reads
+        while waiting and self._writable and self._transport is not None:
+            room = min(READS_MAX, READ_BYTES_MAX // self._read_size) - self._reads_open
+            if room <= 0 and self._reads_open:
+                return
+            count = min(max(room, 1), len(waiting))
+            if count == len(waiting):
+                reads = list(waiting)
+                waiting.clear()
+            else:
+                reads = [waiting.popleft() for _ in range(count)]
+            self._reads_open += count
+            self._answer_reads(self._bookie.read_batch(reads, self._reads_done))
+
+    def _reads_done(self, answers: list[Answer]) -> None:
+        """The disk's answers."""
+        self._answer_reads(answers)
+        self._start_reads()
+        if not self._reading:
+            self.balance()
+
+    def _answer_reads(self, answers: list[Answer]) -> None:
+        if not answers:
+            return
+        self._reads_open -= len(answers)
+        step = max(WRITE_BYTES // self._read_size, 1)
+        sent = 0
+        for first in range(0, len(answers), step):
+            data = b"".join(encode_read_replies(answers[first : first + step], self._bookie.last_confirmed))
+            sent += len(data)
+            self.send(data)
+        self._read_size = max(sent // len(answers), 1)
+
+    def balance(self) -> None:
+        """Reads on, or pauses, as the bounds want it."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        full = self._add_bytes > ADD_BYTES_PER_CONNECTION_MAX or self._server.full(self)
+        go = self._writable and not self._reads and not full
+        if go and not self._reading:
+            self._reading = True
+            transport.resume_reading()
+        elif not go and self._reading:
+            self._reading = False
+            transport.pause_reading()

@@ -1,0 +1,1 @@
+"""A cluster on this machine: real ZooKeeper, real bookies, real disks."""

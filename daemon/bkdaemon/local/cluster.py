@@ -1,0 +1,338 @@
+"""A BookKeeper cluster on this machine: the real ZooKeeper and bookies, each its own process, on free loopback ports.
+
+    DIR/cluster.json        what runs where: ports, process ids with their birth
+    DIR/zookeeper/          ZooKeeper's data and log
+    DIR/bookie-N/           bk_server.conf, journal/, ledgers/, index/, bookie.log
+
+Processes outlive the one that started them. They are stopped by process id and birth, never by name; data stays
+until it is deleted by `delete`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import random
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from bkctl.errors import AlreadyExists, Corrupt, NotFound, Refused, Unavailable, UsageError
+from bkdaemon.local.process import ENDED, Child, Process, birth_of, spawn
+
+STATE_FILE: Final = "cluster.json"
+LEDGERS_ROOT: Final = "/ledgers"
+START_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 20.0
+PORTS: Final = range(20_000, 32_000)
+"""Below the ports that systems give to outgoing connections, so that a stopped bookie finds its port free again."""
+PORT_ATTEMPTS_MAX: Final = 1000
+BOOKIES_MAX: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One process of the cluster. pid and birth are those of its last start."""
+
+    kind: str
+    number: int
+    port: int
+    admin_port: int
+    http_port: int
+    directory: str
+    pid: int = 0
+    birth: str = ""
+
+    @property
+    def name(self) -> str:
+        """`zookeeper`, `bookie 2`."""
+        return self.kind if self.kind == "zookeeper" else f"{self.kind} {self.number}"
+
+    @property
+    def process(self) -> Process | None:
+        """The process of the last start, None before the first."""
+        return Process(self.pid, self.birth) if self.pid else None
+
+    @property
+    def running(self) -> bool:
+        """True while that process runs."""
+        return self.process is not None and self.process.running
+
+    @property
+    def log(self) -> Path:
+        """Where it writes its words."""
+        return Path(self.directory) / f"{self.kind}.log"
+
+    @property
+    def bookie_id(self) -> str:
+        """What a bookie registers as."""
+        return f"127.0.0.1:{self.port}"
+
+
+class LocalCluster:
+    """The cluster of one directory.
+
+    Args:
+        directory: where everything of it is.
+        services: what cluster.json says.
+        environ: of the processes it starts.
+    """
+
+    def __init__(self, directory: Path, services: Sequence[Service], environ: Mapping[str, str]) -> None:
+        self.directory = directory
+        self.services = list(services)
+        self._environ = {k: v for k, v in environ.items() if not k.startswith("BKCTL_")}
+
+    # -- which there are
+
+    @classmethod
+    def plan(cls, directory: Path, bookie_count: int, environ: Mapping[str, str]) -> LocalCluster:
+        """The cluster of a directory as it was, with more bookies where bookie_count asks for them; nothing is started.
+
+        Raises:
+            UsageError: too many bookies, or none.
+        """
+        if not 1 <= bookie_count <= BOOKIES_MAX:
+            raise UsageError(f"{bookie_count} bookies: 1 to {BOOKIES_MAX} can be had")
+        cluster = cls.load(directory, environ) if (directory / STATE_FILE).exists() else cls(directory, [], environ)
+        missing = [("bookie", n) for n in range(len(cluster.bookies) + 1, bookie_count + 1)]
+        if not cluster.services:
+            missing.insert(0, ("zookeeper", 1))
+        ports = free_ports(3 * len(missing))
+        for at, (kind, number) in enumerate(missing):
+            port, admin_port, http_port = ports[3 * at : 3 * at + 3]
+            cluster.services.append(Service(kind, number, port, admin_port, http_port, _home(directory, kind, number)))
+        return cluster
+
+    @classmethod
+    def load(cls, directory: Path, environ: Mapping[str, str]) -> LocalCluster:
+        """The cluster of a directory.
+
+        Raises:
+            NotFound: there is none. Corrupt: cluster.json is no such file.
+        """
+        path = directory / STATE_FILE
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise NotFound(f"there is no local cluster in {directory}", hint="bkctl dev up") from None
+        try:
+            services = [Service(**service) for service in json.loads(text)["services"]]
+            services = [dataclasses.replace(s, directory=_home(directory, s.kind, s.number)) for s in services]
+        except (ValueError, TypeError, KeyError) as error:
+            raise Corrupt(
+                "not a cluster's state", source=str(path), offset=0, expected="services", found=str(error)
+            ) from error
+        return cls(directory, services, environ)
+
+    @property
+    def bookies(self) -> list[Service]:
+        """The bookies by number."""
+        return [s for s in self.services if s.kind == "bookie"]
+
+    @property
+    def zookeeper(self) -> Service:
+        """The ZooKeeper."""
+        return next(s for s in self.services if s.kind == "zookeeper")
+
+    @property
+    def metadata_uri(self) -> str:
+        """What commands are given to reach it."""
+        return f"zk+hierarchical://127.0.0.1:{self.zookeeper.port}{LEDGERS_ROOT}"
+
+    def find(self, kind: str, number: int) -> Service:
+        """One service.
+
+        Raises:
+            NotFound: the cluster has none such.
+        """
+        for service in self.services:
+            if (service.kind, service.number) == (kind, number):
+                return service
+        raise NotFound(f"the local cluster has no {kind} {number}", hint="bkctl dev status")
+
+    # -- up and down
+
+    async def up(self) -> None:
+        """Starts what does not run: ZooKeeper, the cluster's metadata where there is none, the bookies together.
+
+        Raises:
+            AlreadyExists: everything runs already. Unavailable: something did not start; what started is stopped.
+        """
+        stopped = [s for s in self.services if not s.running]
+        if not stopped:
+            raise AlreadyExists(f"the local cluster in {self.directory} is running", hint="bkctl dev status")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        started: list[Service] = []
+        try:
+            if not self.zookeeper.running:
+                started.append(await self.start("zookeeper", 1))
+                await self._init_metadata()
+            bookies = [s for s in self.bookies if not s.running]
+            outcomes = await asyncio.gather(*(self.start(s.kind, s.number) for s in bookies), return_exceptions=True)
+            started += [s for s in outcomes if isinstance(s, Service)]
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    raise outcome
+        except BaseException:
+            for service in reversed(started):
+                await self.stop(service.kind, service.number)
+            raise
+
+    async def down(self) -> list[Service]:
+        """Stops bookies, then ZooKeeper; returns what had to be killed."""
+        left = await asyncio.gather(*(self.stop(s.kind, s.number) for s in self.bookies))
+        killed = [s for s, by_itself in zip(self.bookies, left, strict=True) if not by_itself]
+        if not await self.stop("zookeeper", 1):
+            killed.append(self.zookeeper)
+        return killed
+
+    def delete(self) -> None:
+        """Removes the directories of a cluster that is down, and nothing else in its directory.
+
+        Raises:
+            Refused: something of it still runs.
+        """
+        running = [s.name for s in self.services if s.running]
+        if running:
+            raise Refused(f"{', '.join(running)} still runs", hint="bkctl dev down")
+        for service in self.services:
+            shutil.rmtree(service.directory, ignore_errors=True)
+        (self.directory / STATE_FILE).unlink(missing_ok=True)
+        if self.directory.exists() and not any(self.directory.iterdir()):
+            self.directory.rmdir()
+
+    # -- one service
+
+    async def start(self, kind: str, number: int) -> Service:
+        """Starts one service and waits until it serves.
+
+        Raises:
+            AlreadyExists: it runs. Unavailable: it does not start; its last words are in the message.
+        """
+        service = self.find(kind, number)
+        if service.running:
+            raise AlreadyExists(f"{service.name} is running as process {service.pid}")
+        if kind == "zookeeper":
+            return await self._start_zookeeper(service)
+        child = self._spawn_bookie(service)
+        service = self._keep(service, child.process)
+        try:
+            await child.says("ready ", START_TIMEOUT_S)
+        except BaseException:
+            await child.process.stop(STOP_TIMEOUT_S)
+            raise
+        return service
+
+    async def stop(self, kind: str, number: int) -> bool:
+        """Stops one service by SIGTERM, later SIGKILL; True if it left by itself or did not run."""
+        process = self.find(kind, number).process
+        return process is None or await process.stop(STOP_TIMEOUT_S)
+
+    async def kill(self, kind: str, number: int) -> bool:
+        """SIGKILL, as if the machine had failed under it; False if it did not run."""
+        process = self.find(kind, number).process
+        if process is None or not process.send(signal.SIGKILL):
+            return False
+        if not await process.gone(STOP_TIMEOUT_S):
+            raise Unavailable(f"{kind} {number} does not die")
+        return True
+
+    # -- how
+
+    def _keep(self, service: Service, process: Process) -> Service:
+        """Writes cluster.json with this service in this process."""
+        service = dataclasses.replace(service, pid=process.pid, birth=process.birth)
+        self.services = [service if (s.kind, s.number) == (service.kind, service.number) else s for s in self.services]
+        state = {"metadata_uri": self.metadata_uri, "services": [dataclasses.asdict(s) for s in self.services]}
+        path = self.directory / STATE_FILE
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+        new.replace(path)
+        return service
+
+    async def _start_zookeeper(self, service: Service) -> Service:
+        from bkdaemon.local.zookeeper import ZooKeeperServer
+
+        start = partial(ZooKeeperServer.start, Path(service.directory), environ=self._environ, port=service.port)
+        server = await asyncio.to_thread(start)
+        return self._keep(service, Process(server.pid, birth_of(server.pid) or ENDED))
+
+    def _spawn_bookie(self, service: Service) -> Child:
+        home = Path(service.directory)
+        for name in ("journal", "ledgers", "index"):
+            (home / name).mkdir(parents=True, exist_ok=True)
+        conf = home / "bk_server.conf"
+        conf.write_text(bookie_configuration(service, self.metadata_uri), encoding="utf-8")
+        command: list[str | Path] = [sys.executable, "-m", "bkctl", "bookie", "start", "-c", conf]
+        return spawn(service.name, command, service.log, self._environ)
+
+    async def _init_metadata(self) -> None:
+        from bkctl.meta.cluster import init_cluster
+        from bkctl.meta.connect import open_store
+
+        store = await open_store(self.metadata_uri, timeout_s=START_TIMEOUT_S)
+        try:
+            if await store.exists(f"{LEDGERS_ROOT}/LAYOUT") is None:
+                await init_cluster(store, LEDGERS_ROOT)
+        finally:
+            await store.close()
+
+
+def _home(directory: Path, kind: str, number: int) -> str:
+    """The directory of one service; never what a file says, since it is deleted with all that is in it."""
+    return str(directory / ("zookeeper" if kind == "zookeeper" else f"bookie-{int(number)}"))
+
+
+def bookie_configuration(service: Service, metadata_uri: str) -> str:
+    """The bk_server.conf of a bookie for development: loopback, small caches, disks may be nearly full."""
+    home = Path(service.directory)
+    keys = {
+        "bookiePort": service.port,
+        "advertisedAddress": "127.0.0.1",
+        "allowLoopback": "true",
+        "metadataServiceUri": metadata_uri,
+        "zkTimeout": 10_000,
+        "journalDirectories": home / "journal",
+        "ledgerDirectories": home / "ledgers",
+        "indexDirectories": home / "index",
+        "dbStorage_writeCacheMaxSizeMb": 64,
+        "dbStorage_readAheadCacheMaxSizeMb": 16,
+        "dbStorage_rocksDB_blockCacheSize": 16 << 20,
+        "diskUsageThreshold": 0.99,
+        "diskUsageWarnThreshold": 0.98,
+        "httpServerEnabled": "true",
+        "httpServerHost": "127.0.0.1",
+        "httpServerPort": service.http_port,
+        "adminGrpcPort": service.admin_port,
+    }
+    return "".join(f"{key}={value}\n" for key, value in keys.items())
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody listens on now, all different.
+
+    Raises:
+        Unavailable: none are found.
+    """
+    found: list[int] = []
+    with ExitStack() as held:
+        for _ in range(PORT_ATTEMPTS_MAX):
+            if len(found) == count:
+                return found
+            taken = held.enter_context(socket.socket())
+            port = random.choice(PORTS)
+            try:
+                taken.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            found.append(port)
+    raise Unavailable(f"no {count} free ports between {PORTS.start} and {PORTS.stop}")

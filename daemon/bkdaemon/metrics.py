@@ -1,0 +1,87 @@
+"""Figures of a bookie in Prometheus' text format, with Java's names where Java has the figure.
+
+Everything is read from counters that the parts keep anyway: nothing is counted for a single entry.
+Source of the names: BookKeeperServerStats.java, JournalStats.java, DbLedgerStorageStats.java.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from bkdaemon.service import BookieService
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4"
+
+
+class Sample(NamedTuple):
+    """One line: counters only grow."""
+
+    name: str
+    kind: str
+    value: float
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+def render(samples: Iterator[Sample]) -> str:
+    """The text that Prometheus reads."""
+    lines: list[str] = []
+    typed: set[str] = set()
+    for name, kind, value, labels in samples:
+        if name not in typed:
+            typed.add(name)
+            lines.append(f"# TYPE {name} {kind}")
+        text = ",".join(f'{key}="{_escaped(label)}"' for key, label in labels)
+        lines.append(f"{name}{{{text}}} {value:.15g}" if text else f"{name} {value:.15g}")
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def bookie_samples(service: BookieService) -> Iterator[Sample]:
+    """Everything known of one bookie."""
+    bookie = service.bookie
+    storage = bookie.storage
+    status = -1 if not service.registered else 0 if bookie.read_only else 1
+    yield Sample("bookie_SERVER_STATUS", "gauge", status)
+    for kind in bookie.gate.reasons:
+        yield Sample("bkctl_bookie_read_only_reason", "gauge", 1, (("kind", kind),))
+    adds, reads = bookie.counters
+    yield Sample("bookkeeper_server_ADD_ENTRY_count", "counter", adds.accepted, (("success", "true"),))
+    yield Sample("bookkeeper_server_ADD_ENTRY_count", "counter", adds.refused, (("success", "false"),))
+    yield Sample("bookie_read_from_disk_count", "counter", reads.from_disk)
+    yield Sample("bookie_read_queue_size", "gauge", reads.waiting)
+    yield Sample("bookie_ledgers_count", "gauge", storage.count)
+    yield Sample("bookie_write_cache_size", "gauge", storage.active_bytes)
+    yield Sample("bookie_throttled", "gauge", bookie.throttled)
+    yield Sample("bookie_flush_count", "counter", bookie.checkpointer.checkpoints)
+    yield Sample("bookie_flush_size_total", "counter", bookie.checkpointer.flushed_bytes)
+    for directory, journal in zip(bookie.config.journal_dirs, bookie.journals, strict=True):
+        where = (("journal_dir", directory),)
+        yield Sample("bookie_journal_JOURNAL_SYNC_count", "counter", journal.groups, where)
+        yield Sample("bookie_journal_JOURNAL_SYNC_sum", "counter", journal.sync_seconds * 1000, where)
+        yield Sample("bookie_journal_JOURNAL_WRITE_BYTES", "counter", journal.bytes_written, where)
+        yield Sample("bookie_journal_JOURNAL_MEMORY_USED", "gauge", journal.waiting_bytes, where)
+    for directory, (total, free) in service.disks.usage.items():
+        yield Sample(
+            "bookie_ledger_dir_usage", "gauge", 100 * (1 - free / total) if total else 0, (("dir", directory),)
+        )
+    yield Sample("bookie_gc_cycles_total", "counter", service.garbage.cycles)
+    yield Sample("bookkeeper_server_CONNECTIONS", "gauge", len(service.server.connections))
+    yield from process_samples()
+
+
+def process_samples() -> Iterator[Sample]:
+    """The process itself, by Prometheus' usual names."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    yield Sample("process_cpu_seconds_total", "counter", used.ru_utime + used.ru_stime)
+    unit = 1 if sys.platform == "darwin" else 1024
+    yield Sample("process_max_resident_memory_bytes", "gauge", used.ru_maxrss * unit)
+    if os.path.isdir("/proc/self/fd"):
+        yield Sample("process_open_fds", "gauge", len(os.listdir("/proc/self/fd")))

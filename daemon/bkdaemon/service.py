@@ -1,0 +1,410 @@
+"""A bookie as a process: directories, storage, ports, registration; in the order in which they must come and go.
+
+    up      lock → cookies → replay → DIRTY → ports → registration → `ready`
+    down    no more adds → unregister → what is under way → checkpoint → ports → DIRTY removed → lock
+    session expired: adds are answered READ_ONLY until the bookie is registered again, in the new session
+    connection lost: it goes on, as the registration still stands
+
+A crash at any point is a start that replays. Source: EmbeddedServer.java, BookieImpl.java, BookieStateManager.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import socket
+import struct
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bkctl import __version__
+from bkctl.codec.data_dir import BookieStatusFile
+from bkctl.errors import AlreadyExists, BkctlError, Refused, UsageError
+from bkctl.meta.bookies import BookieRegistry
+from bkctl.meta.cluster import open_ledgers, read_instance_id
+from bkctl.meta.connect import open_store
+from bkctl.meta.store import SessionEvent
+from bkctl.meta.uri import parse_uri
+from bkctl.model.bookie import BOOKIE_PROTOCOL, GRPC_PROTOCOL, HTTP_PROTOCOL, BookieServiceInfo, Endpoint
+from bkctl.model.ids import BookieId, parse_bookie_id
+from bkdaemon.admin.http import HttpServer
+from bkdaemon.bookie import identity
+from bkdaemon.bookie.bookie import Bookie
+from bkdaemon.bookie.disks import DiskMonitor
+from bkdaemon.bookie.gc import GarbageCollector
+from bkdaemon.bookie.index import rocks_index
+from bkdaemon.bookie.server import BookieServer
+from bkdaemon.memory import keep_memory
+from bkdaemon.metrics import CONTENT_TYPE, bookie_samples, render
+
+if TYPE_CHECKING:
+    from bkctl.meta.ledgers import LedgerStore
+    from bkctl.meta.store import MetadataStore
+    from bkctl.world import World
+    from bkdaemon.admin.server import AdminServer
+    from bkdaemon.bookie.index import IndexFactory
+    from bkdaemon.config import BookieConfig
+
+logger = logging.getLogger(__name__)
+
+REGISTER_RETRY_S: Final = 1.0
+UNREGISTER_TIMEOUT_S: Final = 3.0
+SWITCH_INTERVAL_S: Final = 0.0005  # the flush thread gives the event loop its turn ten times sooner than by default
+GC_THRESHOLD: Final = 200_000  # of Python's own collector: entries make no cycles, and looking for some costs pauses
+ANY_HOST: Final = "0.0.0.0"
+SIOCGIFADDR: Final = 0x8915  # Linux: the address of an interface
+
+
+class LedgerCatalogue:
+    """What garbage collection asks: the ledgers in metadata, and which ones are gone for sure."""
+
+    def __init__(self, ledgers: LedgerStore, instance_id: str | None) -> None:
+        self._ledgers = ledgers
+        self._instance_id = instance_id
+
+    async def ids(self) -> AsyncIterator[list[int]]:
+        """All ledgers, a directory of znodes at a time."""
+        async for part in self._ledgers.ids():
+            yield list(part)
+
+    async def gone(self, ledger_ids: list[int]) -> set[int]:
+        """Those without a znode, in a store that is up to date and still the cluster that the bookie belongs to.
+
+        Raises:
+            Refused: it is another cluster now; its missing ledgers say nothing about ours.
+        """
+        store, root = self._ledgers.store, self._ledgers.root
+        await store.sync(root)
+        nodes = await store.get_many([self._ledgers.path(ledger_id) for ledger_id in ledger_ids])
+        found = await read_instance_id(store, root)  # last: the root was there when the ledgers were not
+        if found != self._instance_id:
+            raise Refused(f"{root} is instance {found} now, this bookie belongs to {self._instance_id}")
+        return {ledger_id for ledger_id, node in zip(ledger_ids, nodes, strict=True) if node is None}
+
+
+class BookieService:
+    """One bookie with everything around it.
+
+    Attributes:
+        bookie_id: known from the start.
+        registered: the metadata store lists it.
+        lost: set when the bookie cannot go on: somebody else has its id, or readOnlyModeEnabled is false.
+    """
+
+    def __init__(self, config: BookieConfig, world: World, store: MetadataStore, index_factory: IndexFactory) -> None:
+        self.config = config
+        self.world = world
+        self.store = store
+        self.version = __version__
+        self.bookie_id = bookie_id_of(config)
+        self.instance_id: str | None = None
+        self.registered = False
+        self.started_ms = world.clock.now_ms()
+        self.lost = asyncio.Event()
+        self.bookie = Bookie(config, world, index_factory)
+        self.server = BookieServer(
+            self.bookie,
+            world,
+            frame_size_max=config.frame_size_max,
+            batch_read_size_max=config.max_batch_read_size,
+        )
+        self.disks = DiskMonitor(config, world.disk, self.bookie.gate)
+        self._garbage: GarbageCollector | None = None
+        self.admin_port = self.http_port = 0
+        self._uri = parse_uri(config.uri)
+        self._registry = BookieRegistry(store, self._uri.root)
+        self._admin: AdminServer | None = None
+        self._http: HttpServer | None = None
+        self._undo: list[Callable[[], None]] = []
+        self._registration = asyncio.Event()
+        self._registrar: asyncio.Task[None] | None = None
+        self._started = False
+
+    # -- up and down -----------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Everything up to the registration; call stop() after a failure too.
+
+        Raises:
+            Refused: the directories are another bookie's, or in use.
+            BadBytes: a journal or index cannot be read.
+            Unavailable: the metadata store does not answer. AlreadyExists: the id is registered by somebody else.
+        """
+        config, disk = self.config, self.world.disk
+        identity.make_directories(disk, config)
+        self._undo.append(identity.lock_directories(disk, config))
+        self.instance_id = await read_instance_id(self.store, self._uri.root)
+        await identity.check_cookies(disk, config, self.bookie_id, self._registry, self.instance_id)
+        if identity.was_dirty(disk, config):
+            logger.info("the last bookie here was not stopped gracefully")
+        ledgers = await open_ledgers(self.store, self._uri.root, self._uri.manager, write=True)
+        gate = self.bookie.gate
+        gate.on_throttle = self.server.throttle
+        await self.bookie.start()
+        self._started = True
+        self.disks.start()
+        self._restore_status()
+        identity.set_dirty(disk, config)
+        self._garbage = GarbageCollector(self.bookie, LedgerCatalogue(ledgers, self.instance_id))
+        self._garbage.start()
+        await self._open_ports()
+        self._undo.append(self.store.on_session(self._session_changed))
+        await self._registry.register(
+            self.bookie_id,
+            self._service_info(),
+            read_only=self._registers_read_only(),
+            stale_wait_s=config.zk_timeout_ms / 1000,
+        )
+        self.registered = True
+        gate.on_read_only = self._read_only_changed
+        self._registrar = asyncio.create_task(self._keep_registered(), name="registration")
+        self._registration.set()
+
+    async def stop(self) -> None:
+        """Everything down, as far as it was up. After it the directories are whole without their journals."""
+        self.bookie.gate.on_read_only = lambda _: None
+        self.bookie.gate.add_reason("stopping", "the bookie is stopping")
+        if self._registrar is not None:
+            self._registrar.cancel()
+            await asyncio.wait([self._registrar])
+        if self.registered:
+            try:
+                async with asyncio.timeout(UNREGISTER_TIMEOUT_S):
+                    await self._registry.unregister(self.bookie_id)
+            except (BkctlError, TimeoutError) as e:
+                logger.warning("not unregistered, the session's end does it: %s", e)
+            self.registered = False
+        self.disks.close()
+        try:
+            if self._started:
+                if self._garbage is not None:
+                    await self._garbage.stop()
+                await self.bookie.stop()
+                identity.clear_dirty(self.world.disk, self.config)
+        finally:
+            await self._close_ports()
+            while self._undo:
+                self._undo.pop()()
+
+    async def _close_ports(self) -> None:
+        await self.server.stop()
+        if self._http is not None:
+            await self._http.stop()
+        if self._admin is not None:
+            await self._admin.stop()
+
+    @property
+    def garbage(self) -> GarbageCollector:
+        """Garbage collection; there is one from start() on."""
+        if self._garbage is None:
+            raise Refused("the bookie is not started")
+        return self._garbage
+
+    def _restore_status(self) -> None:
+        if not self.config.persist_status:
+            return
+        status = identity.read_status(self.world.disk, self.config)
+        if status is not None and status.read_only and status.manual:
+            self.bookie.gate.add_reason("manual", "made read-only before the last restart")
+
+    async def _open_ports(self) -> None:
+        config = self.config
+        host = listening_host(config)
+        await self.server.start(host, config.bookie_port)
+        if config.http_enabled:
+            pages = {
+                "/metrics": lambda: (CONTENT_TYPE, render(bookie_samples(self))),
+                "/heartbeat": lambda: ("text/plain", "OK\n"),
+            }
+            self._http = HttpServer(self.world, pages)
+            self.http_port = await self._http.start(config.http_host, config.http_port)
+        if config.admin_grpc_port >= 0:
+            from bkdaemon.admin.server import AdminServer  # grpc costs 100 ms and 20 MB, for who wants it
+
+            self._admin = AdminServer(self)
+            self.admin_port = self._admin.start(host, config.admin_grpc_port)
+
+    def _service_info(self) -> BookieServiceInfo:
+        """As Java orders it: HTTP, then the bookie; our own endpoint last. Java's clients search by protocol."""
+        config = self.config
+        host = advertised_host(config)
+        endpoints = []
+        if self._http is not None:
+            endpoints.append(Endpoint("httpserver", self.http_port, config.http_host, HTTP_PROTOCOL))
+        endpoints.append(Endpoint("bookie", self.server.port, host, BOOKIE_PROTOCOL))
+        if self._admin is not None:
+            endpoints.append(Endpoint("admin", self.admin_port, host, GRPC_PROTOCOL))
+        return BookieServiceInfo(tuple(endpoints))
+
+    # -- registration ----------------------------------------------------------------------------------------------
+
+    def _registers_read_only(self) -> bool:
+        return bool(self.bookie.gate.reasons.keys() - {"session"})
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.EXPIRED:
+            self.registered = False
+            self.bookie.gate.add_reason("session", "the metadata session expired; not registered")
+            self._registration.set()
+        elif event is SessionEvent.CONNECTED and not self.registered:
+            self._registration.set()
+
+    def _read_only_changed(self, read_only: bool) -> None:
+        reasons = self.bookie.gate.reasons
+        if read_only and "disk" in reasons and not self.config.read_only_mode:
+            logger.error("readOnlyModeEnabled is false: the bookie stops instead of turning read-only")
+            self.lost.set()
+        if self.config.persist_status and reasons.keys() != {"session"}:
+            status = BookieStatusFile(read_only, self.world.clock.now_ms(), "manual" in reasons)
+            identity.write_status(self.world.disk, self.config, status)
+        self._registration.set()
+
+    def set_manual_read_only(self, text: str | None) -> None:
+        """A person makes the bookie read-only, with who and why; None takes it back."""
+        gate = self.bookie.gate
+        if text is None:
+            gate.drop_reason("manual")
+        else:
+            gate.add_reason("manual", text)
+
+    async def _keep_registered(self) -> None:
+        """Registers anew whenever the session or the side changed, for as long as it takes."""
+        while True:
+            await self._registration.wait()
+            self._registration.clear()
+            session, read_only = self.store.session_id, self._registers_read_only()
+            try:
+                await self._registry.register(
+                    self.bookie_id,
+                    self._service_info(),
+                    read_only=read_only,
+                    stale_wait_s=self.config.zk_timeout_ms / 1000,
+                )
+            except (BkctlError, OSError) as e:
+                if isinstance(e, AlreadyExists):
+                    logger.error("the id is registered by somebody else; waiting: %s", e)
+                else:
+                    logger.warning("not registered yet: %s", e)
+                await asyncio.sleep(REGISTER_RETRY_S)
+                self._registration.set()
+                continue
+            if session != self.store.session_id or read_only != self._registers_read_only():
+                self._registration.set()
+                continue
+            self.registered = True
+            self.bookie.gate.drop_reason("session")
+
+
+# -- who and where ---------------------------------------------------------------------------------------------------
+
+
+def advertised_host(config: BookieConfig) -> str:
+    """The host that clients are told: advertisedAddress, the interface's, or this machine's.
+
+    Raises:
+        UsageError: it is a loopback address, and neither advertisedAddress nor allowLoopback says so.
+    """
+    if config.advertised_address:
+        return config.advertised_address
+    if config.listening_interface:
+        host = interface_address(config.listening_interface)
+    elif config.use_host_name:
+        host = socket.getfqdn()
+    else:
+        host = socket.gethostbyname(socket.gethostname())
+    if not config.allow_loopback and (host == "localhost" or host.startswith("127.")):
+        raise UsageError(f"this bookie's address is {host}", hint="set advertisedAddress, or allowLoopback=true")
+    return host
+
+
+def listening_host(config: BookieConfig) -> str:
+    """Where the ports are opened: every interface, but for a named one or a bookie that is advertised on loopback."""
+    if config.listening_interface:
+        return interface_address(config.listening_interface)
+    host = advertised_host(config)
+    return host if host == "localhost" or host.startswith("127.") else ANY_HOST
+
+
+def bookie_id_of(config: BookieConfig) -> BookieId:
+    """bookieId, or host:port."""
+    if config.bookie_id is not None:
+        return config.bookie_id
+    if config.bookie_port == 0:
+        raise UsageError("bookiePort=0 needs a bookieId: the port is part of the id otherwise")
+    return parse_bookie_id(f"{advertised_host(config)}:{config.bookie_port}")
+
+
+def interface_address(name: str) -> str:
+    """The IPv4 address of a network interface (Linux).
+
+    Raises:
+        UsageError: there is no such interface.
+    """
+    import fcntl
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        try:
+            answer = fcntl.ioctl(s.fileno(), SIOCGIFADDR, struct.pack("256s", name[:15].encode()))
+        except OSError as e:
+            raise UsageError(f"listeningInterface {name}: {e}") from e
+    return socket.inet_ntoa(answer[20:24])
+
+
+# -- the process -----------------------------------------------------------------------------------------------------
+
+
+async def serve(config: BookieConfig, world: World, ready: Callable[[BookieService], None]) -> None:
+    """Runs a bookie until SIGTERM or SIGINT; ready is called when it serves.
+
+    Raises:
+        BkctlError: it could not start, or had to stop.
+    """
+    for directory in identity.directories(config):
+        if Path(directory).parts[:1] != ("/",):
+            logger.warning("%s is relative: its cookie is only good from this working directory", directory)
+    if config.unknown:
+        logger.info("keys without a meaning here: %s", ", ".join(sorted(config.unknown)))
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    store = await open_store(config.uri, session_timeout_s=config.zk_timeout_ms / 1000)
+    try:
+        service = BookieService(config, world, store, rocks_index(config))
+        try:
+            await service.start()
+            gc.freeze()  # what start-up made stays: it is not looked at again
+            async with AsyncExitStack() as beside:
+                if config.unknown.get("autoRecoveryDaemonEnabled", "").lower() == "true":
+                    from bkdaemon.autorecovery.server import beside_bookie  # brings the client; few bookies need it
+
+                    await beside.enter_async_context(beside_bookie(config, world, store))
+                ready(service)
+                waits = [asyncio.create_task(event.wait()) for event in (stopping, service.lost)]
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                for wait in waits:
+                    wait.cancel()
+        finally:
+            await service.stop()
+        if service.lost.is_set():
+            raise Refused(f"bookie {service.bookie_id} cannot go on; see its log")
+    finally:
+        await store.close()
+
+
+def run(config: BookieConfig, world: World, ready: Callable[[BookieService], None]) -> None:
+    """serve() in an event loop of its own, with the settings that a bookie's speed needs."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    gc.set_threshold(GC_THRESHOLD, 20, 50)
+    keep_memory()
+    try:
+        import uvloop
+    except ImportError:  # not on every platform
+        asyncio.run(serve(config, world, ready))
+    else:
+        uvloop.run(serve(config, world, ready))

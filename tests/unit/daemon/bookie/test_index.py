@@ -1,0 +1,129 @@
+"""One contract for both indexes; what a crash may cost; tables that Java's RocksDB can read."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from bkdaemon.bookie.index import MEMORY_INDEX_NAME, Index, MemoryIndex, RocksIndex, memory_index, rocks_index
+from bkdaemon.config import BookieConfig
+
+from bkctl.codec.ledger_index import encode_location, location_key, rebuilt_ledger_key
+from bkctl.errors import Corrupt, Refused
+from bkctl.world import real_world
+from tests.unit.daemon.bookie.world import sim_disk
+
+Open = Callable[[], Index]
+
+
+@pytest.fixture(params=["memory", "rocksdb"])
+def open_index(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
+    factory = memory_index(real_world().disk) if request.param == "memory" else rocks_index(BookieConfig())
+    return lambda: factory(tmp_path)
+
+
+def put(index: Index, ledger_id: int, *entry_ids: int, location: int = 1028) -> None:
+    batch = index.batch()
+    for entry_id in entry_ids:
+        batch.put(location_key(ledger_id, entry_id), encode_location(location + entry_id))
+    index.commit(batch)
+
+
+def test_locations(open_index: Open) -> None:
+    index = open_index()
+    put(index, 5, 2, 0, 7)
+    put(index, 6, 1)
+    put(index, 2**62, 3)
+    assert index.locations([location_key(5, e) for e in (0, 1, 2, 7)]) == [1028, 0, 1030, 1035]
+    assert [index.last_entry(i) for i in (4, 5, 6, 7, 2**62)] == [-1, 7, 1, -1, 3]
+    assert index.entry_ids(5) == [0, 2, 7]
+    assert index.entry_ids(4) == []
+    put(index, 5, 2, location=5000)
+    assert index.locations([location_key(5, 2)]) == [5002], "the last one counts"
+    index.close()
+    index = open_index()
+    assert index.entry_ids(5) == [0, 2, 7], "durable"
+    index.close()
+
+
+def test_ledgers(open_index: Open) -> None:
+    index = open_index()
+    assert index.load_ledgers() == {}
+    index.store_ledgers({5: b"five", 6: b"six"})
+    index.store_ledgers({5: b"FIVE"})
+    index.store_ledgers({})
+    put(index, 5, 0, 1)
+    put(index, 6, 0)
+    index.remove_ledgers([5, 99])
+    index.close()
+    index = open_index()
+    assert index.load_ledgers() == {6: b"six"}
+    assert index.last_entry(5) == -1
+    assert index.last_entry(6) == 0
+    index.close()
+
+
+def test_an_empty_batch(open_index: Open) -> None:
+    index = open_index()
+    index.commit(index.batch())
+    index.close()
+
+
+def test_memory_loses_what_was_not_synced_and_nothing_else() -> None:
+    for seed in range(40):
+        disk = sim_disk(seed)
+        door = disk.door(lambda: True)
+        door.make_dirs(Path("/i"))
+        index = MemoryIndex(door, Path("/i"))
+        put(index, 5, *range(50))
+        file = door.open(Path("/i") / MEMORY_INDEX_NAME, write=True)
+        file.pwrite(bytes(range(256)) * 8, file.size())  # of a write that was under way
+        disk.lose_power()
+        door = disk.door(lambda: True)
+        index = MemoryIndex(door, Path("/i"))
+        assert index.entry_ids(5) == list(range(50))
+        put(index, 5, 50)
+        disk.lose_power()
+        assert MemoryIndex(disk.door(lambda: True), Path("/i")).entry_ids(5) == list(range(51))
+
+
+def test_rows_of_the_rebuild_tool_win_until_they_are_written_anew(tmp_path: Path) -> None:
+    index = RocksIndex(tmp_path, BookieConfig())
+    index.store_ledgers({5: b"ours"})
+    index._ledgers.put(rebuilt_ledger_key(5), b"rebuilt")
+    assert index.load_ledgers() == {5: b"rebuilt"}, "as in Java"
+    index.store_ledgers({5: b"ours again"})
+    assert index.load_ledgers() == {5: b"ours again"}
+    index._ledgers.put(rebuilt_ledger_key(5), b"rebuilt")
+    index.remove_ledgers([5])
+    assert index.load_ledgers() == {}
+    index.close()
+
+
+def test_tables_have_the_format_that_java_reads(tmp_path: Path) -> None:
+    for _ in range(2):  # also of a database that exists
+        index = RocksIndex(tmp_path, BookieConfig())
+        put(index, 5, *range(1000))
+        index.store_ledgers(dict.fromkeys(range(100), b"x" * 30))
+        index._locations.flush()
+        index._ledgers.flush()
+        index.close()
+    tables = sorted(tmp_path.rglob("*.sst"))
+    assert {t.parent.name for t in tables} == {"locations", "ledgers"}
+    assert {struct.unpack_from("<i", t.read_bytes()[-12:])[0] for t in tables} == {5}
+
+
+def test_two_at_a_time_are_refused(tmp_path: Path) -> None:
+    index = RocksIndex(tmp_path, BookieConfig())
+    with pytest.raises(Refused, match="another process"):
+        RocksIndex(tmp_path, BookieConfig())
+    index.close()
+
+
+def test_what_is_no_database_is_named(tmp_path: Path) -> None:
+    RocksIndex(tmp_path, BookieConfig()).close()
+    (tmp_path / "locations/CURRENT").write_text("MANIFEST-999999\n")
+    with pytest.raises(Corrupt, match="locations"):
+        RocksIndex(tmp_path, BookieConfig())

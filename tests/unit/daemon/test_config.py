@@ -1,0 +1,86 @@
+"""bk_server.conf: BookKeeper's keys, its defaults, and what is said of a bad value."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from bkdaemon.config import BookieConfig, config_from, load_config, parse_properties
+
+from bkctl.errors import UsageError
+
+TEXT = """
+# a comment
+! another
+bookiePort=3999
+advertisedAddress : 10.0.0.1
+journalDirectories=/j0, /j1
+journalDirectory=/not/this
+ledgerDirectories=/l0,\\
+    /l1
+indexDirectories=
+allowLoopback=TRUE
+diskUsageThreshold=0.97
+zkServers=h1:2181,h2:2181
+useTargetEntryLogSizeForGc=true
+bookiePort=3182
+"""
+
+
+def config(text: str) -> BookieConfig:
+    return config_from(parse_properties(text), source="test.conf")
+
+
+def test_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "bk_server.conf"
+    path.write_text(TEXT)
+    found = load_config(path, gc_wait_ms=5)
+    assert found.bookie_port == 3182, "the last one counts"
+    assert found.advertised_address == "10.0.0.1"
+    assert found.journal_dirs == ("/j0", "/j1")
+    assert found.ledger_dirs == ("/l0", "/l1")
+    assert found.index_dirs == ("/l0", "/l1"), "an empty value is the default"
+    assert found.allow_loopback is True
+    assert found.gc_wait_ms == 5
+    assert found.uri == "zk+hierarchical://h1:2181;h2:2181/ledgers"
+    assert found.unknown == {"useTargetEntryLogSizeForGc": "true"}
+
+
+def test_defaults_are_bookkeepers() -> None:
+    found = config("")
+    assert (found.bookie_port, found.journal_dirs, found.ledger_dirs) == (3181, ("/tmp/bk-txn",), ("/tmp/bk-data",))
+    assert (found.journal_max_size_mb, found.journal_max_backups, found.flush_interval_ms) == (2048, 5, 10_000)
+    assert (found.gc_wait_ms, found.disk_usage_threshold, found.zk_timeout_ms) == (600_000, 0.95, 10_000)
+    assert found.low_mark == 0.95
+    assert found.high_priority_bytes == 1 << 30
+    assert len({f.metadata["key"] for f in fields(found) if f.metadata}) == len(fields(found)) - 1
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("\nbookiePort=many", r"test.conf:2: bookiePort=many"),
+        ("bookiePort=-1", "below 0"),
+        ("allowLoopback=perhaps", "not true or false"),
+        ("diskUsageThreshold=1.5", "disk thresholds"),
+        ("diskUsageWarnThreshold=0.99", "disk thresholds"),
+        ("journalFormatVersionToWrite=4", "only 6"),
+        ("journalAlignmentSize=1000", "no multiple"),
+        ("logSizeLimit=2147483648", "above"),
+        ("dbStorage_rocksDB_format_version=6", "2 and 5"),
+        ("ledgerDirectories=/a,/b\nindexDirectories=/c", "pairs"),
+        ("bookieId=readonly", None),
+        ("ledgerDirectories=,", "names no directory"),
+    ],
+)
+def test_what_makes_no_sense(text: str, says: str | None) -> None:
+    with pytest.raises(UsageError, match=says):
+        _ = config(text).bookie_id
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot read"):
+        load_config(tmp_path / "nothing")
+    with pytest.raises(UsageError, match="neither"):
+        _ = config("").uri

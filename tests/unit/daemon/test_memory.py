@@ -1,0 +1,41 @@
+"""The allocator keeps what a cache gave back."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import subprocess
+import sys
+
+import pytest
+from bkdaemon.memory import keep_memory
+
+FILL_TWICE = """
+import resource, sys
+from bkdaemon.memory import keep_memory
+if "keep" in sys.argv:
+    keep_memory()
+for _ in range(2):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    cache = [bytes([n % 256]) * 1056 for n in range(60_000)]
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    del cache
+print(faults)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
+def test_a_cache_that_is_filled_again_costs_no_page_faults() -> None:
+    faults = {
+        how: int(subprocess.run([sys.executable, "-c", FILL_TWICE, how], capture_output=True, check=True).stdout)
+        for how in ("keep", "leave")
+    }
+    pages = 60_000 * 1056 // resource.getpagesize()
+    assert faults["keep"] < pages / 10 < faults["leave"]
+
+
+def test_it_says_whether_there_is_such_an_allocator() -> None:
+    script = "from bkdaemon.memory import keep_memory; print(keep_memory())"  # in a process of its own: it lasts
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout.strip()
+    assert said == str(platform.libc_ver()[0] == "glibc")
+    assert callable(keep_memory)
