@@ -1,0 +1,97 @@
+"""The way from a command to a cluster: the metadata store, what stands on it, the ledger client; opened when used."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from bkctl.cli.env import Env
+    from bkctl.client.client import BookKeeper
+    from bkctl.meta.bookies import BookieRegistry
+    from bkctl.meta.ledgers import LedgerStore
+    from bkctl.meta.store import MetadataStore
+    from bkctl.meta.uri import MetadataUri
+
+EXPLICIT_LAC_S: Final = 0.5
+"""How soon readers see an entry that no other follows, where the configuration does not say."""
+
+
+class ClusterAccess:
+    """One session with a cluster.
+
+    Args:
+        env: says what this command may do; the store asks it before each change.
+        uri: where the metadata is.
+        store: the guarded store.
+    """
+
+    def __init__(self, env: Env, uri: MetadataUri, store: MetadataStore) -> None:
+        self.env = env
+        self.uri = uri
+        self.store = store
+
+    @property
+    def root(self) -> str:
+        """The ledgers root."""
+        return self.uri.root
+
+    async def ledgers(self) -> LedgerStore:
+        """The ledgers, laid out as the cluster's LAYOUT says.
+
+        Raises:
+            NotFound: there is no cluster at this root. UsageError: the URI asks for another ledger manager.
+        """
+        from bkctl.meta.layout import open_ledgers
+
+        return await open_ledgers(self.store, self.root, self.uri.manager, write=self.env.may_write)
+
+    @property
+    def bookies(self) -> BookieRegistry:
+        """Who is registered."""
+        from bkctl.meta.bookies import BookieRegistry
+
+        return BookieRegistry(self.store, self.root)
+
+    @asynccontextmanager
+    async def bookkeeper(self) -> AsyncIterator[BookKeeper]:
+        """The ledger client on this session, with the client settings of the configuration file."""
+        from dataclasses import replace
+
+        from bkctl.client.client import BookKeeper
+        from bkctl.client.config import ClientConfig
+        from bkctl.world import real_world
+
+        config = ClientConfig.of(self.env.properties)
+        if not config.explicit_lac_s:  # somebody may follow what a person writes by hand
+            config = replace(config, explicit_lac_s=EXPLICIT_LAC_S)
+        client = BookKeeper(await self.ledgers(), self.bookies, real_world(), config)
+        try:
+            yield client
+        finally:
+            await client.close()
+
+
+@asynccontextmanager
+async def open_cluster(env: Env) -> AsyncIterator[ClusterAccess]:
+    """Opens the metadata store that the Env's settings name.
+
+    Raises:
+        UsageError: no URI, or a bad one. Unavailable: the store does not answer in time.
+    """
+    from bkctl.meta.guard import GuardedStore
+    from bkctl.meta.uri import parse_uri
+
+    text = env.metadata_uri
+    uri = parse_uri(text)
+    if env.store_opener is not None:
+        store = await env.store_opener(text, env.connect_timeout_s)
+    else:
+        from bkctl.meta.connect import open_store
+
+        store = await open_store(text, timeout_s=env.connect_timeout_s)
+    try:
+        yield ClusterAccess(env, uri, GuardedStore(store, env.check_may_write))
+    finally:
+        await store.close()

@@ -1,0 +1,1 @@
+"""The auditor and the replication workers, and what they have to do."""

@@ -1,0 +1,27 @@
+"""`bkctl autorecovery auditor`: who audits."""
+
+from __future__ import annotations
+
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.env import Env
+from bkctl.errors import Exit
+
+COMMAND = Command(
+    effect=Effect.READS,
+    examples=("bkctl autorecovery auditor", "bkctl autorecovery auditor -o name"),
+    columns=("auditor", "candidates"),
+)
+
+
+async def run(env: Env) -> dict[str, object]:
+    """Says which auto recovery process is the auditor, and who would follow it. Exits with 1 where there is none."""
+    from bkctl.meta.election import Election
+
+    async with env.cluster() as cluster:
+        votes = await Election(cluster.store, cluster.root).votes()
+    if not votes:
+        env.exit = Exit.FINDINGS
+    return {
+        "auditor": votes[0].candidate if votes else None,
+        "candidates": [vote.candidate for vote in votes[1:]],
+    }

@@ -1,0 +1,42 @@
+"""`bkctl autorecovery delay`: how long a lost bookie is waited for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from bkctl.cli.autorecovery._queue import open_queue
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.confirm import Plan
+from bkctl.cli.env import Env
+
+COMMAND = Command(
+    effect=Effect.WRITES,
+    examples=(
+        "bkctl autorecovery delay",
+        "bkctl autorecovery delay --set 600",
+        "bkctl autorecovery delay --set 0 --yes",
+    ),
+    columns=("delay_s", "changed"),
+)
+
+
+async def run(
+    env: Env,
+    seconds: Annotated[
+        int | None, typer.Option("--set", metavar="SECONDS", min=0, help="wait so long for a lost bookie")
+    ] = None,
+) -> dict[str, object]:
+    """Shows or sets the seconds that one lost bookie is waited for before its ledgers are marked.
+
+    Two bookies lost together are never waited for. 0 marks at once. null: no auditor ever started.
+    """
+    async with env.cluster() as cluster:
+        queue = open_queue(cluster)
+        known = await queue.delay_s()
+        if seconds is None or seconds == known:
+            return {"delay_s": known, "changed": False}
+        env.confirm(Plan(f"wait {seconds} s for a lost bookie (now: {known})"))
+        await queue.set_delay(seconds)
+        return {"delay_s": seconds, "changed": True}

@@ -1,0 +1,41 @@
+"""`bkctl autorecovery queue purge`: takes marks away."""
+
+from __future__ import annotations
+
+from bkctl.cli.autorecovery._queue import open_queue
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.confirm import Plan
+from bkctl.cli.env import Env
+from bkctl.cli.ledger._items import Ledgers
+from bkctl.errors import Exit
+
+COMMAND = Command(
+    effect=Effect.WRITES,
+    examples=("bkctl autorecovery queue purge 5", "bkctl autorecovery queue purge 5 6 --yes"),
+    columns=("ledger_id", "purged", "reason"),
+    name="ledger_id",
+)
+
+
+async def run(env: Env, ledgers: Ledgers) -> list[dict[str, object]]:
+    """Takes ledgers out of the queue without repairing them; the next check marks again what still lacks copies.
+
+    Ledgers that somebody works on, or that were marked again meanwhile, are left alone: exit 1.
+    """
+    async with env.cluster() as cluster:
+        queue = open_queue(cluster)
+        ids = list(env.ledger_ids(ledgers))
+        env.confirm(Plan(f"take {len(ids)} ledgers out of the queue of under-replicated ledgers"))
+        items: list[dict[str, object]] = []
+        for ledger_id in ids:
+            lock = await queue.lock(ledger_id, "bkctl autorecovery queue purge")
+            reason: str | None = "it was marked again"
+            if lock is None:
+                marked = await queue.marker(ledger_id) is not None
+                reason = "somebody works on it" if marked else "it is not in the queue"
+            elif await queue.complete(lock):
+                reason = None
+            if reason is not None:
+                env.exit = Exit.FINDINGS
+            items.append({"ledger_id": ledger_id, "purged": reason is None, "reason": reason})
+        return items

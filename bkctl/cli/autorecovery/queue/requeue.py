@@ -1,0 +1,44 @@
+"""`bkctl autorecovery queue requeue`: has workers look at ledgers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from bkctl.cli.autorecovery._queue import open_queue
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.confirm import Plan
+from bkctl.cli.env import Env
+from bkctl.cli.ledger._items import Ledgers
+from bkctl.model.ids import BookieId
+
+COMMAND = Command(
+    effect=Effect.WRITES,
+    examples=(
+        "bkctl autorecovery queue requeue 5",
+        "bkctl ledger list -o name | bkctl autorecovery queue requeue - --yes",
+    ),
+    columns=("ledger_id", "marked"),
+    name="ledger_id",
+)
+
+
+async def run(
+    env: Env,
+    ledgers: Ledgers,
+    missing: Annotated[list[str] | None, typer.Option("--missing", metavar="BOOKIE", help="noted in the mark")] = None,
+) -> list[dict[str, object]]:
+    """Marks ledgers as under-replicated, so that a worker checks them and repairs what it finds.
+
+    A ledger that has all its copies leaves the queue again. `marked` is false where the mark was there already; a
+    pause after a failure ends no sooner for it.
+    """
+    bookies = [BookieId(bookie) for bookie in missing or ()]
+    async with env.cluster() as cluster:
+        found = await cluster.ledgers()
+        records = [record async for record in found.read_many(list(env.ledger_ids(ledgers)))]
+        env.confirm(Plan(f"mark {len(records)} ledgers as under-replicated"))
+        queue = open_queue(cluster)
+        await queue.ensure()
+        return [{"ledger_id": r.ledger_id, "marked": await queue.mark(r.ledger_id, bookies)} for r in records]

@@ -1,0 +1,54 @@
+"""`bkctl autorecovery start`: runs an auditor candidate and a replication worker in the foreground."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.env import Env
+from bkctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from bkdaemon.autorecovery.server import AutoRecovery
+
+COMMAND = Command(
+    effect=Effect.FENCES,
+    examples=(
+        "bkctl autorecovery start -c conf/bk_server.conf",
+        "bkctl autorecovery start -c bk_server.conf -m zk://zk1:2181/ledgers",
+    ),
+    timeout_s=None,
+    asks=False,
+)
+LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
+
+
+def run(env: Env) -> None:
+    """Stands for election as auditor, and repairs ledgers that lack copies, until SIGTERM or ^C.
+
+    Works beside Java's auditors and workers in one cluster. Reads BookKeeper's own keys: metadataServiceUri,
+    lostBookieRecoveryDelay, auditorPeriodicCheckInterval, openLedgerRereplicationGracePeriod, replicationRateByBytes…
+    An open ledger whose writer does not replace a lost bookie in openLedgerRereplicationGracePeriod is fenced and
+    closed. Prints `ready BOOKIE_ID` on stdout when it works; logs on stderr.
+    """
+    if env.conf_path is None:
+        raise UsageError("no configuration is given", hint="bkctl autorecovery start -c bk_server.conf")
+    import logging
+
+    from bkdaemon.autorecovery.server import run as run_auto_recovery
+    from bkdaemon.config import load_config
+
+    from bkctl.world import real_world
+
+    level = logging.DEBUG if env.options.verbose else logging.WARNING if env.options.quiet else logging.INFO
+    logging.basicConfig(level=level, format=LOG_FORMAT, stream=env.stderr)
+    logging.getLogger("kazoo").setLevel(max(level, logging.WARNING))
+    uri = env.options.metadata_uri or env.setting("metadata-uri")
+    config = load_config(Path(env.conf_path), **({"metadata_service_uri": uri} if uri else {}))
+
+    def ready(recovery: AutoRecovery) -> None:
+        env.stdout.write(f"ready {recovery.bookie_id}\n")
+        env.stdout.flush()
+
+    run_auto_recovery(config, real_world(), ready)

@@ -1,0 +1,1 @@
+"""Bookies: start one, list them, ask them how they are."""

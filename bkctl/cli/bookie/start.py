@@ -1,0 +1,52 @@
+"""`bkctl bookie start`: runs a bookie in the foreground."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.env import Env
+from bkctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from bkdaemon.service import BookieService
+
+COMMAND = Command(
+    effect=Effect.WRITES,
+    examples=(
+        "bkctl bookie start -c conf/bk_server.conf",
+        "bkctl bookie start -c bk_server.conf -m zk://zk1:2181/ledgers",
+    ),
+    timeout_s=None,
+    asks=False,
+)
+LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
+
+
+def run(env: Env) -> None:
+    """Runs a bookie with the settings of a bk_server.conf, until SIGTERM or ^C.
+
+    Prints `ready BOOKIE_ID` on stdout when it serves; logs on stderr. -m overrides the file's metadataServiceUri.
+    """
+    if env.conf_path is None:
+        raise UsageError("no configuration is given", hint="bkctl bookie start -c bk_server.conf")
+    import logging
+
+    from bkdaemon.config import load_config
+    from bkdaemon.service import run as run_bookie
+
+    from bkctl.world import real_world
+
+    level = logging.DEBUG if env.options.verbose else logging.WARNING if env.options.quiet else logging.INFO
+    logging.basicConfig(level=level, format=LOG_FORMAT, stream=env.stderr)
+    for noisy in ("kazoo", "grpc"):
+        logging.getLogger(noisy).setLevel(max(level, logging.WARNING))
+    uri = env.options.metadata_uri or env.setting("metadata-uri")
+    config = load_config(Path(env.conf_path), **({"metadata_service_uri": uri} if uri else {}))
+
+    def ready(service: BookieService) -> None:
+        env.stdout.write(f"ready {service.bookie_id}\n")
+        env.stdout.flush()
+
+    run_bookie(config, real_world(), ready)

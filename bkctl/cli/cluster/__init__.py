@@ -1,0 +1,1 @@
+"""Whole clusters: make one, look at it, empty it, remove it."""

@@ -1,0 +1,73 @@
+"""Nothing is changed unseen: a plan is shown, confirmed, and then done exactly.
+
+plan → --dry-run: the plan is the answer (stdout), exit 0
+     → --yes: go on
+     → a terminal: show, ask (deletes: type the name of what goes)
+     → no terminal: refused, exit 3
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TextIO
+
+from bkctl.cli.command import Effect
+from bkctl.errors import Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a command is about to do, in words and as data.
+
+    Args:
+        summary: one sentence: what is done to what.
+        steps: what happens, in order.
+        subject: the name of the object; deletes ask for it.
+    """
+
+    summary: str
+    steps: tuple[str, ...] = field(default=())
+    subject: str = ""
+
+    def text(self) -> str:
+        """The plan for a person."""
+        steps = [f"  {number}. {step}\n" for number, step in enumerate(self.steps, 1)]
+        return f"plan: {self.summary}\n{''.join(steps)}"
+
+
+class DryRun(Exception):
+    """--dry-run was given: the plan is the answer."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan.summary)
+        self.plan = plan
+
+
+def confirm(plan: Plan, effect: Effect, *, yes: bool, dry_run: bool, answers: TextIO | None, messages: TextIO) -> None:
+    """Returns where the plan may be done.
+
+    Args:
+        answers: the terminal that is asked, or None where there is none.
+        messages: where the plan and the question go.
+
+    Raises:
+        DryRun: the plan was all that was asked for.
+        Refused: nobody confirmed.
+    """
+    if dry_run:
+        raise DryRun(plan)
+    if yes:
+        return
+    if answers is None:
+        raise Refused(f"not confirmed: {plan.summary}", hint="--yes does it, --dry-run only shows the plan")
+    messages.write(plan.text())
+    if effect is Effect.DELETES and plan.subject:
+        wanted: tuple[str, ...] = (plan.subject,)
+        question = f"type {plan.subject} to go on: "
+    else:
+        wanted = ("y", "Y", "yes")
+        question = "go on? [y/N] "
+    messages.write(question)
+    messages.flush()
+    if answers.readline().strip() not in wanted:
+        raise Refused(f"not confirmed: {plan.summary}")

@@ -1,0 +1,1 @@
+"""A local cluster for development: the real ZooKeeper and bookies on this machine."""

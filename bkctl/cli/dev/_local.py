@@ -1,0 +1,86 @@
+"""What the verbs of `dev` share: where the cluster is, and how its services look."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from bkctl.cli.config import LOCAL_CLUSTER_FILE
+from bkctl.cli.env import Env
+from bkctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from bkdaemon.local.cluster import LocalCluster, Service
+
+KINDS: Final = ("bookie", "zookeeper")
+COLUMNS: Final = ("service", "state", "bookie_id", "pid", "directory")
+WIDE: Final = ("port", "http_port", "grpc_port", "log")
+
+Directory = Annotated[
+    Path | None, typer.Option("--dir", metavar="DIR", help="the cluster's directory; default: the one started last")
+]
+Kind = Annotated[str, typer.Argument(metavar="KIND", help="bookie, or zookeeper")]
+Number = Annotated[int, typer.Argument(metavar="NUMBER", help="1, 2, …")]
+
+
+def directory_of(env: Env, given: Path | None) -> Path:
+    """--dir, else that of the cluster that was started last, else a place of our own."""
+    if given is not None:
+        return given.absolute()
+    try:
+        state = json.loads((env.state_dir / LOCAL_CLUSTER_FILE).read_text(encoding="utf-8"))
+        return Path(state["directory"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return env.state_dir / "cluster"
+
+
+def open_local(env: Env, given: Path | None) -> LocalCluster:
+    """The cluster of a directory."""
+    from bkdaemon.local.cluster import LocalCluster
+
+    return LocalCluster.load(directory_of(env, given), env.environ)
+
+
+def announce(env: Env, cluster: LocalCluster) -> None:
+    """Writes the cluster's URI where commands find it last."""
+    env.state_dir.mkdir(parents=True, exist_ok=True)
+    state = {"metadata_uri": cluster.metadata_uri, "directory": str(cluster.directory)}
+    (env.state_dir / LOCAL_CLUSTER_FILE).write_text(json.dumps(state) + "\n", encoding="utf-8")
+
+
+def withdraw(env: Env, cluster: LocalCluster) -> None:
+    """Takes the URI back, if it is this cluster's."""
+    if directory_of(env, None) == cluster.directory:
+        (env.state_dir / LOCAL_CLUSTER_FILE).unlink(missing_ok=True)
+
+
+def check_kind(kind: str) -> str:
+    """The kind itself.
+
+    Raises:
+        UsageError: there is no such kind.
+    """
+    if kind not in KINDS:
+        raise UsageError(f"{kind!r} is no kind of service", hint=" or ".join(KINDS))
+    return kind
+
+
+def row(service: Service) -> dict[str, object]:
+    """One service as an item."""
+    is_bookie = service.kind == "bookie"
+    return {
+        "service": service.name,
+        "kind": service.kind,
+        "number": service.number,
+        "state": "running" if service.running else "stopped",
+        "bookie_id": service.bookie_id if is_bookie else None,
+        "pid": service.pid if service.running else None,
+        "port": service.port,
+        "http_port": service.http_port if is_bookie else None,
+        "grpc_port": service.admin_port if is_bookie else None,
+        "directory": service.directory,
+        "log": service.log,
+    }

@@ -1,0 +1,22 @@
+"""`bkctl dev start`: starts one stopped service."""
+
+from __future__ import annotations
+
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.dev._local import COLUMNS, WIDE, Directory, Kind, Number, check_kind, open_local, row
+from bkctl.cli.env import Env
+
+COMMAND = Command(
+    effect=Effect.WRITES,
+    examples=("bkctl dev start bookie 2", "bkctl dev start zookeeper"),
+    columns=COLUMNS,
+    wide=WIDE,
+    timeout_s=120,
+    asks=False,
+)
+
+
+async def run(env: Env, kind: Kind, number: Number = 1, directory: Directory = None) -> dict[str, object]:
+    """Starts one service of the local cluster again, with its data, and waits until it serves."""
+    cluster = open_local(env, directory)
+    return row(await cluster.start(check_kind(kind), number))

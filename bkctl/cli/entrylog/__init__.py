@@ -1,0 +1,1 @@
+"""Entry logs of a bookie, read from its files."""

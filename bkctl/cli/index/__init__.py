@@ -1,0 +1,1 @@
+"""Indexes of a bookie, RocksDB and .idx, read from its files."""

@@ -1,0 +1,1 @@
+"""Journals of a bookie and their marks, read from its files."""

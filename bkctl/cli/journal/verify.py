@@ -1,0 +1,59 @@
+"""`bkctl journal verify`: what is wrong with journals and the marks in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.env import Env
+from bkctl.cli.offline import (
+    LEDGER_KEYS,
+    DigestName,
+    Password,
+    PasswordFile,
+    Paths,
+    Reporter,
+    WithMetadata,
+    configured,
+    digest_book,
+    journals_of,
+)
+from bkctl.cli.render import Listing
+
+COMMAND = Command(
+    effect=Effect.READS,
+    examples=(
+        "bkctl journal verify /data/journal",
+        "bkctl journal verify /data/bookie -o json",
+        "bkctl journal verify -c bk_server.conf",
+    ),
+    columns=("code", "severity", "subject", "offset", "message"),
+    wide=("file", "ledger_id", "entry_id", "evidence", "next"),
+    timeout_s=None,
+)
+
+
+def run(
+    env: Env,
+    paths: Paths = None,
+    digest: DigestName = None,
+    password: Password = None,
+    password_file: PasswordFile = None,
+    with_metadata: WithMetadata = False,
+) -> Listing:
+    """Reads journals whole and reports what is wrong: records, digests, data behind the end.
+
+    Where the directories hold lastMark too (a bookie's directory, or -c), it is checked against the journals.
+    Exits with 1 if anything was found that is more than worth knowing. `bkctl explain CODE` says what a finding means.
+    """
+    from bkinspect.data_dir import verify_journals
+    from bkinspect.journal import ledger_ids
+    from bkinspect.source import directories
+
+    report = Reporter(env)
+    folders = directories([p for p in map(Path, paths or ()) if p.is_dir()] or configured(env, LEDGER_KEYS))
+    files = journals_of(env, paths)
+    ids = (lambda: set().union(*map(ledger_ids, files))) if with_metadata else None
+    book = digest_book(env, digest, password, password_file, ids)
+    env.detail(f"{len(files)} journals")
+    return Listing(map(report.judge, verify_journals(files, folders, book)))

@@ -1,0 +1,1 @@
+"""Ledgers: create, write, read, follow, look at, fence, recover, delete."""

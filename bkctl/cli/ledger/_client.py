@@ -1,0 +1,97 @@
+"""What the verbs that touch entries share: passwords, quorums, the options of a new ledger, the claim to write."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from bkctl.cli.env import Env
+from bkctl.errors import Refused, UsageError
+from bkctl.model.ledger import LedgerMetadata, LedgerState, check_quorums
+
+if TYPE_CHECKING:
+    from bkctl.meta.ledgers import LedgerStore
+    from bkctl.meta.store import Version
+
+UNCLAIMED: Final = "bkctl-unclaimed"
+"""Custom metadata of a ledger that `ledger create` made and nobody writes yet; the first writer takes it away."""
+
+Password = Annotated[
+    str | None, typer.Option("--password", metavar="TEXT", help="the ledger's password (BKCTL_LEDGER_PASSWORD)")
+]
+PasswordFile = Annotated[
+    Path | None, typer.Option("--password-file", metavar="FILE", help="a file with the password, line end not counted")
+]
+EnsembleSize = Annotated[int, typer.Option("--ensemble-size", metavar="E", help="bookies a fragment is spread over")]
+WriteQuorumSize = Annotated[int, typer.Option("--write-quorum-size", metavar="QW", help="copies of each entry")]
+AckQuorumSize = Annotated[int, typer.Option("--ack-quorum-size", metavar="QA", help="copies before an entry counts")]
+DigestName = Annotated[str, typer.Option("--digest", metavar="DIGEST", help="CRC32C, CRC32, MAC, DUMMY")]
+CustomMetadata = Annotated[
+    list[str] | None, typer.Option("--custom-metadata", metavar="K=V", help="kept with the ledger; may be repeated")
+]
+FirstEntry = Annotated[int, typer.Option("--from", metavar="ENTRY", help="first entry")]
+LastEntry = Annotated[int | None, typer.Option("--to", metavar="ENTRY", help="last entry; default: the last confirmed")]
+
+
+def password_of(env: Env, text: str | None, file: Path | None) -> bytes:
+    """--password, --password-file or BKCTL_LEDGER_PASSWORD; empty without.
+
+    Raises:
+        UsageError: both options are given.
+    """
+    if text is not None and file is not None:
+        raise UsageError("--password and --password-file exclude each other")
+    if file is not None:
+        return file.read_bytes().removesuffix(b"\n").removesuffix(b"\r")
+    return (env.environ.get("BKCTL_LEDGER_PASSWORD", "") if text is None else text).encode()
+
+
+def parse_custom_metadata(pairs: Sequence[str] | None) -> Mapping[str, bytes]:
+    """`k=v` pairs; values are UTF-8.
+
+    Raises:
+        UsageError: no `=`, or a key twice.
+    """
+    found: dict[str, bytes] = {}
+    for pair in pairs or ():
+        key, separator, value = pair.partition("=")
+        if not separator or not key:
+            raise UsageError(f"--custom-metadata {pair!r} is not key=value")
+        if key in found:
+            raise UsageError(f"--custom-metadata {key} is given twice")
+        found[key] = value.encode()
+    return found
+
+
+def quorum_words(ensemble_size: int, write_quorum_size: int, ack_quorum_size: int) -> str:
+    """The three sizes in words for a plan, once they are found to make sense."""
+    check_quorums(ensemble_size, write_quorum_size, ack_quorum_size)
+    return f"ensemble {ensemble_size}, write quorum {write_quorum_size}, ack quorum {ack_quorum_size}"
+
+
+async def claim(ledgers: LedgerStore, ledger_id: int) -> tuple[LedgerMetadata, Version]:
+    """Becomes the only writer of a ledger that `ledger create` made, by compare-and-set.
+
+    Raises:
+        Refused: it is closed, or has or had a writer. Conflict: another writer was faster.
+    """
+    metadata, version = await ledgers.read(ledger_id)
+    if metadata.state is not LedgerState.OPEN or UNCLAIMED not in metadata.custom_metadata:
+        raise Refused(
+            f"ledger {ledger_id} has, or had, a writer of its own ({metadata.state.name})",
+            hint="a ledger has one writer only: --new makes another ledger",
+        )
+    kept = {key: value for key, value in metadata.custom_metadata.items() if key != UNCLAIMED}
+    claimed = replace(metadata, custom_metadata=kept)
+    return claimed, await ledgers.write(ledger_id, claimed, version)
+
+
+def made_by() -> bytes:
+    """Who made an unclaimed ledger: host and process, for people."""
+    return f"{socket.gethostname()}:{os.getpid()}".encode()

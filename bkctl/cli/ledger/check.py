@@ -1,0 +1,60 @@
+"""`bkctl ledger check`: are all the copies there?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.env import Env
+from bkctl.cli.ledger._items import Ledgers, records_of
+from bkctl.errors import Exit
+
+COMMAND = Command(
+    effect=Effect.READS,
+    examples=("bkctl ledger check 5", "bkctl ledger check 5 6 --percentage 100 -o json"),
+    columns=("ledger_id", "first_entry_id", "last_entry_id", "bad_bookies", "settled"),
+    wide=("bookies",),
+    name="ledger_id",
+    timeout_s=None,
+)
+
+
+async def run(
+    env: Env,
+    ledgers: Ledgers,
+    percentage: Annotated[
+        int, typer.Option("--percentage", metavar="P", min=0, max=100, help="entries to read of each bookie; 0: two")
+    ] = 0,
+) -> list[dict[str, object]]:
+    """Asks every bookie of every fragment for its first and last entry, and more with --percentage.
+
+    Shows the fragments that lack copies, and the bookies that do not give theirs; exit 1 if there are any. Digests are
+    not checked here. `settled` is false for the end of an open ledger: it cannot be repaired before it is closed.
+    """
+    from bkrecovery.checker import LedgerChecker, confirmed_end
+
+    items: list[dict[str, object]] = []
+    async with env.cluster() as cluster, cluster.bookkeeper() as client:
+        checker = LedgerChecker(client.context, percentage)
+        registered = await cluster.bookies.registered()
+        available = registered.writable | registered.read_only
+        async for record in records_of(env, await cluster.ledgers(), ledgers):
+            metadata, ledger_id = record.metadata, record.ledger_id
+            digest = client.digest_of(metadata, ledger_id, metadata.password or b"")
+            end = await confirmed_end(client.context, ledger_id, metadata, digest)
+            items += [
+                {
+                    "ledger_id": ledger_id,
+                    "first_entry_id": fragment.first_entry_id,
+                    "last_entry_id": fragment.last_entry_id,
+                    "bad_bookies": fragment.bad_bookies(),
+                    "bookies": fragment.bookies,
+                    "settled": fragment.settled,
+                }
+                for fragment in await checker.check(ledger_id, metadata, end, available)
+            ]
+    if items:
+        env.exit = Exit.FINDINGS
+    return items

@@ -1,0 +1,79 @@
+"""`bkctl ledger read`: entries of a ledger."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.env import Env
+from bkctl.cli.ledger import _client as options
+from bkctl.cli.ledger._entries import COLUMNS, WIDE, entry_items, write_raw
+from bkctl.cli.ledger._items import Ledger
+from bkctl.errors import UsageError
+from bkctl.model.ids import parse_ledger_id
+
+if TYPE_CHECKING:
+    from bkctl.model.entry import Entry
+
+COMMAND = Command(
+    effect=Effect.READS,
+    examples=(
+        "bkctl ledger read 5",
+        "bkctl ledger read 5 --from 100 --to 199 -o jsonl",
+        "bkctl ledger read 5 --raw > payloads",
+        "bkctl ledger read 5 --raw --length-prefixed | bkctl ledger write --new --length-prefixed --yes",
+    ),
+    columns=COLUMNS,
+    wide=WIDE,
+    name="entry_id",
+    timeout_s=None,
+)
+
+
+def run(
+    env: Env,
+    ledger: Ledger,
+    first: options.FirstEntry = 0,
+    last: options.LastEntry = None,
+    raw: Annotated[bool, typer.Option("--raw", help="write the payloads' bytes and nothing else")] = False,
+    length_prefixed: Annotated[
+        bool, typer.Option("--length-prefixed", help="with --raw: i32 (big endian) length before each payload")
+    ] = False,
+    password: options.Password = None,
+    password_file: options.PasswordFile = None,
+) -> object:
+    """Reads entries with their digests checked; an open ledger up to its last confirmed entry. Never fences.
+
+    An entry that one bookie lacks, or has wrong, is read from the next of its write set.
+    """
+    if length_prefixed and not raw:
+        raise UsageError("--length-prefixed goes with --raw")
+    ledger_id = parse_ledger_id(ledger)
+    secret = options.password_of(env, password, password_file)
+
+    async def batches() -> AsyncGenerator[list[Entry]]:
+        async with env.cluster() as cluster, cluster.bookkeeper() as client:
+            reader = await client.open(ledger_id, secret)
+            end = reader.last_confirmed if last is None else last
+            progress = env.progress("entries", max(end - first + 1, 0))
+            async for entries in reader.read(first, end):
+                yield entries
+                progress.add(len(entries), sum([len(e.payload) for e in entries]))
+            progress.end()
+
+    return _raw(env, batches(), length_prefixed) if raw else _items(batches())
+
+
+async def _items(batches: AsyncGenerator[list[Entry]]) -> AsyncIterator[list[dict[str, object]]]:
+    async with aclosing(batches):
+        async for entries in batches:
+            yield entry_items(entries)
+
+
+async def _raw(env: Env, batches: AsyncGenerator[list[Entry]], length_prefixed: bool) -> None:
+    async with aclosing(batches):
+        await write_raw(env, batches, length_prefixed=length_prefixed)

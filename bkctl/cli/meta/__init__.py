@@ -1,0 +1,1 @@
+"""The metadata store itself: its nodes, and what they say."""

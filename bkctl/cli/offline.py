@@ -1,0 +1,180 @@
+"""What the verbs that read a bookie's files share: paths, what happens at a fault, digests, findings on stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from bkctl.cli.env import Env
+from bkctl.cli.ledger._client import Password, PasswordFile, password_of
+from bkctl.cli.ledger._items import parse_digest
+from bkctl.errors import Exit, NotFound, UsageError
+from bkctl.model.ids import parse_ledger_id
+
+if TYPE_CHECKING:
+    from bkinspect.digests import DigestBook
+    from bkinspect.entry_log import LogRow
+    from bkinspect.finding import Finding, OnError
+    from bkinspect.journal import JournalRow
+    from bkinspect.source import Numbered
+
+    from bkctl.codec.checksum import Digest
+
+__all__ = ["DigestName", "Ledger", "OnErrorOption", "Password", "PasswordFile", "Paths", "Reporter"]
+
+WARNINGS_MAX: Final = 1000
+"""Findings that are kept for the "warnings" of a JSON document; all of them are on stderr."""
+
+Paths = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="PATH…", help="files, directories with or without current, or ids (1f.log, 0x1f, 31)"),
+]
+OnErrorOption = Annotated[
+    str,
+    typer.Option(
+        "--on-error", metavar="stop|resume", help="stop at the first fault, or report it and resume behind it"
+    ),
+]
+DigestName = Annotated[
+    str | None,
+    typer.Option(
+        "--digest", metavar="DIGEST", help="CRC32C, CRC32, MAC or DUMMY for all ledgers; default: deduced from entries"
+    ),
+]
+WithMetadata = Annotated[
+    bool, typer.Option("--with-metadata", help="take digests and passwords from the metadata store")
+]
+Payload = Annotated[bool, typer.Option("--payload", help="with the payload of each entry")]
+Ledger = Annotated[str | None, typer.Option("--ledger", metavar="LEDGER", help="only this ledger")]
+FirstEntry = Annotated[int | None, typer.Option("--from", metavar="ENTRY", help="first entry")]
+LastEntry = Annotated[int | None, typer.Option("--to", metavar="ENTRY", help="last entry")]
+
+LEDGER_KEYS: Final = ("ledgerDirectories",)
+JOURNAL_KEYS: Final = ("journalDirectories", "journalDirectory")
+INDEX_KEYS: Final = ("indexDirectories", "ledgerDirectories")
+
+
+def configured(env: Env, keys: tuple[str, ...]) -> list[Path]:
+    """The directories that a configuration (-c) names under the first of these keys that it has."""
+    for key in keys:
+        value = env.properties.get(key)
+        if value:
+            return [Path(part.strip()) for part in value.split(",") if part.strip()]
+    return []
+
+
+def logs_of(env: Env, paths: list[str] | None) -> list[Numbered]:
+    """The entry logs that PATH… or -c mean.
+
+    Raises:
+        NotFound: there are none: nothing to check is not the same as nothing wrong.
+    """
+    from bkinspect.source import entry_logs
+
+    found = entry_logs(paths or (), configured(env, LEDGER_KEYS))
+    if not found:
+        raise NotFound("there are no entry logs", hint="*.log files are in the ledger directories")
+    return found
+
+
+def journals_of(env: Env, paths: list[str] | None) -> list[Numbered]:
+    """The journals that PATH… or -c mean.
+
+    Raises:
+        NotFound: there are none.
+    """
+    from bkinspect.source import journals
+
+    found = journals(paths or (), configured(env, JOURNAL_KEYS))
+    if not found:
+        raise NotFound("there are no journals", hint="*.txn files are in the journal directories")
+    return found
+
+
+def payload_of(row: LogRow | JournalRow, body: bytes, book: DigestBook) -> bytes | None:
+    """The payload in the bytes of a row; None of what is no entry, or whose digest's size is not known."""
+    start = book.payload_offset(row.ledger_id) if row.kind == "entry" and row.ledger_id is not None else None
+    return None if start is None else body[start:]
+
+
+def ledger_id_of(text: str | None) -> int | None:
+    """The ledger of --ledger."""
+    return None if text is None else parse_ledger_id(text)
+
+
+def on_error_of(text: str) -> OnError:
+    """What --on-error means.
+
+    Raises:
+        UsageError: neither stop nor resume.
+    """
+    from bkinspect.finding import OnError
+
+    try:
+        return OnError(text.lower())
+    except ValueError:
+        raise UsageError(f"--on-error {text}", hint="stop or resume") from None
+
+
+def digest_book(
+    env: Env,
+    digest: str | None,
+    password: str | None,
+    password_file: Path | None,
+    ledger_ids: Callable[[], set[int]] | None = None,
+) -> DigestBook:
+    """How entries are checked, as the options say; ledger_ids asks the metadata store about these ledgers.
+
+    Raises:
+        UsageError: no such digest.
+    """
+    from bkinspect.digests import DigestBook
+
+    given = password is not None or password_file is not None or "BKCTL_LEDGER_PASSWORD" in env.environ
+    return DigestBook(
+        None if digest is None else parse_digest(digest),
+        password_of(env, password, password_file) if given else None,
+        None if ledger_ids is None else _known_digests(env, ledger_ids()),
+    )
+
+
+def _known_digests(env: Env, ledger_ids: set[int]) -> dict[int, Digest]:
+    """The digests of ledgers as their metadata tells them; those without metadata are left out."""
+    import asyncio
+
+    from bkctl.codec.checksum import digest_for
+
+    async def ask() -> dict[int, Digest]:
+        found = {}
+        async with env.cluster() as cluster:
+            ledgers = await cluster.ledgers()
+            async for record in ledgers.read_many(sorted(ledger_ids), lambda _, error: env.note(error.message)):
+                metadata = record.metadata
+                if metadata.digest_type is not None:
+                    found[int(record.ledger_id)] = digest_for(metadata.digest_type, metadata.password or b"")
+        return found
+
+    return asyncio.run(ask())
+
+
+class Reporter:
+    """Takes findings: says them on stderr, keeps some as warnings, and makes the command answer 1."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self.warnings: list[str] = []
+
+    def __call__(self, finding: Finding) -> None:
+        self.judge(finding)
+        self._env.note(finding.line)
+        if len(self.warnings) < WARNINGS_MAX:
+            self.warnings.append(finding.line)
+
+    def judge(self, finding: Finding) -> Finding:
+        """Lets the finding decide the exit code: what is only worth knowing does not."""
+        if finding.severity != "info":
+            self._env.exit = Exit.FINDINGS
+        return finding

