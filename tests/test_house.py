@@ -1,0 +1,157 @@
+"""The house holds itself: storeys, fences, sizes. Reads the source as text; runs none of it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE_ROOTS = {
+    "bkctl": ROOT / "bkctl",
+    "bkdaemon": ROOT / "daemon/bkdaemon",
+    "bkinspect": ROOT / "inspect/bkinspect",
+    "bkrecovery": ROOT / "recovery/bkrecovery",
+}
+FUNCTION_LINES_MAX = 60
+MODULE_LINES_MAX = 500
+
+STOREYS = [  # from the ground up; a module imports from its own storey or below
+    ["bkctl.errors", "bkctl.__init__"],
+    ["bkctl.model", "bkctl.world"],
+    ["bkctl.codec"],
+    ["bkctl.protocol"],
+    ["bkctl.meta"],
+    ["bkctl.client"],
+    ["bkinspect"],
+    ["bkrecovery"],
+    ["bkdaemon"],
+    ["bkctl.cli", "bkctl.__main__"],
+]
+ONLY_IN = {
+    "typer": "bkctl.cli",
+    "rich": "bkctl.cli",
+    "kazoo": "bkctl.meta",
+    "pyspark": ("bkinspect.audit", "bkdaemon.local"),
+}
+PURE = ("bkctl.codec", "bkctl.protocol")
+IMPURE_MODULES = {"os", "io", "socket", "asyncio", "time", "random", "logging", "pathlib", "threading", "subprocess"}
+ASYNCIO_ROOMS = ("bkctl.world", "bkctl.client", "bkctl.meta", "bkctl.cli", "bkrecovery", "bkdaemon", "bkinspect.audit")
+
+
+def modules() -> Iterator[tuple[str, Path, ast.Module]]:
+    for package, folder in SOURCE_ROOTS.items():
+        for path in sorted(folder.rglob("*.py")):
+            if path.name.endswith(("_pb2.py", "_pb2_grpc.py")):
+                continue
+            parts = [package, *path.relative_to(folder).with_suffix("").parts]
+            name = ".".join(p for p in parts if p != "__init__") if len(parts) > 2 else ".".join(parts)
+            yield name, path, ast.parse(path.read_text(), str(path))
+
+
+ALL = list(modules())
+
+
+def imports(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    guarded = {
+        id(n)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for n in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in guarded:
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module, node.lineno
+            yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def inside(module: str, room: str | tuple[str, ...]) -> bool:
+    rooms = (room,) if isinstance(room, str) else room
+    return any(module == r or module.startswith(r + ".") for r in rooms)
+
+
+def storey(module: str) -> int | None:
+    return next((i for i, rooms in enumerate(STOREYS) if inside(module, tuple(rooms))), None)
+
+
+def test_every_module_looks_down_never_up() -> None:
+    wrong = []
+    for name, path, tree in ALL:
+        own = storey(name)
+        if own is None:
+            assert name in ("bkctl.__init__",), f"{name} stands on no storey"
+            continue
+        for target, line in imports(tree):
+            other = storey(target)
+            if other is not None and other > own:
+                wrong.append(f"{path.relative_to(ROOT)}:{line} {name} imports {target}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_libraries_stay_in_their_rooms() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {target}"
+        for name, path, tree in ALL
+        for target, line in imports(tree)
+        for library, room in ONLY_IN.items()
+        if inside(target, library) and not inside(name, room)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_codec_and_protocol_are_pure() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {target}"
+        for name, path, tree in ALL
+        if inside(name, PURE)
+        for target, line in imports(tree)
+        if target.split(".")[0] in IMPURE_MODULES
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_asyncio_stays_in_its_rooms() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for name, path, tree in ALL
+        if not inside(name, ASYNCIO_ROOMS)
+        for target, line in imports(tree)
+        if inside(target, "asyncio")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_bookie_answers_and_never_asks() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {target}"
+        for name, path, tree in ALL
+        if inside(name, "bkdaemon.bookie")
+        for target, line in imports(tree)
+        if inside(target, ("bkctl.client", "bkrecovery", "bkinspect"))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_source_roots_are_no_packages() -> None:
+    assert [d for d in ("daemon", "inspect", "recovery") if (ROOT / d / "__init__.py").exists()] == []
+
+
+@pytest.mark.parametrize(("name", "path", "tree"), ALL, ids=[m[0] for m in ALL])
+def test_sizes_and_first_lines(name: str, path: Path, tree: ast.Module) -> None:
+    source = path.read_text()
+    assert len(source.splitlines()) <= MODULE_LINES_MAX, f"{path} has {len(source.splitlines())} lines"
+    assert ast.get_docstring(tree), f"{path} does not say what it is for"
+    long = [
+        f"{node.name} ({node.end_lineno - node.lineno + 1} lines)"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno is not None
+        and node.end_lineno - node.lineno + 1 > FUNCTION_LINES_MAX
+    ]
+    assert not long, f"{path}: {', '.join(long)}"
