@@ -42,6 +42,26 @@ class Exit(IntEnum):
     BUG = 70
     INTERRUPTED = 130
 
+    @property
+    def meaning(self) -> str:
+        """The words behind the code, for people."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Exit.OK: "done; or the answer is yes",
+    Exit.FINDINGS: "the check found something; the answer is no; some items of many failed",
+    Exit.USAGE: "the command line makes no sense",
+    Exit.REFUSED: "refused: not confirmed, protected, would lose the last copy",
+    Exit.NOT_FOUND: "not found",
+    Exit.CONFLICT: "conflict: somebody changed it first",
+    Exit.UNAVAILABLE: "unavailable: the store, a bookie or a broker does not answer in time",
+    Exit.SERVER: "the server answered no: fenced, unauthorised, bad version",
+    Exit.BAD_BYTES: "bad bytes: a file or frame cannot be decoded",
+    Exit.BUG: "a bug in bkctl: it says where to report it",
+    Exit.INTERRUPTED: "interrupted",
+}
+
 
 class BkctlError(Exception):
     """The root of the tree: catch it where an error becomes words, nowhere else.

@@ -113,6 +113,8 @@ class Noun(TyperGroup):
         parts += [_block("Nouns:", nouns)] if nouns else []
         parts += [_block("Commands:" if self.package == ROOT else "Verbs:", verbs)] if verbs else []
         parts.append(_block("Options (before or after noun and verb):", _records(self, ctx)))
+        if self.package == ROOT:
+            parts.append(_block("Exit codes:", [(f"{code:3d}", code.meaning) for code in Exit]))
         parts.append(
             f"`{ctx.command_path} {'NOUN VERB' if self.package == ROOT else 'VERB'} --help` says more and has examples."
         )

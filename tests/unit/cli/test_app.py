@@ -11,6 +11,7 @@ import pytest
 
 from bkctl.cli import app
 from bkctl.cli.command import Command, Effect
+from bkctl.errors import Exit
 from tests.command_line import bkctl
 
 FORBIDDEN = (
@@ -66,6 +67,13 @@ def test_help_of_nouns_is_light(words: tuple[str, ...]) -> None:
     done = subprocess.run([sys.executable, "-c", script, *words, "--help"], capture_output=True, text=True, check=True)
     loaded = set(done.stderr.split())
     assert {f for f in FORBIDDEN if f in loaded} == set()
+
+
+def test_the_root_lists_every_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    bkctl("--help")
+    listed = capsys.readouterr().out.partition("Exit codes:\n")[2].partition("\n\n")[0].splitlines()
+    assert [int(line.split()[0]) for line in listed] == [int(code) for code in Exit]
+    assert all(len(line.split()) > 1 for line in listed)
 
 
 def test_no_noun_shows_help_and_no_verb_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
