@@ -1,0 +1,58 @@
+"""The checks: each a module here with one query plan, and the contract between them and the run.
+
+A check is a module of this package with
+
+    NAME      the word after --check
+    CODES     the finding codes it may yield
+    NEEDS     names of the tables it reads, see bkinspect.audit.schemas
+    TEXT      one sentence: what it proves, and where its plan shuffles
+    findings(tables: Tables) -> DataFrame    with the columns of schemas.FINDINGS, lazily; no collect()
+
+and its name in CHECKS, without which it does not run. Modules are imported when they are asked for: `names` works
+without Spark. What a check may rely on is said at `Tables`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+from bkctl.errors import NotFound
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from bkinspect.audit.tables import Tables
+
+CHECKS: Final[tuple[str, ...]] = ()
+"""Modules of this package, in the order they run and report."""
+
+
+class Check(Protocol):
+    """What the run asks of a check's module."""
+
+    NAME: str
+    CODES: tuple[str, ...]
+    NEEDS: tuple[str, ...]
+    TEXT: str
+
+    def findings(self, tables: Tables) -> DataFrame:
+        """What is wrong, as rows of schemas.FINDINGS; a lazy plan over the tables."""
+
+
+def names() -> tuple[str, ...]:
+    """What --check may say."""
+    return tuple(name.replace("_", "-") for name in CHECKS)
+
+
+def load(wanted: Iterable[str] = ()) -> list[Check]:
+    """The checks of these names, in the order of CHECKS; all of them for none.
+
+    Raises:
+        NotFound: there is no such check.
+    """
+    chosen = {name.replace("-", "_") for name in wanted}
+    for name in sorted(chosen - set(CHECKS)):
+        raise NotFound(f"there is no check {name.replace('_', '-')}", hint=", ".join(names()))
+    return [cast("Check", import_module(f"{__name__}.{name}")) for name in CHECKS if not chosen or name in chosen]
