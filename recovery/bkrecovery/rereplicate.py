@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -88,6 +88,18 @@ class CopyCounts:
     fragments: int = 0
 
 
+@dataclass(slots=True)
+class CopyProgress:
+    """How far the copy of one fragment is: what targets have acknowledged. started_s is the loop's time."""
+
+    ledger_id: int
+    first_entry_id: int
+    last_entry_id: int
+    started_s: float
+    entries_written: int = 0
+    bytes_written: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class LedgerKeys:
     """What opens a ledger: the digest of its entries, the key its bookies want to see."""
@@ -97,13 +109,20 @@ class LedgerKeys:
 
 
 class Replicator:
-    """Repairs fragments. One for a process: budget, rate and counts are shared by all that it copies."""
+    """Repairs fragments. One for a process: budget, rate and counts are shared by all that it copies.
+
+    Attributes:
+        under_way: the copies that are being made, by ledger and first entry of the fragment.
+        on_copied: hears of copies as targets acknowledge them: (ledger id, bytes).
+    """
 
     def __init__(self, context: ClientContext, rate: ByteRate | None = None, budget: ByteBudget | None = None) -> None:
         self.context = context
         self.rate = rate or ByteRate(0)
         self.budget = budget or ByteBudget(BYTES_IN_FLIGHT_MAX)
         self.counts = CopyCounts()
+        self.under_way: dict[tuple[int, int], CopyProgress] = {}
+        self.on_copied: Callable[[int, int], None] = lambda _ledger_id, _size: None
 
     async def repair(self, fragment: Fragment, metadata: LedgerMetadata, keys: LedgerKeys) -> Mapping[int, BookieId]:
         """Gives every bad index another bookie with all the copies it should have; returns index → new bookie.
@@ -202,6 +221,8 @@ class _Copy:
         self._entry_size = max(metadata.length / count, 1.0) if metadata.closed and count > 0 else ENTRY_SIZE_GUESS
         self._chunk_bytes = owner.rate.piece(CHUNK_BYTES)
         self._chunk_number = 0
+        now_s = asyncio.get_running_loop().time()
+        self._progress = CopyProgress(fragment.ledger_id, fragment.first_entry_id, fragment.last_entry_id, now_s)
 
     async def run(self) -> None:
         """Returns when every target has acknowledged every entry it is to store."""
@@ -209,6 +230,8 @@ class _Copy:
         if ends is None:
             return  # a bookie that stored nothing leaves without a copy
         pieces = self._chunks(*ends)
+        place = self._fragment.ledger_id, self._fragment.first_entry_id
+        self._owner.under_way[place] = self._progress
         try:
             async with asyncio.TaskGroup() as group:
                 for lane in range(CHUNKS_IN_FLIGHT_MAX):
@@ -219,6 +242,8 @@ class _Copy:
             if known is None:
                 raise
             raise _first(known) from None
+        finally:
+            self._owner.under_way.pop(place, None)
 
     def _chunks(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Ranges of about _chunk_bytes, cut when they are asked for: by then the size of entries is known better."""
@@ -262,8 +287,11 @@ class _Copy:
         refused = next((answer.status for answer in answers.values() if answer.status != Status.OK), None)
         if refused is not None:
             raise TargetFailed(bookie, refused)
-        self._owner.counts.entries_written += len(own)
-        self._owner.counts.bytes_written += sum(len(entry) for _, entry in own)
+        written = sum(len(entry) for _, entry in own)
+        for told in (self._owner.counts, self._progress):
+            told.entries_written += len(own)
+            told.bytes_written += written
+        self._owner.on_copied(self._fragment.ledger_id, written)
 
     # -- reading --------------------------------------------------------------------------------------------------
 

@@ -95,3 +95,24 @@ def test_entries_that_are_gone_are_called_lost() -> None:
         assert (await bookkeeper.ledgers.read(ledger_id))[0].last_ensemble.bookies == fragment.bookies
 
     simulate(scenario, bookies=4, version=2)
+
+
+def test_progress_is_told_while_copies_are_made() -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        ledger_id = await write(bookkeeper, (3, 2, 2), 300)
+        fragment, metadata = await whole(bookkeeper, ledger_id, 0)
+        cluster.kill(fragment.bookies[0])
+        replicator, told = Replicator(bookkeeper.context), []
+
+        def copied(ledger: int, size: int) -> None:
+            progress = replicator.under_way[ledger, fragment.first_entry_id]
+            told.append((ledger, size, progress.bytes_written, progress.entries_written))
+
+        replicator.on_copied = copied
+        await replicator.repair(fragment, metadata, KEYS)
+        assert {ledger for ledger, *_ in told} == {ledger_id}
+        assert told[-1][2:] == (sum(size for _, size, *_ in told), 200)
+        assert replicator.counts.bytes_written == told[-1][2]
+        assert replicator.under_way == {}
+
+    simulate(scenario, bookies=5, version=2)
