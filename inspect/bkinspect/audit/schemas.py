@@ -89,19 +89,19 @@ FRAGMENTS: Final = _table(
 RECORDS: Final = _table(
     "records",
     "One row a record that was read: entries, and everything else that stands in logs and journals.",
-    ("ledger_id", "bigint", "null for padding"),
-    ("entry_id", "bigint", "negative for what is no entry; null for padding"),
+    ("ledger_id", "bigint", "negative for what is no entry"),
+    ("entry_id", "bigint", "negative for what is no entry"),
     ("bookie_id", "string", "who keeps this copy; from the directory's cookie, or the bookie that answered"),
     ("last_confirmed", "bigint", "as in the entry; null where it is too short, or no entry"),
     ("length", "bigint", "payload bytes of the ledger up to here, as in the entry"),
     ("payload_size", "bigint", "null where the digest's size is not known"),
     ("digest_ok", "boolean", "null where the digest type or its password is not known, and for DUMMY"),
-    ("content_crc32c", "bigint", "CRC32C of the entry's bytes, header and digest included: equal copies agree"),
+    ("content_digest", "bigint", "equal in equal copies: CRC32C of all but bytes 32-35, times 2^32, plus these four"),
     ("file", "string", "path on the machine that read it; null when read from a running bookie"),
     ("offset", "bigint", "of the entry, behind its 4-byte size; null when read from a running bookie"),
     ("size", "bigint", "the entry's bytes with header and digest"),
     ("source", "string", "entry_log, journal, live"),
-    ("kind", "string", "entry; else ledgers_map, filler, unknown, ledger_key, fence, force, explicit_lac, padding"),
+    ("kind", "string", "entry; else ledgers_map, filler, unknown, ledger_key, fence, force, explicit_lac"),
     ("replayed", "boolean", "journal: True at or behind the lastMark, False before it; null for other sources"),
 )
 
