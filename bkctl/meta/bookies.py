@@ -32,7 +32,8 @@ from bkctl.meta.store import (
 from bkctl.model.bookie import BookieServiceInfo, Cookie
 from bkctl.model.ids import BookieId
 
-STALE_WAIT_S: Final = 10.0  # as long as Java's zkTimeout: the server forgets a dead session by then
+SERVER_TICKS_S: Final = 6.0  # two ticks of a usual server, which ends a session at the tick behind its time-out
+STALE_WAIT_S: Final = 10.0 + SERVER_TICKS_S  # zkTimeout's default: by then the server has forgotten a dead session
 WATCH_RETRY_S: Final = 0.2  # between looks while the store does not answer
 REGISTER_ROUNDS_MAX: Final = 10  # creations lost to somebody else's node before giving up
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from bkctl import __version__
 from bkctl.codec.data_dir import BookieStatusFile
 from bkctl.errors import AlreadyExists, BkctlError, Refused, UsageError
-from bkctl.meta.bookies import BookieRegistry
+from bkctl.meta.bookies import SERVER_TICKS_S, BookieRegistry
 from bkctl.meta.cluster import open_ledgers, read_instance_id
 from bkctl.meta.connect import open_store
 from bkctl.meta.store import SessionEvent
@@ -158,7 +158,7 @@ class BookieService:
             self.bookie_id,
             self._service_info(),
             read_only=self._registers_read_only(),
-            stale_wait_s=config.zk_timeout_ms / 1000,
+            stale_wait_s=config.zk_timeout_ms / 1000 + SERVER_TICKS_S,
         )
         self.registered = True
         gate.on_read_only = self._read_only_changed
@@ -283,7 +283,7 @@ class BookieService:
                     self.bookie_id,
                     self._service_info(),
                     read_only=read_only,
-                    stale_wait_s=self.config.zk_timeout_ms / 1000,
+                    stale_wait_s=self.config.zk_timeout_ms / 1000 + SERVER_TICKS_S,
                 )
             except (BkctlError, OSError) as e:
                 if isinstance(e, AlreadyExists):

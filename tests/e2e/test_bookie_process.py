@@ -173,6 +173,14 @@ def test_kill_9_loses_nothing_that_was_acknowledged(home: Home) -> None:
         assert asyncio.run(missing(home, acked)) == []
 
 
+def test_a_session_that_outlives_our_own_time_out_is_waited_for(home: Home) -> None:
+    with home.running(zkTimeout=4000) as process:
+        process.kill()
+        process.wait(START_TIMEOUT_S)
+    with home.running(zkTimeout=1000):  # as a server does with its ticks: the old session ends later than ours would
+        assert home.json("bookie", "list")["items"][0]["state"] == "rw"
+
+
 def test_one_at_a_time_and_how_they_are(home: Home) -> None:
     with home.running():
         second = subprocess.run(
