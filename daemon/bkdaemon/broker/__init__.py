@@ -1,0 +1,1 @@
+"""The broker: topics on managed ledgers, served by Pulsar's protocol."""
