@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from bkinspect.source import Numbered
 
     from bkctl.codec.checksum import Digest
+
+    _Row = TypeVar("_Row", LogRow, JournalRow)
 
 __all__ = ["DigestName", "Ledger", "OnErrorOption", "Password", "PasswordFile", "Paths", "Reporter"]
 
@@ -94,10 +96,13 @@ def journals_of(env: Env, paths: list[str] | None) -> list[Numbered]:
     return found
 
 
-def payload_of(row: LogRow | JournalRow, body: bytes, book: DigestBook) -> bytes | None:
-    """The payload in the bytes of a row; None of what is no entry, or whose digest's size is not known."""
-    start = book.payload_offset(row.ledger_id) if row.kind == "entry" and row.ledger_id is not None else None
-    return None if start is None else body[start:]
+def with_payloads(file: Numbered, rows: Iterator[_Row], book: DigestBook) -> Iterator[dict[str, object]]:
+    """The rows of one file with a payload each; None of what is no entry, or whose digest's size is not known."""
+    from bkinspect.source import with_bodies
+
+    for row, body in with_bodies(file, rows):
+        start = book.payload_offset(row.ledger_id) if row.kind == "entry" and row.ledger_id is not None else None
+        yield {**row._asdict(), "payload": None if start is None else body[start:]}
 
 
 def ledger_id_of(text: str | None) -> int | None:

@@ -23,14 +23,12 @@ from bkctl.cli.offline import (
     ledger_id_of,
     logs_of,
     on_error_of,
-    payload_of,
+    with_payloads,
 )
 from bkctl.cli.render import Listing
 
 if TYPE_CHECKING:
-    from bkinspect.digests import DigestBook
     from bkinspect.entry_log import LogRow
-    from bkinspect.source import Numbered
 
 COMMAND = Command(
     effect=Effect.READS,
@@ -80,7 +78,7 @@ def run(
             rows = scan(log, book, on_error=policy, report=report)
             if wanted is not None:
                 rows = (row for row in rows if row.ledger_id in wanted[0] and row.entry_id in wanted[1])
-            yield from _with_payloads(log, rows, book) if payload else rows
+            yield from with_payloads(log, rows, book) if payload else rows
 
     return Listing(items(), warnings=report.warnings)
 
@@ -92,10 +90,3 @@ def _wanted(ledger_id: int | None, first: int | None, last: int | None) -> tuple
     everything = range(2**63)
     ledgers = everything if ledger_id is None else range(ledger_id, ledger_id + 1)
     return ledgers, range(first or 0, everything.stop if last is None else last + 1)
-
-
-def _with_payloads(log: Numbered, rows: Iterator[LogRow], book: DigestBook) -> Iterator[dict[str, object]]:
-    from bkinspect.source import with_bodies
-
-    for row, body in with_bodies(log, rows):
-        yield {**row._asdict(), "payload": payload_of(row, body, book)}

@@ -23,14 +23,12 @@ from bkctl.cli.offline import (
     journals_of,
     ledger_id_of,
     on_error_of,
-    payload_of,
+    with_payloads,
 )
 from bkctl.cli.render import Listing
 
 if TYPE_CHECKING:
-    from bkinspect.digests import DigestBook
     from bkinspect.journal import JournalRow
-    from bkinspect.source import Numbered
 
 COMMAND = Command(
     effect=Effect.READS,
@@ -81,13 +79,6 @@ def run(
             rows = scan(journal, book, on_error=policy, report=report, padding=padding, start=start)
             if ledger_id is not None:
                 rows = (row for row in rows if row.ledger_id == ledger_id)
-            yield from _with_payloads(journal, rows, book) if payload else rows
+            yield from with_payloads(journal, rows, book) if payload else rows
 
     return Listing(items(), warnings=report.warnings)
-
-
-def _with_payloads(file: Numbered, rows: Iterator[JournalRow], book: DigestBook) -> Iterator[dict[str, object]]:
-    from bkinspect.source import with_bodies
-
-    for row, body in with_bodies(file, rows):
-        yield {**row._asdict(), "payload": payload_of(row, body, book)}
