@@ -25,7 +25,7 @@ from bkctl.codec.underreplication import Marker
 from bkctl.errors import AlreadyExists, Conflict, NotFound, Refused, Unavailable
 from bkctl.meta import paths
 from bkctl.meta.election import Election
-from bkctl.meta.store import Cancel, MetadataStore, Version, WatchCallback, parent_of, wakes
+from bkctl.meta.store import FIRST_VERSION, Cancel, MetadataStore, Version, WatchCallback, parent_of, wakes
 from bkctl.model.ids import BookieId, LedgerId
 from bkctl.world import Clock
 
@@ -229,6 +229,17 @@ class Underreplication:
             except (NotFound, Conflict):
                 return
             path = parent_of(path)
+
+    async def own_locks(self) -> list[HeldLock]:
+        """The locks of this session, to be released, never to complete a ledger with: no marker was seen."""
+        ledger_ids = _ledgers(await self._names(self._locks))
+        nodes = await self.store.get_many([self.lock_path(ledger_id) for ledger_id in ledger_ids])
+        session_id = self.store.session_id
+        return [
+            HeldLock(ledger_id, FIRST_VERSION, session_id)
+            for ledger_id, node in zip(ledger_ids, nodes, strict=True)
+            if node is not None and node.stat.ephemeral_owner == session_id
+        ]
 
     async def locks(self) -> list[LockInfo]:
         """All locks, by ledger; there can be one without a marker: garbage collectors take them too."""

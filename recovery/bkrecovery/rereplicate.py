@@ -127,18 +127,20 @@ class Replicator:
     async def repair(self, fragment: Fragment, metadata: LedgerMetadata, keys: LedgerKeys) -> Mapping[int, BookieId]:
         """Gives every bad index another bookie with all the copies it should have; returns index → new bookie.
 
-        Empty if somebody else has changed the segment meanwhile, so that nothing is left to do.
+        Where there are fewer other bookies than bad indexes it sees to as many: what it frees may serve the rest. Empty
+        if somebody else has changed the segment meanwhile, so that nothing is left to do.
 
         Raises:
-            NotEnoughBookies: there is no other bookie. UnreadableEntries: no replica has them, now or for ever.
+            NotEnoughBookies: there is no other bookie at all. UnreadableEntries: no replica has them, now or for ever.
             Unavailable, Conflict: try again later. NoSuchLedger: it was deleted.
         """
         assert fragment.settled, "a fragment that may grow is not to be copied"
         failed: set[BookieId] = set()
         for _ in range(TARGET_ATTEMPTS_MAX):
             targets = await self._targets(fragment, failed)
+            part = fragment.with_bad(targets)
             try:
-                await _Copy(self, fragment, metadata, keys, targets).run()
+                await _Copy(self, part, metadata, keys, targets).run()
             except TargetFailed as e:
                 _log.warning("ledger %d, fragment at %d: %s", fragment.ledger_id, fragment.first_entry_id, e)
                 failed.add(e.bookie)
@@ -164,9 +166,11 @@ class Replicator:
             await _Copy(self, fragment, metadata, keys, {}).read(own[:CHUNK_ENTRIES_MAX])
 
     async def _targets(self, fragment: Fragment, failed: set[BookieId]) -> Mapping[int, BookieId]:
+        writable = await self.context.registry.writable()
         bad = [(index, fragment.bookies[index]) for index in fragment.bad]
+        bad.sort(key=lambda place: place[1] not in writable)  # one that only lacks copies can take those of others then
         targets = await self.context.replace(fragment.bookies, bad, fragment.write_quorum_size, exclude=failed)
-        if len(targets) < len(bad):
+        if not targets:
             raise NotEnoughBookies(
                 f"no other writable bookie for {', '.join(fragment.bad_bookies())} in the fragment at entry"
                 f" {fragment.first_entry_id} of ledger {fragment.ledger_id}",

@@ -42,6 +42,8 @@ LEDGERS_AT_ONCE_MAX: Final = 4
 HELD_MAX: Final = 2_000
 """Locks kept for a grace period or a pause; past it nothing new is picked."""
 STORE_RETRY_S: Final = 1.0
+SWEEP_S: Final = 10.0
+"""Between looks for locks of this session that nobody works under: an answer of the store was lost."""
 UNREADABLE_KEPT_MAX: Final = 1_000
 """Ledgers whose unreadable entries are remembered, to be shown."""
 
@@ -90,6 +92,7 @@ class ReplicationWorker:
         self._busy: set[int] = set()
         self._held: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._swept_s = 0.0
 
     @property
     def working_on(self) -> frozenset[int]:
@@ -123,6 +126,7 @@ class ReplicationWorker:
     async def _pick(self) -> None:
         """Starts work on free ledgers, as many as may be at a time, in random order as others pick too."""
         await self._queue.wait_enabled()
+        await self._sweep()
         ledger_ids = [e for e in await self._watch.free() if e not in self._busy | self._held]
         self._bookkeeper.context.world.random.shuffle(ledger_ids)
         for ledger_id in ledger_ids:
@@ -130,6 +134,17 @@ class ReplicationWorker:
                 return  # the next look is when one of them is done
             self._busy.add(ledger_id)
             self._spawn(self._work(ledger_id), f"re-replication of ledger {ledger_id}")
+
+    async def _sweep(self) -> None:
+        """Gives back what this session has locked without knowing it, or could not give back when it wanted to."""
+        now = asyncio.get_running_loop().time()
+        if now - self._swept_s < SWEEP_S:
+            return
+        for lock in await self._queue.own_locks():
+            if lock.ledger_id not in self._busy | self._held:
+                _log.info("ledger %d: its lock was left over from a failure of the store", lock.ledger_id)
+                await self._queue.release(lock)
+        self._swept_s = now
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
@@ -182,7 +197,7 @@ class ReplicationWorker:
     async def _give_back(self, lock: HeldLock) -> None:
         try:
             await self._queue.release(lock)
-        except Unavailable as e:  # the end of the session takes it; until then nobody else can have the ledger
+        except Unavailable as e:  # the next sweep takes it, or the end of the session
             _log.warning("the lock of ledger %d could not be given back: %s", lock.ledger_id, e)
 
     async def _guarded_pass(self, ledger_id: int) -> Outcome:
