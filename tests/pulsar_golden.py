@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
@@ -10,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from bkctl.meta.memory import MemoryStore, MemoryTree
 from bkctl.model.topic import Position
 
 FOLDER = Path(__file__).resolve().parent / "data/golden"
@@ -55,3 +57,18 @@ def rest(name: str) -> Any:
 
 def position(value: dict[str, int]) -> Position:
     return Position(value["ledgerId"], value["entryId"])
+
+
+def memory_tree(name: str = "pulsar/zk_tree.json") -> MemoryTree:
+    """The nodes in a store in memory; those that were ephemeral are plain nodes there."""
+    tree_ = MemoryTree()
+
+    async def fill() -> None:
+        store = MemoryStore(tree_)
+        for node in sorted(tree(name), key=lambda node: str(node["path"])):
+            if await store.exists(node["path"]) is None:
+                await store.create(node["path"], node["data"], parents=True)
+        await store.close()
+
+    asyncio.run(fill())
+    return tree_

@@ -1,0 +1,162 @@
+"""Brokers in the metadata store: who is there, who leads, who owns which bundle, and the counter of producer names.
+
+    /loadbalance/brokers/host:port               ephemeral: a broker's load report; named by its web address
+    /loadbalance/leader                          ephemeral: {"brokerId": …, "serviceUrl": …}
+    /namespace/tenant/namespace/0x…_0x…          ephemeral: who owns the bundle, with its addresses
+    /counters/producer-name/-NNNNNNNNNN          ephemeral, sequential: one a broker
+
+Source: LocalBrokerData.java, LeaderElectionService.java, OwnershipCache.java, DistributedIdGenerator.java.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from bkctl.errors import AlreadyExists, NotFound
+from bkctl.meta.documents import Json, decode_json, encode_json, read_document
+from bkctl.meta.store import MetadataStore
+from bkctl.model.bundle import Bundle, parse_range
+
+BROKERS: Final = "/loadbalance/brokers"
+LEADER: Final = "/loadbalance/leader"
+OWNERS: Final = "/namespace"
+PRODUCER_NAMES: Final = "/counters/producer-name/-"
+
+
+class Owner(NamedTuple):
+    """Who owns a bundle, as its node tells; disabled: it is being unloaded."""
+
+    native_url: str | None
+    http_url: str | None
+    disabled: bool
+    session_id: int
+
+    @property
+    def broker_id(self) -> str:
+        """host:port of the web address, as brokers are listed."""
+        return (self.http_url or self.native_url or "").partition("://")[2]
+
+
+def owner_value(native_url: str, http_url: str, *, disabled: bool = False) -> Json:
+    """The node of a bundle's owner."""
+    return {"nativeUrl": native_url, "httpUrl": http_url, "disabled": disabled, "advertisedListeners": {}}
+
+
+class BrokerStore:
+    """Who is there, and who owns what."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self.store = store
+
+    # -- brokers ----------------------------------------------------------------------------------------------------
+
+    async def brokers(self) -> list[str]:
+        """The registered brokers, by their web address, sorted."""
+        try:
+            return await self.store.children(BROKERS)
+        except NotFound:
+            return []
+
+    async def report(self, broker_id: str) -> Json | None:
+        """A broker's load report, None where it is not registered."""
+        found = await read_document(self.store, f"{BROKERS}/{broker_id}")
+        return None if found is None else found.value
+
+    async def register(self, broker_id: str, report: Json) -> bool:
+        """Registers a broker in this session; False where another session has its name."""
+        return await self._create_ephemeral(f"{BROKERS}/{broker_id}", encode_json(report))
+
+    async def update_report(self, broker_id: str, report: Json) -> None:
+        """Replaces the load report; nobody else writes it."""
+        await self.store.overwrite(f"{BROKERS}/{broker_id}", encode_json(report))
+
+    async def unregister(self, broker_id: str) -> None:
+        """Deletes the registration of this session; fine if there is none."""
+        await self._delete_own(f"{BROKERS}/{broker_id}")
+
+    # -- the leader -------------------------------------------------------------------------------------------------
+
+    async def leader(self) -> Json | None:
+        """Who leads, or None."""
+        found = await read_document(self.store, LEADER)
+        return None if found is None or not found.value else found.value
+
+    async def try_to_lead(self, broker_id: str, service_url: str) -> bool:
+        """True if this session leads now."""
+        return await self._create_ephemeral(LEADER, encode_json({"brokerId": broker_id, "serviceUrl": service_url}))
+
+    async def resign(self) -> None:
+        """Leads no more; fine if it did not."""
+        await self._delete_own(LEADER)
+
+    # -- bundles ----------------------------------------------------------------------------------------------------
+
+    def path(self, bundle: Bundle) -> str:
+        """Where the owner of a bundle is told."""
+        return f"{OWNERS}/{bundle}"
+
+    async def owner(self, bundle: Bundle) -> Owner | None:
+        """Who owns a bundle, or None."""
+        path = self.path(bundle)
+        try:
+            node = await self.store.get(path)
+        except NotFound:
+            return None
+        value = decode_json(node.data, source=path)
+        return Owner(
+            value.get("nativeUrl"), value.get("httpUrl"), bool(value.get("disabled")), node.stat.ephemeral_owner
+        )
+
+    async def acquire(self, bundle: Bundle, native_url: str, http_url: str) -> bool:
+        """Takes a bundle for this session; False if another session has it."""
+        return await self._create_ephemeral(self.path(bundle), encode_json(owner_value(native_url, http_url)))
+
+    async def disable(self, bundle: Bundle, native_url: str, http_url: str) -> None:
+        """Says that this session's bundle is being unloaded."""
+        value = owner_value(native_url, http_url, disabled=True)
+        await self.store.overwrite(self.path(bundle), encode_json(value))
+
+    async def release(self, bundle: Bundle) -> None:
+        """Gives up a bundle of this session; fine if it is gone, or another's."""
+        await self._delete_own(self.path(bundle))
+
+    async def owned(self, namespace: str) -> dict[Bundle, Owner]:
+        """The bundles of a namespace that have an owner."""
+        try:
+            names = await self.store.children(f"{OWNERS}/{namespace}")
+        except NotFound:
+            return {}
+        found = {}
+        for name in names:
+            bundle = parse_range(namespace, name)
+            owner = await self.owner(bundle)
+            if owner is not None:
+                found[bundle] = owner
+        return found
+
+    # -- producer names ---------------------------------------------------------------------------------------------
+
+    async def next_instance(self) -> int:
+        """A number that no other living broker has, for the names of producers."""
+        path = await self.store.create(PRODUCER_NAMES, b"", ephemeral=True, sequence=True, parents=True)
+        return int(path.rpartition("-")[2])
+
+    # -- ephemeral nodes ----------------------------------------------------------------------------------------------
+
+    async def _create_ephemeral(self, path: str, data: bytes) -> bool:
+        """Creates a node of this session; True too if this session has it already."""
+        try:
+            await self.store.create(path, data, ephemeral=True, parents=True)
+            return True
+        except AlreadyExists:
+            stat = await self.store.exists(path)
+            return stat is not None and stat.ephemeral_owner == self.store.session_id
+
+    async def _delete_own(self, path: str) -> None:
+        stat = await self.store.exists(path)
+        if stat is None or stat.ephemeral_owner != self.store.session_id:
+            return
+        try:
+            await self.store.delete_any(path)
+        except NotFound:
+            pass
