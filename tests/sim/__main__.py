@@ -8,12 +8,19 @@ import logging
 import multiprocessing
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeAlias
 
+from tests.sim.autorecovery import simulate_repairs
 from tests.sim.mutations import MUTATIONS
 from tests.sim.scenario import Outcome, simulate
 
+Run: TypeAlias = tuple[str, int]
+SCENARIOS: Final[dict[str, Callable[..., Outcome]]] = {"clients": simulate, "autorecovery": simulate_repairs}
+
 LINES_SHOWN = 60
+EACH_SCENARIO: Final = {"all": tuple(SCENARIOS)} | {name: (name,) for name in SCENARIOS}
 
 
 def main() -> int:
@@ -22,6 +29,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200, help="how many")
     parser.add_argument("--from", dest="first", type=int, default=1, help="the first one")
     parser.add_argument("--seed", type=int, help="this one alone")
+    parser.add_argument("--scenario", choices=sorted(EACH_SCENARIO), help="default: all; with --seed: clients")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--verbose", action="store_true", help="every event, and the log of the code under test")
     parser.add_argument("--mutation", choices=sorted(MUTATIONS), help="break the code first; stop at the first catch")
@@ -29,16 +37,27 @@ def main() -> int:
     if not arguments.verbose:
         logging.disable(logging.CRITICAL)
     if arguments.seed is not None:
-        return _one(arguments.seed, arguments.mutation, verbose=arguments.verbose)
-    seeds = range(arguments.first, arguments.first + arguments.seeds)
-    return _caught(seeds, arguments.mutation) if arguments.mutation else _many(seeds, arguments.jobs)
+        scenario = arguments.scenario or "clients"
+        return _one(scenario, arguments.seed, arguments.mutation, verbose=arguments.verbose)
+    runs = runs_of(range(arguments.first, arguments.first + arguments.seeds), arguments.scenario or "all")
+    return _caught(runs, arguments.mutation) if arguments.mutation else _many(runs, arguments.jobs)
 
 
-def _one(seed: int, mutation: str | None, *, verbose: bool) -> int:
+def runs_of(seeds: Iterable[int], scenario: str = "clients") -> list[Run]:
+    """(scenario, seed) for each seed, and for "all" of each scenario."""
+    return [(name, seed) for seed in seeds for name in EACH_SCENARIO[scenario]]
+
+
+def run_one(run: Run) -> Outcome:
+    """One run."""
+    return SCENARIOS[run[0]](run[1])
+
+
+def _one(scenario: str, seed: int, mutation: str | None, *, verbose: bool) -> int:
     if verbose:
         logging.basicConfig(level=logging.DEBUG, format="        %(name)s %(message)s", stream=sys.stdout)
     with _broken(mutation):
-        outcome = simulate(seed, print if verbose else None)
+        outcome = SCENARIOS[scenario](seed, print if verbose else None)
     if outcome.broken and not verbose:
         print(*outcome.lines[-LINES_SHOWN:], sep="\n")
     print(outcome.shape)
@@ -47,49 +66,52 @@ def _one(seed: int, mutation: str | None, *, verbose: bool) -> int:
     return int(bool(outcome.broken))
 
 
-def _many(seeds: Iterable[int], jobs: int) -> int:
-    began, failed, events, acked, count = time.monotonic(), [], 0, 0, 0
-    for outcome in run_seeds(seeds, jobs):
+def _many(runs: list[Run], jobs: int) -> int:
+    began, failed, events, count = time.monotonic(), 0, 0, 0
+    totals: Counter[str] = Counter()
+    for outcome in run_seeds(runs, jobs):
         count += 1
         events += outcome.events
-        acked += outcome.counts.get("acked", 0)
+        totals.update(outcome.counts)
         if outcome.broken:
-            failed.append(outcome.seed)
-            print(f"seed {outcome.seed}: {outcome.broken}\n    {replay(outcome.seed)}", flush=True)
+            failed += 1
+            print(f"seed {outcome.seed}: {outcome.broken}\n    {replay(outcome)}", flush=True)
         if count % 500 == 0:
-            print(f"{count} seeds, {len(failed)} broken, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+            print(f"{count} runs, {failed} broken, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     spent = time.monotonic() - began
-    print(f"{count} seeds, {events:,} events, {acked:,} entries confirmed, {spent:.0f} s: {len(failed)} broken")
+    done = ", ".join(f"{totals[name]:,} {name}" for name in totals)
+    print(f"{count} runs, {events:,} events, {done}; {spent:.0f} s: {failed} broken")
     return int(bool(failed))
 
 
-def _caught(seeds: Iterable[int], mutation: str) -> int:
-    outcome = first_caught(mutation, seeds)
+def _caught(runs: Iterable[Run], mutation: str) -> int:
+    outcome = first_caught(mutation, runs)
     if outcome is None:
         print(f"{mutation} was not caught")
         return 1
-    print(f"{mutation} is caught by seed {outcome.seed}: {outcome.broken}\n    {replay(outcome.seed, mutation)}")
+    print(f"{mutation} is caught by seed {outcome.seed}: {outcome.broken}\n    {replay(outcome, mutation)}")
     return 0
 
 
-def first_caught(mutation: str, seeds: Iterable[int]) -> Outcome | None:
-    """The first seed that shows the break."""
+def first_caught(mutation: str, runs: Iterable[Run]) -> Outcome | None:
+    """The first run that shows the break."""
     with _broken(mutation):
-        return next((outcome for outcome in map(simulate, seeds) if outcome.broken), None)
+        return next((outcome for outcome in map(run_one, runs) if outcome.broken), None)
 
 
-def run_seeds(seeds: Iterable[int], jobs: int) -> Iterator[Outcome]:
-    """Runs seeds in `jobs` processes; outcomes come in the order of the seeds."""
+def run_seeds(runs: Iterable[Run], jobs: int) -> Iterator[Outcome]:
+    """Carries runs out in `jobs` processes; outcomes come in their order."""
     if jobs <= 1:
-        yield from map(simulate, seeds)
+        yield from map(run_one, runs)
         return
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        yield from pool.imap(simulate, seeds, chunksize=2)
+        yield from pool.imap(run_one, runs, chunksize=4)
 
 
-def replay(seed: int, mutation: str | None = None) -> str:
+def replay(outcome: Outcome, mutation: str | None = None) -> str:
     """The command that shows a run again."""
-    return f"python -m tests.sim --seed {seed} --verbose" + (f" --mutation {mutation}" if mutation else "")
+    command = f"python -m tests.sim --scenario {outcome.scenario} --seed {outcome.seed} --verbose"
+    return command + (f" --mutation {mutation}" if mutation else "")
 
 
 def _broken(mutation: str | None) -> contextlib.AbstractContextManager[None]:

@@ -17,6 +17,7 @@ from bkctl.errors import BadBytes, BkctlError
 from bkctl.meta.bookies import BookieRegistry
 from bkctl.meta.cluster import init_cluster, open_ledgers
 from bkctl.meta.memory import MemoryStore
+from bkctl.model.ledger import LedgerMetadata
 from bkctl.world import World
 from tests.sim.bookies import BOOKIE_PORT, small_config
 from tests.sim.history import History, Violation
@@ -42,6 +43,7 @@ class Cluster:
         self.metadata = MetadataService(loop, self.fabric, Random(random.getrandbits(64)), trace, SimClock(loop, 0))
         self.metadata.on_change = self._metadata_changed
         self.history = History()
+        self.on_ledger: Callable[[int, LedgerMetadata | None, LedgerMetadata], None] = lambda *_: None
         self.machines: dict[str, Machine] = {}
         self.services: dict[str, BookieService] = {}
         self.stores: dict[str, SimStore] = {}
@@ -174,10 +176,18 @@ class Cluster:
         """Brings every version of a ledger's metadata to the history, in the moment the store takes it."""
         ledger_id = ledger_of(path)
         node = self.metadata.tree.nodes.get(path)
-        if ledger_id is None or node is None:
+        if ledger_id is None:
             return
+        known = self.history.ledgers.get(ledger_id)
+        if node is None:
+            if known is not None:
+                known.deleted = True
+            return
+        before = known.metadata if known is not None else None
+        now = decode_metadata(node.data, source=path)
         try:
-            self.history.changed(ledger_id, decode_metadata(node.data, source=path), node.version)
+            self.history.changed(ledger_id, now, node.version)
+            self.on_ledger(ledger_id, before, now)
         except Violation as e:
             self.trace.add("violation", e)
             self.broken.append(str(e))

@@ -6,13 +6,14 @@ one close           a closed ledger's metadata never changes again
 fenced              no entry behind the end of a closed ledger is ever confirmed to its writer
 LAC                 what a writer, or a reader, knows as last confirmed never moves back, and is never cut off
 states              OPEN, IN_RECOVERY, CLOSED in this order; ensembles are added, and only the last one changes
+repairs             with auto recovery: a settled ensemble may change bookies, not its place; nobody is in it twice
 length              a closed ledger's length is the sum of its payloads
 copies              each entry of a closed ledger is on Qa of its bookies
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bkctl.model.ledger import LedgerMetadata, LedgerState
 
@@ -30,13 +31,15 @@ class LedgerHistory:
     seen: int = -1  # the highest last confirmed that any reader was told
     metadata: LedgerMetadata | None = None
     version: int = -1
+    deleted: bool = False
     length_guessed: bool = False  # recovery closed it while the bookies that know its length could be down
 
 
 class History:
     """All ledgers of a run. Every method raises Violation at once when a rule is broken."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, repairs: bool = False) -> None:
+        self.repairs = repairs
         self.ledgers: dict[int, LedgerHistory] = {}
         self.peace = False
         self.liars: set[str] = set()  # hosts whose drives lie, or lied, about syncs
@@ -79,6 +82,12 @@ class History:
             return
         if metadata.closed and before.state is LedgerState.IN_RECOVERY and not self.peace:
             ledger.length_guessed = True
+        if self.repairs:
+            if metadata == before:
+                return  # somebody has written it again
+            before = _repaired(ledger_id, before, metadata)
+            if metadata == before:
+                return
         _check(not before.closed, "one close", ledger_id, f"was closed at {before.last_entry_id}")
         _check(metadata.state >= before.state, "states", ledger_id, f"{before.state.name} to {metadata.state.name}")
         kept = metadata.ensembles[: len(before.ensembles) - 1] == before.ensembles[:-1]
@@ -118,6 +127,17 @@ class History:
             return
         length = sum(map(len, ledger.payloads[: metadata.last_entry_id + 1]))
         _check(metadata.length == length, "length", ledger_id, f"{metadata.length}, its payloads have {length}")
+
+
+def _repaired(ledger_id: int, before: LedgerMetadata, after: LedgerMetadata) -> LedgerMetadata:
+    """What was there before, with the bookies that repairs may have changed since: not those of an open last part."""
+    settled = before.ensembles if before.closed else before.ensembles[:-1]
+    firsts = [e.first_entry_id for e in settled]
+    now = after.ensembles[: len(settled)]
+    _check([e.first_entry_id for e in now] == firsts, "repairs", ledger_id, f"{before.ensembles} to {after.ensembles}")
+    alone = all(len(set(e.bookies)) == len(e.bookies) for e in after.ensembles)
+    _check(alone, "repairs", ledger_id, f"a bookie twice in {after.ensembles}")
+    return replace(before, ensembles=(*now, *before.ensembles[len(settled) :]), creation_token=after.creation_token)
 
 
 def _check(holds: bool, rule: str, ledger_id: int, what: str) -> None:

@@ -47,6 +47,9 @@ class Process:
         self.context = contextvars.copy_context()
         self.context.run(PROCESS.set, self)
         self.ended: asyncio.Future[None] = loop.create_future()
+        self.steps = 0  # callbacks and steps of tasks that it has begun: between two of them it may be killed
+        self.strike_at = -1
+        self.strike: Callable[[], None] = self.kill
         self._held: list[asyncio.Handle] = []
         self._endings: list[Callable[[], None]] = []
 
@@ -84,6 +87,16 @@ class Process:
         held, self._held = self._held, []
         self.loop.put_back(held)
 
+    def begins(self) -> bool:
+        """Counts one more step, in front of which `strike` is called if it is number strike_at; False: it must wait."""
+        if self.stopped or not self.alive:
+            return False
+        self.steps += 1
+        if self.steps == self.strike_at:
+            self.strike()
+            return self.alive and not self.stopped
+        return True
+
     def hold(self, handle: asyncio.Handle) -> None:
         """Keeps what would run now until the process goes on; forgets it when there is no process."""
         if self.alive:
@@ -100,10 +113,10 @@ class _Handle(asyncio.Handle):
 
     def _run(self) -> None:
         process = self.process
-        if process is not None and (process.stopped or not process.alive):
-            process.hold(self)
-        else:
+        if process is None or process.begins():
             super()._run()
+        else:
+            process.hold(self)
 
 
 class _Timer(asyncio.TimerHandle):
@@ -111,10 +124,10 @@ class _Timer(asyncio.TimerHandle):
 
     def _run(self) -> None:
         process = self.process
-        if process is not None and (process.stopped or not process.alive):
-            process.hold(self)
-        else:
+        if process is None or process.begins():
             super()._run()
+        else:
+            process.hold(self)
 
     def __lt__(self, other: _Timer) -> bool:
         return (self._when, self.serial) < (other._when, other.serial)

@@ -5,6 +5,7 @@ A session keeps the order of its requests, as ZooKeeper's does. Faults, all off 
     blocks of the fabric   between a machine and HOST: requests wait; after TIMEOUT_S they are Unavailable
     lose_chance            of one operation: its request is lost, or its answer, or the request comes late: after the
                            client has heard that there is no answer
+    conflict_chance        of a compare-and-set: somebody else writes the node just before
     expiry                 of a session whose process is dead, frozen or cut off for SESSION_TIMEOUT_S; or at once
 """
 
@@ -45,6 +46,9 @@ class MetadataService:
         self.lose_chance = 0.0
         self.sessions: list[SimStore] = []
         self.on_change: Callable[[str], None] = lambda _path: None
+        self.actor = ""  # whose operation was carried out last
+        self.conflict_chance = 0.0
+        self.before_cas: Callable[[str, str], bool] = self._conflicts
         loop.call_later(HEARTBEAT_S, self._heartbeat, context=OUTSIDE)
 
     def session(self, host: str, process: Process) -> SimStore:
@@ -52,6 +56,17 @@ class MetadataService:
         store = SimStore(self, host, process)
         self.sessions.append(store)
         return store
+
+    def _conflicts(self, _host: str, _path: str) -> bool:
+        return self.conflict_chance > 0 and self.random.random() < self.conflict_chance
+
+    async def touch(self, path: str) -> None:
+        """Somebody else writes a node again, as it is: whoever has read it before meets a conflict."""
+        node = self.tree.nodes.get(path)
+        if node is not None and not node.owner:
+            self.trace.add("touch", path)
+            await MemoryStore(self.tree).overwrite(path, node.data)
+            self.on_change(path)
 
     def _heartbeat(self) -> None:
         for store in self.sessions:
@@ -134,7 +149,7 @@ class SimStore:
 
     async def set(self, path: str, data: bytes, version: Version) -> Version:
         """As the contract says."""
-        return await self._do("set", path, lambda: self.inner.set(path, data, version))
+        return await self._do("set", path, lambda: self._cas(path, lambda: self.inner.set(path, data, version)))
 
     async def overwrite(self, path: str, data: bytes) -> Version:
         """As the contract says."""
@@ -142,7 +157,7 @@ class SimStore:
 
     async def delete(self, path: str, version: Version) -> None:
         """As the contract says."""
-        await self._do("delete", path, lambda: self.inner.delete(path, version))
+        await self._do("delete", path, lambda: self._cas(path, lambda: self.inner.delete(path, version)))
 
     async def delete_any(self, path: str) -> None:
         """As the contract says."""
@@ -206,8 +221,15 @@ class SimStore:
             raise failed
         return result
 
+    async def _cas(self, path: str, operation: Callable[[], Awaitable[T]]) -> T:
+        """A compare-and-set, in front of which somebody else may have written."""
+        if self.service.before_cas(self.host, path):
+            await self.service.touch(path)
+        return await operation()
+
     async def _carry_out(self, path: str, operation: Callable[[], Awaitable[T]]) -> T:
         result = await operation()
+        self.service.actor = self.host
         self.service.on_change(path)  # in the same turn of the loop in which the tree changed
         return result
 

@@ -49,13 +49,14 @@ class Nemesis:
         self.kinds = kinds
         self.random = random
         self.losses_left = losses_max
+        self.pause_s = PAUSE_S
 
     async def rage(self, seconds: float) -> None:
         """Strikes for so long."""
         cluster = self.cluster
         until = cluster.loop.now + seconds
         while cluster.loop.now < until:
-            await cluster.sleep(self.random.expovariate(1 / PAUSE_S))
+            await cluster.sleep(self.random.expovariate(1 / self.pause_s))
             if self.kinds:
                 kind = self.random.choice(self.kinds)
                 cluster.trace.add("nemesis", kind)
@@ -65,7 +66,7 @@ class Nemesis:
         """Ends all trouble and brings back everything that can come back."""
         cluster = self.cluster
         cluster.trace.add("peace")
-        cluster.metadata.lose_chance = 0.0
+        cluster.metadata.lose_chance = cluster.metadata.conflict_chance = 0.0
         cluster.fabric.spike_chance = 0.0
         cluster.fabric.heal()
         for machine in cluster.machines.values():

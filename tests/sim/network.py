@@ -95,6 +95,10 @@ class Fabric:
         """True if nothing passes now."""
         return (source, target) in self._blocked
 
+    def troubled(self) -> set[str]:
+        """Hosts whose way to anybody is blocked or slow now."""
+        return {host for way in (*self._blocked, *self._slow) for host in way}
+
     async def until_healed(self, timeout_s: float) -> bool:
         """Waits for the end of all blocks; False when timeout_s passed before."""
         done, _ = await asyncio.wait([self._healed], timeout=timeout_s)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from bkrecovery.fence import fence_ledger
 from bkrecovery.ledger import recover_ledger
@@ -65,7 +65,8 @@ class Outcome:
     """How a run ended."""
 
     seed: int
-    shape: Shape
+    shape: Any
+    scenario: str = "clients"
     digest: str = ""
     events: int = 0
     virtual_s: float = 0.0
@@ -106,6 +107,7 @@ class Scenario:
         self.random = random
         self.history: History = cluster.history
         self.over = False
+        self.writing: dict[int, str] = {}  # ledgers that somebody writes now, and his machine
         self.settings = {
             "version": shape.version,
             "add_timeout_s": 2.0,
@@ -125,15 +127,16 @@ class Scenario:
             ("x", shape.readers, self.follow),
         ):
             for number in range(count):
-                self.cluster.run_client(f"{name}{number}", self._own(work), **self.settings)
+                host = f"{name}{number}"
+                self.cluster.run_client(host, self._own(work, host), **self.settings)
 
-    def _own(self, work: Callable[..., object]) -> Callable[[BookKeeper], object]:
+    def _own(self, work: Callable[..., object], host: str) -> Callable[[BookKeeper], object]:
         random = Random(self.random.getrandbits(64))
-        return lambda bookkeeper: work(bookkeeper, random)
+        return lambda bookkeeper: work(bookkeeper, random, host)
 
     # -- writing --------------------------------------------------------------------------------------------------
 
-    async def write(self, bookkeeper: BookKeeper, random: Random) -> None:
+    async def write(self, bookkeeper: BookKeeper, random: Random, host: str) -> None:
         """Writes one ledger after another until there is peace."""
         while not self.over:
             try:
@@ -142,11 +145,13 @@ class Scenario:
                 self.cluster.trace.add("no-ledger", type(e).__name__)
                 await asyncio.sleep(random.random())
                 continue
+            self.writing[writer.ledger_id] = host
             try:
                 await self._write_one(writer, random)
             except BkctlError as e:
                 self.cluster.trace.add("writer-ends", writer.ledger_id, type(e).__name__)
                 writer.abandon()
+            del self.writing[writer.ledger_id]
             await asyncio.sleep(random.random())
 
     async def _write_one(self, writer: LedgerWriter, random: Random) -> None:
@@ -182,7 +187,7 @@ class Scenario:
 
     # -- recovering -----------------------------------------------------------------------------------------------
 
-    async def recover(self, bookkeeper: BookKeeper, random: Random) -> None:
+    async def recover(self, bookkeeper: BookKeeper, random: Random, _host: str) -> None:
         """Recovers, or only fences, ledgers at random."""
         while not self.over:
             for _ in range(random.randrange(60)):
@@ -206,7 +211,7 @@ class Scenario:
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    async def follow(self, bookkeeper: BookKeeper, random: Random) -> None:
+    async def follow(self, bookkeeper: BookKeeper, random: Random, _host: str) -> None:
         """Opens ledgers as they are and reads them, again and again."""
         while not self.over:
             await asyncio.sleep(random.random())
@@ -267,14 +272,15 @@ class Scenario:
 
         async def work(bookkeeper: BookKeeper) -> None:
             for ledger_id in sorted(self.history.ledgers):
-                if self.history.ledgers[ledger_id].metadata is None:
+                if self.history.ledgers[ledger_id].metadata is None or self.history.ledgers[ledger_id].deleted:
                     continue
                 await self._settle_one(bookkeeper, ledger_id)
                 finished.append(ledger_id)
 
         process = cluster.run_client("z0", work, **self.settings)
         await cluster.until(lambda: not process.alive, PEACE_S_MAX, 0.5)
-        missing = [i for i, ledger in self.history.ledgers.items() if ledger.metadata and i not in finished]
+        there = [i for i, ledger in self.history.ledgers.items() if ledger.metadata and not ledger.deleted]
+        missing = [i for i in there if i not in finished]
         if missing:
             raise Violation(
                 f"states: ledgers {missing} are not closed and read back after {PEACE_S_MAX:.0f} s of peace"
@@ -295,7 +301,7 @@ class Scenario:
                 break
             except BkctlError as e:
                 cluster.trace.add("not-settled", ledger_id, type(e).__name__)
-                if excused:
+                if excused or history.ledgers[ledger_id].deleted:
                     return
                 await asyncio.sleep(1.0)
         if not excused:

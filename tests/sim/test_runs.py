@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.__main__ import first_caught, replay, run_seeds
+from tests.sim.__main__ import first_caught, replay, run_seeds, runs_of
 from tests.sim.scenario import shape_of, simulate
 
 pytestmark = pytest.mark.slow
@@ -31,8 +31,8 @@ def _quiet() -> Iterator[None]:
 
 
 def test_no_seed_breaks_a_rule() -> None:
-    outcomes = list(run_seeds(range(1, SEEDS + 1), JOBS))
-    broken = [f"{replay(o.seed)}\n    {o.broken}" for o in outcomes if o.broken]
+    outcomes = list(run_seeds(runs_of(range(1, SEEDS + 1)), JOBS))
+    broken = [f"{replay(o)}\n    {o.broken}" for o in outcomes if o.broken]
     assert not broken, "\n".join(broken)
     assert sum(o.counts["acked"] for o in outcomes) > 50 * SEEDS, "runs in which something happens"
     kinds = {kind for o in outcomes for kind in o.shape.kinds}
@@ -75,7 +75,7 @@ def test_shapes_differ() -> None:
 @pytest.mark.parametrize("mutation", sorted(KNOWN["mutation"]))
 def test_deliberate_breaks_are_caught(mutation: str) -> None:
     first, seeds = KNOWN["mutation"][mutation]["from"], KNOWN["mutation"][mutation]["seeds"]
-    outcome = first_caught(mutation, range(first, first + seeds))
+    outcome = first_caught(mutation, runs_of(range(first, first + seeds)))
     assert outcome is not None, f"{mutation} is not caught by seeds {first} to {first + seeds - 1}"
     print(f"{mutation} is caught by seed {outcome.seed}: {outcome.broken}")
     assert not simulate(outcome.seed).broken, "the same seed without the break"
