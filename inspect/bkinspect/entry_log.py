@@ -110,7 +110,7 @@ def summary(log: Numbered) -> LogSummary:
     """Reads the header of a log; one that cannot be read makes it DAMAGED."""
     modified_ms = log.path.stat().st_mtime_ns // 1_000_000
     with opened(log.path) as file:
-        header, state = _header(file, log)
+        header, state = header_of(file, log)
     has_map = header is not None and header.has_map
     return LogSummary(
         log.id,
@@ -124,7 +124,8 @@ def summary(log: Numbered) -> LogSummary:
     )
 
 
-def _header(file: Opened, log: Numbered) -> tuple[LogHeader | None, LogState]:
+def header_of(file: Opened, log: Numbered) -> tuple[LogHeader | None, LogState]:
+    """The header, None where it cannot be read, and how far the log got."""
     if file.size == 0:
         return None, LogState(log.suffix) if log.suffix else LogState.EMPTY
     try:
@@ -146,8 +147,8 @@ def contents(log: Numbered, report: Report) -> LogContents:
     """
     with opened(log.path) as file:
         header = _sound_header(file, OnError.STOP, report)
-        _, state = _header(file, log)
-        shares = None if header is None else _map(file, header, report)
+        _, state = header_of(file, log)
+        shares = None if header is None else ledgers_map(file, header, report)
         entries = None
         if shares is None:
             shares, entries = _count(file, header)
@@ -167,7 +168,7 @@ def contents(log: Numbered, report: Report) -> LogContents:
     )
 
 
-def _map(file: Opened, header: LogHeader, report: Report) -> Mapping[int, int] | None:
+def ledgers_map(file: Opened, header: LogHeader, report: Report) -> Mapping[int, int] | None:
     """The ledgers map; None where there is none or, reported, one that cannot be trusted."""
     if not header.has_map:
         return None
@@ -188,7 +189,7 @@ def _count(file: Opened, header: LogHeader | None) -> tuple[dict[int, int], int]
     sizes: defaultdict[int, int] = defaultdict(int)
     entries = 0
     if header is not None:
-        for record in _frames(file, header, HEADER_SIZE, OnError.STOP, _ignore, _Trust()):
+        for record in walk(file, header, HEADER_SIZE, OnError.STOP, _ignore, Trust()):
             if record.kind is FrameKind.ENTRY:
                 sizes[record.ledger_id] += record.size + 4
                 entries += 1
@@ -198,8 +199,8 @@ def _count(file: Opened, header: LogHeader | None) -> tuple[dict[int, int], int]
 def ledger_ids(log: Numbered) -> set[int]:
     """The ledgers of a log, by its map or by a scan; of a damaged log those that can be read."""
     with opened(log.path) as file:
-        header, _ = _header(file, log)
-        shares = None if header is None else _map(file, header, _ignore)
+        header, _ = header_of(file, log)
+        shares = None if header is None else ledgers_map(file, header, _ignore)
     if shares is not None:
         return set(shares)
     rows = scan(log, DigestBook(DigestType.DUMMY), on_error=OnError.RESUME, report=_ignore)
@@ -225,11 +226,11 @@ def scan(log: Numbered, digests: DigestBook, *, on_error: OnError, report: Repor
         header = _sound_header(file, on_error, report)
         if header is None and file.size == 0:
             return
-        name, trust = file.source, _Trust()
+        name, trust = file.source, Trust()
         start = HEADER_SIZE
         if header is None:
             start = next_frame(file.read, file.size, HEADER_SIZE, journal=False) or file.size
-        for record in _frames(file, header or LogHeader(0, 0, 0), start, on_error, report, trust):
+        for record in walk(file, header or LogHeader(0, 0, 0), start, on_error, report, trust):
             ledger_id, entry_id, kind, offset, size, body = record
             if kind is not entry_kind:
                 yield LogRow(ledger_id, entry_id, offset, size, None, None, None, kind, name)
@@ -257,15 +258,15 @@ def _sound_header(file: Opened, on_error: OnError, report: Report) -> LogHeader 
 
 
 @dataclass(slots=True)
-class _Trust:
+class Trust:
     """The last entry, and whether it is surely one: if not, what follows a fault may start inside it."""
 
     offset: int = 0
     digest_ok: bool | None = None
 
 
-def _frames(
-    file: Opened, header: LogHeader, start: int, on_error: OnError, report: Report, trust: _Trust
+def walk(
+    file: Opened, header: LogHeader, start: int, on_error: OnError, report: Report, trust: Trust
 ) -> Iterator[LogRecord]:
     """The frames from start on; faults are raised, or reported and passed over."""
     while True:
@@ -344,14 +345,14 @@ def verify(log: Numbered, digests: DigestBook, *, newest: bool) -> Iterator[Find
     yield from pending
     pending.clear()
     with opened(log.path) as file:
-        header, _ = _header(file, log)
+        header, _ = header_of(file, log)
         if header is None:
             return
         if not header.has_map:
             if not newest and not log.suffix:
                 yield found("BKC104", file.source, "no ledgers map", file=file.source, offset=8)
             return
-        shares = _map(file, header, pending.append)
+        shares = ledgers_map(file, header, pending.append)
     yield from pending
     if shares is not None:
         yield from _map_findings(shares, sizes, file.source, header.map_offset)

@@ -49,7 +49,7 @@ def java_version(java: Path) -> int:
         text = release.read_text(errors="replace")
     else:
         try:
-            asked = [java, "-version"]
+            asked = [str(java), "-version"]
             text = subprocess.run(asked, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=False).stderr
         except (OSError, subprocess.TimeoutExpired):
             return 0

@@ -96,7 +96,7 @@ def scan(
         header = _sound_header(file, on_error, report)
         first = start if start is not None else header.first_record_offset
         name = file.source
-        for record in _records(file, header, first, on_error, report, padding):
+        for record in walk(file, header, first, on_error, report, padding):
             ledger_id, entry_id, kind, offset, size, body = record
             if kind is RecordKind.PADDING:
                 yield JournalRow(None, None, offset, size, kind, None, None, None, name)
@@ -120,7 +120,7 @@ def _sound_header(file: Opened, on_error: OnError, report: Report) -> JournalHea
         return JournalHeader(VERSION_CURRENT, HEADER_SIZE)
 
 
-def _records(
+def walk(
     file: Opened, header: JournalHeader, start: int, on_error: OnError, report: Report, padding: bool
 ) -> Iterator[JournalRecord]:
     """The records from start on; faults are raised, or reported and passed over."""

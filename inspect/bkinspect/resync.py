@@ -32,10 +32,15 @@ _CANDIDATE: Final = re.compile(
 )
 
 
-def next_frame(read: Callable[[int, int], bytes], size: int, start: int, *, journal: bool) -> int | None:
-    """The offset of the first sensible frame at or behind start, None if there is none up to size."""
+def next_frame(
+    read: Callable[[int, int], bytes], size: int, start: int, *, journal: bool, limit: int | None = None
+) -> int | None:
+    """The offset of the first sensible frame at or behind start, None if there is none up to size.
+
+    limit: where looking ends; a frame a window behind it may still be found.
+    """
     base = start
-    while base < size:
+    while base < size and (limit is None or base < limit):
         window = read(WINDOW_SIZE + _HEAD_SIZE, base)
         for match in _CANDIDATE.finditer(window):
             at = match.start()
@@ -46,6 +51,11 @@ def next_frame(read: Callable[[int, int], bytes], size: int, start: int, *, jour
                 return base + at
         base += WINDOW_SIZE
     return None
+
+
+def plausible_end(head: bytes, offset: int, file_size: int) -> int | None:
+    """Where the entry-log frame with these first bytes ends, None if they can be no entry's."""
+    return _end(head, offset, file_size, False)
 
 
 def _end(head: bytes, offset: int, file_size: int, journal: bool) -> int | None:

@@ -1,1 +1,15 @@
 """Where tables come from: Spark data sources, a module each; `register` makes them known to a session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bkinspect.audit.sources.base import Source
+
+
+def all_sources() -> list[type[Source]]:
+    """Every data source, for `spark.dataSource.register`."""
+    from bkinspect.audit.sources import scan
+
+    return [scan.RecordsSource, scan.EntriesSource, scan.ScanSource]

@@ -1,0 +1,106 @@
+"""A Spark session for audits: Java found, workers on this interpreter, bkctl's data sources registered.
+
+    spark = session(master="local[2]")
+    spark.read.format("bookkeeper.ledgers").option("metadata", "export.jsonl").load()
+
+Any session of your own serves as well: `register(spark)` adds the sources to it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bkctl.errors import UsageError
+from bkinspect.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PACKAGES: Final = ("pyspark", "pyarrow", "numpy")
+INSTALL: Final = "pip install 'bkctl[spark]'"
+BATCH_ROWS: Final = 100_000
+"""Rows of an Arrow batch: some ten megabytes on either side of the socket."""
+DRIVER_MEMORY: Final = "1g"
+_SETTINGS: Final = {
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS),
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.log.level": "ERROR",
+    "spark.python.worker.reuse": "true",
+}
+_LOCAL_SETTINGS: Final = {
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:-UsePerfData -Djava.net.preferIPv4Stack=true",
+    "spark.sql.shuffle.partitions": "8",
+}
+
+
+def check_installed() -> None:
+    """Raises UsageError where the packages of the extra `spark` are missing."""
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(f"an audit needs {', '.join(missing)}", hint=INSTALL)
+
+
+def session(
+    master: str | None = None, conf: Mapping[str, str] | None = None, *, environ: Mapping[str, str] = os.environ
+) -> SparkSession:
+    """The session of this process: the one there is, or a new one with the audit's settings.
+
+    Args:
+        master: Spark's master URL; None takes `spark.master` of conf, else all cores of this machine.
+        conf: settings that beat ours.
+
+    Raises:
+        UsageError: Spark's packages or a Java are missing.
+    """
+    check_installed()
+    java = find_java(environ)
+    os.environ["JAVA_HOME"] = str(java.resolve().parent.parent)
+    # Workers must be this interpreter: another one has neither our packages nor our version of Python.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    from pyspark.sql import SparkSession
+
+    chosen = dict(conf or {})
+    master = master or chosen.get("spark.master") or f"local[{os.cpu_count() or 1}]"
+    local = master.startswith("local")
+    settings = {**_SETTINGS, **(_LOCAL_SETTINGS if local else {}), **chosen, "spark.master": master}
+    if not master.startswith(("local[", "local-cluster")) and master != "local":
+        for name in ("spark.driver.host", "spark.driver.bindAddress"):
+            if name not in chosen:
+                del settings[name]
+    settings.setdefault("spark.driver.memory", DRIVER_MEMORY)
+    builder = SparkSession.builder.appName("bkctl audit")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    made: SparkSession = builder.getOrCreate()
+    register(made)
+    return made
+
+
+def register(spark: SparkSession) -> None:
+    """Makes `bookkeeper.ledgers` and its sisters known to a session."""
+    from bkinspect.audit.sources import all_sources
+
+    for source in all_sources():
+        spark.dataSource.register(source)
+
+
+def packages() -> list[Path]:
+    """The folders that executors on other machines need on their path, where bkctl is not installed there."""
+    import bkctl
+    import bkinspect
+
+    return [Path(package.__path__[0]) for package in (bkctl, bkinspect)]

@@ -1,0 +1,219 @@
+"""What every source shares: options, partitions that are picklable, and filters that are pushed down to it.
+
+Options are strings, as Spark gives them; lists are separated by line feeds. Filters that a reader takes on are only a
+promise to leave out what cannot fit: Spark checks every row again, so a reader may yield more, never less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from bkctl.errors import UsageError
+from bkinspect.audit.schemas import Table, arrow_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+LEDGER_ID_MAX: Final = 2**63 - 1
+SAMPLE_BUCKETS: Final = 1_000_000
+_MIX: Final = 0x9E3779B97F4A7C15
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which rows are wanted: ledgers by range, list or sample, one bookie, a span of creation times.
+
+    Ends are inclusive. sample is a share of SAMPLE_BUCKETS; which ledgers it takes depends on their ids alone.
+    """
+
+    first_ledger: int = 0
+    last_ledger: int = LEDGER_ID_MAX
+    bookie_id: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    sample: int | None = None
+    ledgers: frozenset[int] | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Selection:
+        """What the options first_ledger, last_ledger, bookie_id, since_ms, sample and ledgers say."""
+        listed = options.get("ledgers")
+        sample = options.get("sample")
+        since = options.get("since_ms")
+        return cls(
+            first_ledger=int(options.get("first_ledger", "0")),
+            last_ledger=int(options.get("last_ledger", str(LEDGER_ID_MAX))),
+            bookie_id=options.get("bookie_id"),
+            since_ms=int(since) if since else None,
+            sample=round(float(sample) * SAMPLE_BUCKETS) if sample else None,
+            ledgers=frozenset(map(int, listed.split())) if listed is not None else None,
+        )
+
+    def options(self) -> dict[str, str]:
+        """The options that say the same."""
+        given = {
+            "first_ledger": self.first_ledger or None,
+            "last_ledger": None if self.last_ledger == LEDGER_ID_MAX else self.last_ledger,
+            "bookie_id": self.bookie_id,
+            "since_ms": self.since_ms,
+            "sample": None if self.sample is None else self.sample / SAMPLE_BUCKETS,
+            "ledgers": None if self.ledgers is None else " ".join(map(str, sorted(self.ledgers))),
+        }
+        return {name: str(value) for name, value in given.items() if value is not None}
+
+    @property
+    def everything(self) -> bool:
+        """True where no ledger is left out by its id."""
+        return self == replace(
+            self, first_ledger=0, last_ledger=LEDGER_ID_MAX, sample=None, ledgers=None, since_ms=None, until_ms=None
+        )
+
+    def has(self, ledger_id: int) -> bool:
+        """True for a ledger that is wanted, as far as its id tells."""
+        if not self.first_ledger <= ledger_id <= self.last_ledger:
+            return False
+        if self.ledgers is not None and ledger_id not in self.ledgers:
+            return False
+        return self.sample is None or bucket(ledger_id) < self.sample
+
+    def has_time(self, time_ms: int | None) -> bool:
+        """True for a time inside the span, and for an unknown one."""
+        if time_ms is None:
+            return True
+        return (self.since_ms is None or time_ms >= self.since_ms) and (
+            self.until_ms is None or time_ms <= self.until_ms
+        )
+
+    def narrowed(self, column: str, filter_: Filter) -> Selection | None:
+        """With a filter on the column laid over it; None for one that means nothing here."""
+        value: Any = getattr(filter_, "value", None)
+        if column == "bookie_id" and isinstance(filter_, EqualTo):
+            return replace(self, bookie_id=value)
+        if column not in ("ledger_id", "ctime_ms") or not isinstance(value, int):
+            return None
+        low, high = _span(filter_, value)
+        if column == "ctime_ms":
+            since = low if self.since_ms is None or (low or 0) > self.since_ms else self.since_ms
+            until = high if self.until_ms is None or (high is not None and high < self.until_ms) else self.until_ms
+            return None if low is None and high is None else replace(self, since_ms=since, until_ms=until)
+        if low is None and high is None:
+            return None
+        first, last = max(self.first_ledger, low or 0), min(self.last_ledger, LEDGER_ID_MAX if high is None else high)
+        return replace(self, first_ledger=first, last_ledger=last)
+
+
+def bucket(ledger_id: int) -> int:
+    """Which of SAMPLE_BUCKETS a ledger falls into, as good as by chance and always the same."""
+    mixed = (ledger_id * _MIX) & 0xFFFFFFFFFFFFFFFF
+    return ((mixed ^ (mixed >> 29)) * _MIX & 0xFFFFFFFFFFFFFFFF) % SAMPLE_BUCKETS
+
+
+def _span(filter_: Filter, value: int) -> tuple[int | None, int | None]:
+    """The least and greatest value that passes."""
+    if isinstance(filter_, EqualTo):
+        return value, value
+    if isinstance(filter_, GreaterThan):
+        return value + 1, None
+    if isinstance(filter_, GreaterThanOrEqual):
+        return value, None
+    if isinstance(filter_, LessThan):
+        return None, value - 1
+    if isinstance(filter_, LessThanOrEqual):
+        return None, value
+    return None, None
+
+
+class Source(DataSource):
+    """A data source for one table; subclasses say which, and which reader."""
+
+    table: ClassVar[Table]
+    reader_class: ClassVar[type[Reader]]
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(dict(options))
+
+    @classmethod
+    def name(cls) -> str:
+        """`bookkeeper.` and the table's name."""
+        return f"bookkeeper.{cls.table.name}"
+
+    def schema(self) -> str:
+        """The table's, in Spark's words."""
+        return self.table.ddl
+
+    def reader(self, schema: StructType) -> Reader:
+        """A reader with these options."""
+        return self.reader_class(self.table, dict(self.options))
+
+
+class Reader(DataSourceReader):
+    """Reads a table: partitions() on the driver's machine, read() on the executors'."""
+
+    def __init__(self, table: Table, options: Mapping[str, str]) -> None:
+        self.table = table
+        self.options = options
+        self.selection = Selection.of(options)
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Narrows the selection; every filter stays with Spark too."""
+        for filter_ in filters:
+            attribute: tuple[str, ...] = getattr(filter_, "attribute", ())
+            if len(attribute) == 1:
+                self.selection = self.selection.narrowed(attribute[0], filter_) or self.selection
+        return filters
+
+    def option(self, name: str) -> str:
+        """An option that there must be.
+
+        Raises:
+            UsageError: it is missing.
+        """
+        value = self.options.get(name)
+        if not value:
+            raise UsageError(f"bookkeeper.{self.table.name} needs the option {name}")
+        return value
+
+    def batch(self, rows: list[tuple[object, ...]]) -> pa.RecordBatch:
+        """Rows as one Arrow batch."""
+        return batch_of(self.table, rows)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The batches of one partition."""
+        raise NotImplementedError
+
+
+def batch_of(table: Table, rows: list[tuple[object, ...]]) -> pa.RecordBatch:
+    """Rows of a table, in the order of its columns, as one Arrow batch."""
+    import pyarrow as pa
+
+    schema = arrow_schema(table)
+    columns: Iterable[tuple[object, ...]] = zip(*rows, strict=True) if rows else [()] * len(schema)
+    arrays = [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def batches_of(table: Table, rows: Iterable[tuple[object, ...]], size: int) -> Iterator[pa.RecordBatch]:
+    """Rows in batches of a size."""
+    pending: list[tuple[object, ...]] = []
+    for row in rows:
+        pending.append(row)
+        if len(pending) >= size:
+            yield batch_of(table, pending)
+            pending = []
+    if pending:
+        yield batch_of(table, pending)

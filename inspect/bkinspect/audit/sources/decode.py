@@ -1,0 +1,162 @@
+"""Many records at once: headers, checksums and digests of a window of a log or journal as numpy columns.
+
+A record's bytes are looked at twice: once by the CRC, which also tells equal copies from different ones, and once
+where its 36 first bytes are taken. Entries whose digest is no CRC32C, or a broken one, are checked one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+from google_crc32c import value
+
+from bkctl.codec.checksum import Digest
+from bkctl.codec.entry import METADATA_SIZE
+from bkctl.model.ledger import DigestType
+from bkinspect.audit.schemas import RECORDS, Table, arrow_schema
+from bkinspect.digests import DigestBook
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from bkinspect.audit.sources.base import Selection
+
+CRC32C_BODY: Final = METADATA_SIZE + 4
+UNKNOWN, BAD, GOOD = -1, 0, 1
+_HEAD: Final = np.arange(CRC32C_BODY)
+LEDGERS_SEEN_MAX: Final = 1_000_000
+
+Column: TypeAlias = "np.ndarray[Any, Any]"
+Columns = dict[str, Column]
+
+
+class Digests:
+    """What a part's reader knows of digests: given ones first, CRC32C as the rule, others deduced."""
+
+    def __init__(self, known: Mapping[int, Digest] | None = None) -> None:
+        self._given = dict(known or {})
+        self._book = DigestBook(known=self._given)
+        self._ids = np.array(sorted(self._given), dtype=np.int64)
+        self._crc32c: set[int] = set()
+
+    def settle(self, ledger_ids: Column, is_entry: Column, crc_fits: Column) -> Column:
+        """The entries that need a look of their own; remembers which ledgers are sealed with CRC32C."""
+        own = is_entry & ~crc_fits
+        fitting = ledger_ids[crc_fits]
+        if len(self._ids):
+            given = np.isin(ledger_ids, self._ids)
+            own |= is_entry & given
+            fitting = ledger_ids[crc_fits & ~given]
+        if len(fitting):
+            if len(self._crc32c) > LEDGERS_SEEN_MAX:
+                self._crc32c.clear()
+            self._crc32c.update(np.unique(fitting).tolist())
+        return np.flatnonzero(own)
+
+    def check(self, ledger_id: int, body: bytes) -> tuple[int, int | None]:
+        """(GOOD, BAD or UNKNOWN, where the payload starts if that is known) of an entry that needs a look."""
+        if ledger_id in self._crc32c and ledger_id not in self._given:
+            fits = len(body) >= CRC32C_BODY and self._fits(body)
+            return (GOOD if fits else BAD), CRC32C_BODY
+        answer = self._book.check(ledger_id, body)
+        start = self._book.payload_offset(ledger_id)
+        if ledger_id in self._given and self._given[ledger_id].type is DigestType.DUMMY:
+            return UNKNOWN, start
+        return (UNKNOWN if answer is None else GOOD if answer else BAD), start
+
+    @staticmethod
+    def _fits(body: bytes) -> bool:
+        sealed = int.from_bytes(body[METADATA_SIZE:CRC32C_BODY], "big")
+        return bool(value(body[:METADATA_SIZE] + body[CRC32C_BODY:]) == sealed)
+
+
+def decode(buffer: bytes, starts: Sequence[int], ends: Sequence[int], digests: Digests) -> Columns:
+    """The columns of records that stand in buffer at starts (behind their sizes) and end before ends."""
+    begin = np.array(starts, dtype=np.int64)
+    size = np.array(ends, dtype=np.int64) - begin
+    data = np.frombuffer(buffer, dtype=np.uint8)
+    heads = data[np.minimum(begin[:, None] + _HEAD, len(data) - 1)]
+    numbers = np.ascontiguousarray(heads[:, :METADATA_SIZE]).view(">i8").astype(np.int64)
+    sealed = np.ascontiguousarray(heads[:, METADATA_SIZE:]).view(">u4").ravel().astype(np.uint32)
+    crcs = np.array(
+        [value(buffer[a : a + 32] + buffer[a + 36 : b]) for a, b in zip(starts, ends, strict=True)], dtype=np.uint32
+    )
+    for i in np.flatnonzero(size < CRC32C_BODY).tolist():
+        body = buffer[starts[i] : ends[i]]
+        crcs[i], sealed[i] = value(body[:METADATA_SIZE]), int.from_bytes(body[METADATA_SIZE:].ljust(4, b"\0"), "big")
+    is_entry = (numbers[:, 0] >= 0) & (numbers[:, 1] >= 0)
+    fits = (crcs == sealed) & is_entry & (size >= CRC32C_BODY)
+    digest_ok = np.where(fits, GOOD, UNKNOWN).astype(np.int8)
+    payload = np.where(fits, size - CRC32C_BODY, -1)
+    for i in digests.settle(numbers[:, 0], is_entry, fits).tolist():
+        answer, start = digests.check(int(numbers[i, 0]), buffer[starts[i] : ends[i]])
+        digest_ok[i] = answer
+        payload[i] = -1 if start is None else max(int(size[i]) - start, 0)
+    return {
+        "ledger_id": numbers[:, 0],
+        "entry_id": numbers[:, 1],
+        "last_confirmed": numbers[:, 2],
+        "length": numbers[:, 3],
+        "has_head": is_entry & (size >= METADATA_SIZE),
+        "is_entry": is_entry,
+        "payload_size": payload,
+        "digest_ok": digest_ok,
+        "content_digest": (crcs.astype(np.uint64) << np.uint64(32) | sealed).view(np.int64),
+        "size": size,
+    }
+
+
+def chosen(columns: Columns, selection: Selection) -> Columns:
+    """The rows whose ledgers are wanted."""
+    from bkinspect.audit.sources.base import LEDGER_ID_MAX
+
+    ids = columns["ledger_id"]
+    wanted = np.ones(len(ids), dtype=bool)
+    if selection.first_ledger > 0 or selection.last_ledger < LEDGER_ID_MAX:
+        wanted &= (ids >= selection.first_ledger) & (ids <= selection.last_ledger)
+    if selection.ledgers is not None:
+        wanted &= np.isin(ids, np.array(sorted(selection.ledgers), dtype=np.int64))
+    if selection.sample is not None:
+        unique, inverse = np.unique(ids, return_inverse=True)
+        wanted &= np.array([selection.has(ledger) for ledger in unique.tolist()], dtype=bool)[inverse]
+    return columns if wanted.all() else {name: column[wanted] for name, column in columns.items()}
+
+
+def joined(parts: Sequence[Columns]) -> Columns:
+    """Several windows' columns as one."""
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def record_batch(
+    columns: Columns, constants: Mapping[str, object], kinds: Sequence[str], table: Table = RECORDS
+) -> pa.RecordBatch:
+    """The Arrow batch of decoded columns; "kind" holds indexes into kinds, constants are the same in every row."""
+    import pyarrow as pa
+
+    count = len(columns["ledger_id"])
+    arrays = []
+    no_head = ~columns["has_head"]
+    for field in arrow_schema(table):
+        name = field.name
+        column = columns.get(name)
+        if name == "kind" and column is not None:
+            indexes = pa.array(column, type=pa.int8())
+            array = pa.DictionaryArray.from_arrays(indexes, pa.array(kinds)).cast(pa.string())
+        elif column is None:
+            array = pa.repeat(pa.scalar(constants.get(name), type=field.type), count)
+        elif name in ("last_confirmed", "length"):
+            array = pa.array(column, mask=no_head)
+        elif name == "payload_size":
+            array = pa.array(column, mask=column < 0)
+        elif name == "digest_ok":
+            array = pa.array(column == GOOD, mask=column == UNKNOWN)
+        elif name == "content_digest":
+            array = pa.array(column, mask=~columns["is_entry"])
+        else:
+            array = pa.array(column, type=field.type)
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(table))

@@ -1,0 +1,259 @@
+"""One byte range of an entry log, or one journal: found, walked, and turned into columns, with what is wrong in it.
+
+A range holds the records that start inside it. Where its first record is, is found by looking: a place from which
+CHAIN_LENGTH records follow each other sensibly. Payloads can hold anything, a log's bytes too, so every range says
+where it began and where the next must begin; the run compares neighbours, and reads a file whole where they differ.
+
+Sound bytes are walked here, a window at a time; everything else (fill, faults, the file's end) is left to the readers
+of bkinspect, which decide what is found and where it goes on.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from bkctl.codec.entry_log import HEADER_SIZE, FrameKind, LogHeader
+from bkctl.codec.journal import VERSION_CURRENT, JournalHeader, RecordKind
+from bkctl.codec.journal import decode_header as decode_journal_header
+from bkctl.errors import BadBytes
+from bkinspect import entry_log, journal
+from bkinspect.audit.sources.decode import UNKNOWN, Columns, Digests, decode
+from bkinspect.finding import Finding, OnError
+from bkinspect.resync import next_frame, plausible_end
+from bkinspect.source import Opened
+
+if TYPE_CHECKING:
+    from bkinspect.audit.sources.directories import ScanFile
+
+WINDOW_SIZE: Final = 8 << 20
+SIZE_MAX: Final = 1 << 28
+CHAIN_LENGTH: Final = 16
+SLOW_RECORDS: Final = 64
+"""Records that are taken from the careful readers before the fast walk is tried again."""
+KINDS: Final = tuple(dict.fromkeys((*FrameKind, *RecordKind)))
+KIND_INDEX: Final = {kind: index for index, kind in enumerate(KINDS)}
+_ENTRY: Final = KIND_INDEX[FrameKind.ENTRY]
+_SIZE: Final = struct.Struct(">i")
+_FRAME: Final = struct.Struct(">iqq")
+_PADDING: Final = -0x100
+
+
+@dataclass
+class Walk:
+    """The state of reading one range; after `columns()` is used up, first, next and findings say how it went.
+
+    first: offset of the first record's size; next: of the first record behind the range, None at the data's end.
+    """
+
+    file: Opened
+    about: ScanFile
+    start: int
+    end: int
+    digests: Digests
+    header: LogHeader | None = None
+    version: int = VERSION_CURRENT
+    first: int | None = None
+    next: int | None = None
+    findings: list[Finding] = field(default_factory=list)
+    _last: tuple[int, bool | None] | None = None
+
+    @property
+    def is_journal(self) -> bool:
+        """True for a journal, which is always walked whole."""
+        return self.about.source == "journal"
+
+    def columns(self) -> Iterator[Columns]:
+        """The records of the range, a window at a time, with "offset" and "kind"."""
+        at = self._begin()
+        self.first = at
+        while at is not None and at < self.end:
+            at = yield from self._fast(at)
+            if at is not None and at < self.end:
+                at = yield from self._careful(at)
+        self.next = at
+
+    # -- where it starts ------------------------------------------------------------------------------------------
+
+    def _begin(self) -> int | None:
+        if self.is_journal:
+            try:
+                head = decode_journal_header(self.file.read(512, 0), source=self.file.source)
+            except BadBytes:
+                return 512  # reported with the file
+            self.version = head.version
+            return head.first_record_offset
+        if self.file.size == 0:
+            return None
+        if self.start <= HEADER_SIZE:
+            if self.header is not None:
+                return HEADER_SIZE
+            return next_frame(self.file.read, self.file.size, HEADER_SIZE, journal=False)
+        return self._found(self.start)
+
+    def _found(self, start: int) -> int | None:
+        """The first record at or behind start: one that a chain of others follows; else the ledgers map."""
+        header = self.header
+        has_map = header is not None and header.has_map and header.map_offset < self.file.size
+        if has_map and header is not None and start > header.map_offset:
+            at = header.map_offset
+            while at < start:
+                size = _SIZE.unpack(self.file.read(4, at).ljust(4, b"\0"))[0]
+                if size <= 0:
+                    return None
+                at += 4 + size
+            return at if at < self.file.size else None
+        at = start
+        limit = self.end
+        while (found := next_frame(self.file.read, self.file.size, at, journal=False, limit=limit)) is not None:
+            if self._chained(found):
+                break
+            at = found + 1
+        if has_map and header is not None and (found is None or found > header.map_offset):
+            found = header.map_offset
+        return None if found is None or found >= self.end else found
+
+    def _chained(self, at: int) -> bool:
+        """True if CHAIN_LENGTH records follow each other from here, or fewer up to fill, a map or the data's end."""
+        for _ in range(CHAIN_LENGTH):
+            head = self.file.read(36, at)
+            end = plausible_end(head, at, self.file.size)
+            if end is None:
+                return not head or head[:1] in (b"\0", b"\xf0")
+            at = end
+        return True
+
+    # -- sound bytes ----------------------------------------------------------------------------------------------
+
+    def _fast(self, at: int) -> Generator[Columns, None, int]:
+        """Yields what can be walked in hops; returns where that ends."""
+        hop = _hop_journal if self.is_journal else _hop_log
+        while at < self.end:
+            buffer = self.file.read(WINDOW_SIZE, at)
+            starts, ends, stop = hop(buffer, min(self.end - at, len(buffer)))
+            if not starts and len(buffer) >= 4:
+                size = _SIZE.unpack_from(buffer)[0]
+                if not len(buffer) - 4 < size <= SIZE_MAX:
+                    return at
+                buffer = self.file.read(size + 4, at)
+                starts, ends, stop = hop(buffer, min(self.end - at, len(buffer)))
+            if not starts:
+                return at
+            yield self._decoded(buffer, starts, ends, at)
+            at += stop
+        return at
+
+    def _decoded(self, buffer: bytes, starts: Sequence[int], ends: Sequence[int], base: int) -> Columns:
+        columns = decode(buffer, starts, ends, self.digests)
+        offsets = np.array(starts, dtype=np.int64) + base
+        columns["offset"] = offsets
+        kinds = np.full(len(starts), _ENTRY, dtype=np.int8)
+        for i in np.flatnonzero(~columns["is_entry"]):
+            kinds[i] = KIND_INDEX[_frame_kind(int(columns["ledger_id"][i]), int(columns["entry_id"][i]))]
+        columns["kind"] = kinds
+        self._remember(columns)
+        return columns
+
+    def _remember(self, columns: Columns) -> None:
+        answer = int(columns["digest_ok"][-1])
+        self._last = int(columns["offset"][-1]), None if answer == UNKNOWN else bool(answer)
+
+    # -- everything else ------------------------------------------------------------------------------------------
+
+    def _careful(self, at: int) -> Generator[Columns, None, int | None]:
+        """Yields a few records as the careful readers see them; returns where to go on, None at the data's end."""
+        rows: list[Any] = []
+        behind: int | None = None
+        for record in islice(self._records(at), SLOW_RECORDS):
+            if record.offset - 4 >= self.end:
+                behind = record.offset - 4
+                break
+            rows.append(record)
+        else:
+            behind = rows[-1].offset + rows[-1].size if len(rows) == SLOW_RECORDS else None
+        if rows:
+            yield self._of_rows(rows)
+        return behind
+
+    def _records(self, at: int) -> Iterator[Any]:
+        """Records from at on, by the readers of bkinspect, which are shown the last sound one for their judgement."""
+        known = self._last
+        if self.is_journal:
+            head = JournalHeader(self.version, at)
+            yield from journal.walk(self.file, head, at, OnError.RESUME, self.findings.append, False)
+            return
+        trust = entry_log.Trust()
+        start = at
+        if known is not None:
+            trust.offset, trust.digest_ok = known
+            start = known[0] - 4
+        header = self.header or LogHeader(0, 0, 0)
+        walked = entry_log.walk(self.file, header, start, OnError.RESUME, self.findings.append, trust)
+        for record in walked:
+            if record.kind is FrameKind.ENTRY and record.offset > at:
+                trust.offset = record.offset
+                answer, _ = self.digests.check(record.ledger_id, record.body)
+                trust.digest_ok = None if answer == UNKNOWN else bool(answer)
+            if record.offset > at:
+                yield record
+
+    def _of_rows(self, rows: Sequence[Any]) -> Columns:
+        bodies = [self.file.read(row.size, row.offset) for row in rows]  # a journal's record has less than all of it
+        ends = np.cumsum([len(body) for body in bodies]).tolist()
+        columns = decode(b"".join(bodies), [0, *ends[:-1]], ends, self.digests)
+        columns["offset"] = np.array([row.offset for row in rows], dtype=np.int64)
+        columns["kind"] = np.array([KIND_INDEX[row.kind] for row in rows], dtype=np.int8)
+        self._remember(columns)
+        return columns
+
+
+def _frame_kind(ledger_id: int, entry_id: int) -> FrameKind:
+    if ledger_id == -1:
+        return FrameKind.LEDGERS_MAP if entry_id == -2 else FrameKind.FILLER
+    return FrameKind.UNKNOWN
+
+
+def _hop_log(buffer: bytes, limit: int) -> tuple[list[int], list[int], int]:
+    """Bodies' starts and ends of the whole frames that start below limit, and where the next frame is."""
+    starts: list[int] = []
+    ends: list[int] = []
+    unpack, length, at = _SIZE.unpack_from, len(buffer), 0
+    add_start, add_end = starts.append, ends.append
+    last = min(limit, length - 4)
+    while at < last:
+        size = unpack(buffer, at)[0]
+        after = at + 4 + size
+        if size < 16 or after > length:
+            break
+        add_start(at + 4)
+        add_end(after)
+        at = after
+    return starts, ends, at
+
+
+def _hop_journal(buffer: bytes, limit: int) -> tuple[list[int], list[int], int]:
+    """As _hop_log for entries in a journal, over padding; other records stop it."""
+    starts: list[int] = []
+    ends: list[int] = []
+    unpack, length, at = _FRAME.unpack_from, len(buffer), 0
+    last = min(limit, length - _FRAME.size)
+    while at < last:
+        size, _, entry_id = unpack(buffer, at)
+        if size == _PADDING and at + 8 < length:
+            gap = _SIZE.unpack_from(buffer, at + 4)[0]
+            if gap < 0 or at + 8 + gap >= length:
+                break
+            at += 8 + gap
+            continue
+        after = at + 4 + size
+        if size < 16 or entry_id < 0 or after > length:
+            break
+        starts.append(at + 4)
+        ends.append(after)
+        at = after
+    return starts, ends, at

@@ -1,0 +1,262 @@
+"""Entry logs and journals as tables: `bookkeeper.records`, `bookkeeper.entries`, and the scan that a run keeps.
+
+    spark.read.format("bookkeeper.entries").option("paths", "/data/bk").load()
+
+Options: paths (folders, one a line) or plan (a file of directories.write_plan); digests (Parquet with ledger_id,
+digest_type and password, for ledgers that are not sealed with CRC32C); part_size in bytes; and those of Selection.
+A partition is a byte range of an entry log, or a whole journal, which BookKeeper keeps below 2 GiB.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from pyspark.sql.datasource import InputPartition
+
+from bkctl.codec.checksum import Digest, digest_for
+from bkctl.codec.entry_log import HEADER_SIZE, LogHeader, decode_header
+from bkctl.codec.journal import HEADER_SIZE as JOURNAL_HEADER_SIZE
+from bkctl.codec.journal import decode_header as decode_journal_header
+from bkctl.errors import BadBytes
+from bkctl.model.ledger import DigestType
+from bkinspect import entry_log
+from bkinspect.audit.schemas import ENTRIES, RECORDS, Column, Table, arrow_schema
+from bkinspect.audit.sources.base import Reader, Source
+from bkinspect.audit.sources.directories import ScanFile, find_bookies, read_plan, scan_files
+from bkinspect.finding import Finding, found, found_bytes
+from bkinspect.source import Opened, opened
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from bkinspect.audit.sources.decode import Columns
+
+PART_SIZE: Final = 128 << 20
+BATCH_ROWS: Final = 100_000
+FILE, PART, DAMAGE, MAP = "_file", "_part", "_damage", "_map"
+"""Kinds of rows in a scan that are no records: what is known of a file, a range of it, a fault, its ledgers map."""
+
+SCAN: Final = Table(
+    "scan",
+    "One row a record, and rows about files; note is JSON where the kind begins with an underscore.",
+    (*RECORDS.columns, Column("note", "string", "")),
+)
+DIGEST_WORDS: Final = {
+    "CRC32": DigestType.CRC32,
+    "MAC": DigestType.HMAC,
+    "CRC32C": DigestType.CRC32C,
+    "DUMMY": DigestType.DUMMY,
+}
+
+
+@dataclass
+class FilePart(InputPartition):
+    """The records of a file that start in start..end."""
+
+    about: ScanFile
+    start: int
+    end: int
+
+    @property
+    def whole(self) -> bool:
+        """True for the first range of a file, which tells about the file too."""
+        return self.start == 0
+
+
+class ScanReader(Reader):
+    """Reads logs and journals; subclasses of the source decide which rows are shown."""
+
+    def partitions(self) -> list[InputPartition]:
+        """Byte ranges of part_size of entry logs, journals whole."""
+        size = int(self.options.get("part_size", PART_SIZE))
+        parts: list[InputPartition] = []
+        for about in self._files():
+            if self.selection.bookie_id not in (None, about.bookie_id):
+                continue
+            step = size if about.source == "entry_log" and not about.suffix else max(about.size, 1)
+            starts = range(0, max(about.size, 1), step)
+            parts += [FilePart(about, s, about.size + 1 if s + step >= about.size else s + step) for s in starts]
+        return parts
+
+    def _files(self) -> list[ScanFile]:
+        if "plan" in self.options:
+            return read_plan(Path(self.options["plan"]))
+        folders = [Path(line) for line in self.option("paths").splitlines() if line]
+        return [file for bookie in find_bookies(folders) for file in scan_files(bookie)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range."""
+        assert isinstance(partition, FilePart)
+        records_only = self.table is not SCAN
+        about = partition.about
+        if about.suffix:
+            if not records_only:
+                yield self.batch(_leftover_rows(about))
+            return
+        with opened(Path(about.file)) as file:
+            yield from self._read(file, partition, records_only)
+
+    def _read(self, file: Opened, part: FilePart, records_only: bool) -> Iterator[pa.RecordBatch]:
+        from bkinspect.audit.sources.decode import Digests, chosen, joined, record_batch
+        from bkinspect.audit.sources.parts import KIND_INDEX, KINDS, Walk
+
+        about, rows = part.about, _Notes(part.about)
+        header = rows.file_rows(file, quiet=not part.whole)
+        walk = Walk(file, about, part.start, part.end, Digests(known_digests(self.options)), header)
+        constants = {"bookie_id": about.bookie_id, "file": about.file, "source": about.source}
+        pending: list[Columns] = []
+        count = 0
+        for columns in walk.columns():
+            _mark(columns, about)
+            columns = chosen(columns, self.selection)
+            if self.table is ENTRIES:
+                wanted = columns["kind"] == KIND_INDEX["entry"]
+                columns = {name: column[wanted] for name, column in columns.items()}
+            pending.append(columns)
+            count += len(columns["ledger_id"])
+            if count >= BATCH_ROWS:
+                yield record_batch(joined(pending), constants, KINDS, self.table)
+                pending, count = [], 0
+        if count:
+            yield record_batch(joined(pending), constants, KINDS, self.table)
+        if not records_only:
+            for finding in walk.findings:
+                rows.damage(finding)
+            rows.add(PART, {"start": part.start, "end": part.end, "first": walk.first, "next": walk.next})
+            yield self.batch(rows.rows)
+
+
+def _mark(columns: Columns, about: ScanFile) -> None:
+    """Adds "replayed" to a journal's records."""
+    if about.mark is None:
+        return
+    journal_id, offset = about.mark
+    own = about.log_id or 0
+    if own == journal_id:
+        columns["replayed"] = columns["offset"] - 4 >= offset
+    else:
+        columns["replayed"] = (columns["offset"] >= 0) == (own > journal_id)
+
+
+class _Notes:
+    """Rows of a scan that are no records."""
+
+    def __init__(self, about: ScanFile) -> None:
+        self._about = about
+        self._columns = arrow_schema(SCAN).names
+        self.rows: list[tuple[object, ...]] = []
+
+    def add(self, kind: str, note: dict[str, object], **values: object) -> None:
+        """One row of a kind."""
+        about = self._about
+        known = {"bookie_id": about.bookie_id, "file": about.file, "source": about.source, "kind": kind, **values}
+        known["note"] = json.dumps(note, default=str) if note else None
+        self.rows.append(tuple(known.get(name) for name in self._columns))
+
+    def damage(self, finding: Finding) -> None:
+        """A fault."""
+        evidence = dict(finding.evidence)
+        note = {"code": finding.code, "message": finding.message, "resumed_at": evidence.get("resumed_at")}
+        note["evidence"] = json.dumps(evidence, default=str)
+        self.add(DAMAGE, note, offset=finding.offset, ledger_id=finding.ledger_id, entry_id=finding.entry_id)
+
+    def file_rows(self, file: Opened, *, quiet: bool) -> LogHeader | None:
+        """The header; rows about the file and its map unless quiet."""
+        about = self._about
+        header = None
+        state: str | None = None
+        format_: int | None = None
+        shares: Any = {}
+        if about.source == "journal":
+            try:
+                format_ = decode_journal_header(file.read(JOURNAL_HEADER_SIZE, 0), source=file.source).version
+            except BadBytes as error:
+                if not quiet:
+                    self.damage(found_bytes("BKC201", error))
+        else:
+            header, log_state = entry_log.header_of(file, about.numbered)
+            state = log_state.value
+            if header is None and file.size and not quiet:
+                self._bad_header(file)
+            if header is not None:
+                format_ = header.format
+                shares = {} if quiet else entry_log.ledgers_map(file, header, self.damage) or {}
+        if quiet:
+            return header
+        map_offset = header.map_offset if header is not None and header.has_map else None
+        self.add(FILE, {**_facts(about), "state": state, "format": format_, "map_offset": map_offset}, size=file.size)
+        for ledger_id, size in shares.items():
+            self.add(MAP, {}, ledger_id=ledger_id, size=size)
+        if state == "open" and not about.newest:
+            self.damage(found("BKC104", about.file, "no ledgers map", file=about.file, offset=8))
+        return header
+
+    def _bad_header(self, file: Opened) -> None:
+        try:
+            decode_header(file.read(HEADER_SIZE, 0), source=file.source)
+        except BadBytes as error:
+            self.damage(found_bytes("BKC101", error))
+
+
+def _facts(about: ScanFile) -> dict[str, object]:
+    return {
+        "log_id": about.log_id,
+        "modified_ms": about.modified_ns // 1_000_000,
+        "newest": about.newest,
+        "mark": about.mark,
+    }
+
+
+def _leftover_rows(about: ScanFile) -> list[tuple[object, ...]]:
+    """What is said of a file that a compaction left: it is not read, its records are in other logs."""
+    notes = _Notes(about)
+    notes.add(FILE, {**_facts(about), "state": about.suffix, "format": None, "map_offset": None}, size=about.size)
+    notes.damage(found("BKC110", about.file, f"left by a compaction ({about.suffix})", file=about.file))
+    notes.add(PART, {"start": 0, "end": about.size + 1, "first": None, "next": None})
+    return notes.rows
+
+
+_KNOWN: dict[str, dict[int, Digest]] = {}
+
+
+def known_digests(options: Mapping[str, str]) -> dict[int, Digest]:
+    """The digests in the file of the option; read once a worker."""
+    path = options.get("digests")
+    if not path:
+        return {}
+    if path not in _KNOWN:
+        import pyarrow.parquet as parquet
+
+        table = parquet.read_table(path, columns=["ledger_id", "digest_type", "password"])
+        columns = (column.to_pylist() for column in table.columns)
+        _KNOWN.clear()
+        _KNOWN[path] = {
+            ledger_id: digest_for(DIGEST_WORDS[word], password or b"")
+            for ledger_id, word, password in zip(*columns, strict=True)
+        }
+    return _KNOWN[path]
+
+
+class RecordsSource(Source):
+    """`bookkeeper.records`."""
+
+    table: ClassVar[Table] = RECORDS
+    reader_class: ClassVar[type[Reader]] = ScanReader
+
+
+class ScanSource(Source):
+    """`bookkeeper.scan`: what a run keeps."""
+
+    table: ClassVar[Table] = SCAN
+    reader_class: ClassVar[type[Reader]] = ScanReader
+
+
+class EntriesSource(Source):
+    """`bookkeeper.entries`: the records that are entries."""
+
+    table: ClassVar[Table] = ENTRIES
+    reader_class: ClassVar[type[Reader]] = ScanReader
