@@ -70,7 +70,7 @@ class Underreplication:
     def __init__(self, store: MetadataStore, root: str, clock: Clock, *, mark_time: bool = True) -> None:
         self.store = store
         self.base = f"{root}/{paths.UNDERREPLICATION}"
-        self._root = root
+        self.root = root
         self._ledgers = f"{self.base}/ledgers"
         self._locks = f"{self.base}/locks"
         self._disable = f"{self.base}/disable"
@@ -312,7 +312,7 @@ class Underreplication:
         """
         if not await self.enabled():
             raise Refused("auto recovery is disabled", hint="bkctl autorecovery enable")
-        auditor = await Election(self.store, self._root).auditor()
+        auditor = await Election(self.store, self.root).auditor()
         if auditor is None:
             raise Unavailable("there is no auditor", hint="bkctl autorecovery start, on any machine")
         await self.set_delay(await self.delay_s() or 0)

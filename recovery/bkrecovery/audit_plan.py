@@ -7,6 +7,7 @@
     delay changed                   to 0, or written again as it was (a trigger)          audit now
                                     otherwise, if an audit is delayed                     delay it anew, in full
     the delayed audit is due        audit now
+    somebody asks for a check       audit now
 
 An audit is always the check of all bookies, never only of those that went. Source: Auditor.java (submitAuditTask,
 LostBookieRecoveryDelayChangedCb), AuditorBookieCheckTask.java; the order of steps is that of recovery.md 3.
@@ -105,6 +106,10 @@ class Watchfulness:
         if not self.delayed:
             return self, []
         return replace(self, delayed=False)._audit([], f"lost {_names(self.awaiting)}, and the delay is over")
+
+    def asked(self) -> tuple[Watchfulness, list[Step]]:
+        """Decides when somebody asks for the check of all bookies."""
+        return self._audit([], "asked for")
 
     def _audit(self, steps: list[Step], reason: str) -> tuple[Watchfulness, list[Step]]:
         if self.delayed:

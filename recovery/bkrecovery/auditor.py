@@ -2,42 +2,41 @@
 
     at the start     delay written where there is none → bookies watched → delay watched → bookie check
     bookies change   what audit_plan decides with the delay that the store has
-    periodically     bookie check; check of all ledgers, first as long after its last run as the interval says
+    periodically     bookie check; checks of all ledgers, of placement, of replicas, each first as long after its last
+                     run as its interval says
+    on request       any of them: a command leaves a request (meta.recovery_board), the result is kept there
 
-One loop takes the events one after another; the check of all ledgers runs beside it, because it can take hours and a
-lost bookie shall not wait for it. While auto recovery is disabled nothing is audited. A ledger whose metadata cannot
-be read is told and left out: Java's auditor stops there, and the next one after it. Source: Auditor.java,
-AuditorBookieCheckTask.java, AuditorCheckAllLedgersTask.java.
+One loop takes the events one after another; the other checks run beside it, because they can take hours and a lost
+bookie shall not wait for them. While auto recovery is disabled nothing is audited.
+Source: Auditor.java; the checks themselves are in bkrecovery.checks.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from enum import Enum, auto
-from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from bkctl.client.client import BookKeeper
-from bkctl.errors import BadBytes, BkctlError, NoSuchLedger
+from bkctl.codec.recovery_notes import SERVED_MAX, AuditorNote, CheckName, CheckRequest, CheckResult
+from bkctl.errors import BkctlError
 from bkctl.meta.bookies import RegisteredBookies
-from bkctl.meta.ledgers import LedgerRecord
-from bkctl.meta.store import Cancel, WatchEvent
-from bkctl.meta.underreplication import Check, Underreplication
-from bkctl.model.ids import BookieId, LedgerId
-from bkrecovery.audit_plan import AuditLater, AuditNow, CancelAudit, Mark, Step, Watchfulness, decide, first_run_s
-from bkrecovery.checker import LedgerChecker, confirmed_end
+from bkctl.meta.recovery_board import RecoveryBoard
+from bkctl.meta.store import Cancel, WatchEvent, wakes
+from bkctl.meta.underreplication import Underreplication
+from bkctl.model.ids import BookieId
+from bkrecovery.audit_counts import AuditCounts, Found
+from bkrecovery.audit_plan import AuditLater, AuditNow, CancelAudit, Step, Watchfulness, first_run_s
+from bkrecovery.checks import TIMES, Checks
 from bkrecovery.settings import RecoverySettings
-from bkrecovery.snapshot import take_snapshot
 
-MARKS_IN_FLIGHT_MAX: Final = 64
-CHECKS_IN_FLIGHT_MAX: Final = 100
-"""Ledgers of the check of all ledgers at a time."""
 RETRY_S: Final = 5.0
 """Between a check that failed and its next try; also for a store that does not answer."""
-T = TypeVar("T")
+REQUESTS_LOOK_S: Final = 60.0
+OVERDUE_LOOK_S: Final = 300.0
+WITHDRAW_TIMEOUT_S: Final = 3.0
 _log = logging.getLogger(__name__)
 
 
@@ -46,33 +45,29 @@ class _Event(Enum):
     DELAY = auto()
     DUE = auto()
     BOOKIE_CHECK = auto()
-
-
-@dataclass(slots=True)
-class AuditCounts:
-    """What this auditor did; the last_ figures are those of the last bookie check."""
-
-    bookie_checks: int = 0
-    ledger_checks: int = 0
-    ledgers_checked: int = 0
-    audits_delayed: int = 0
-    audits_cancelled: int = 0
-    marked: int = 0
-    last_bookie_check_s: float = 0.0
-    last_ledger_check_s: float = 0.0
-    last_lost: int = 0
-    last_broken: int = 0
+    REQUEST = auto()
 
 
 class Auditor:
-    """Audits until it is cancelled. Make one when the election is won."""
+    """Audits until it is cancelled. Make one when the election is won; name is for the results of its checks."""
 
-    def __init__(self, bookkeeper: BookKeeper, underreplication: Underreplication, settings: RecoverySettings) -> None:
+    def __init__(
+        self,
+        bookkeeper: BookKeeper,
+        underreplication: Underreplication,
+        settings: RecoverySettings,
+        name: str = "an auditor",
+    ) -> None:
         self.counts = AuditCounts()
+        self._name = name
+        self._clock = bookkeeper.context.world.clock
+        self._board = RecoveryBoard(underreplication.store, underreplication.root)
+        self._checks = Checks(bookkeeper, underreplication, settings, self.counts)
+        self._asked: dict[CheckName, set[str]] = {check: set() for check in CheckName}  # names of requests
+        self._wanted = {check: asyncio.Event() for check in CheckName}
         self._bookkeeper = bookkeeper
         self._queue = underreplication
         self._settings = settings
-        self._checker = LedgerChecker(bookkeeper.context, settings.verify_percentage)
         self._state = Watchfulness()
         self._events: set[_Event] = set()  # each at most once: they say that something is to be read, not what
         self._woken = asyncio.Event()
@@ -87,12 +82,11 @@ class Auditor:
         known = await self._bookkeeper.registry.known()
         self._state = Watchfulness(frozenset(known), delay_s=await self._queue.delay_s() or 0)
         end_watch = await self._bookkeeper.registry.watch(self._on_bookies)
-        checks: asyncio.Task[None] | None = None
+        beside: list[asyncio.Task[None]] = []
         try:
             await self._watch_delay()
             self._tell(_Event.BOOKIE_CHECK)
-            if self._settings.ledger_check_s > 0:
-                checks = asyncio.create_task(self._check_ledgers_for_ever(), name="check of all ledgers")
+            beside = self._start_beside()
             while True:
                 await self._next_event()
         finally:
@@ -101,9 +95,34 @@ class Auditor:
                 timer.cancel()
             if self._delay_cancel is not None:
                 self._delay_cancel()
-            if checks is not None:
-                checks.cancel()
-                await asyncio.gather(checks, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+            await self._withdraw()
+
+    def _start_beside(self) -> list[asyncio.Task[None]]:
+        """What runs beside the loop of events."""
+        settings = self._settings
+        work = {
+            "check of all ledgers": self._check_for_ever(CheckName.ALL, settings.ledger_check_s),
+            "check of placement": self._check_for_ever(CheckName.PLACEMENT, settings.placement_check_s),
+            "check of replicas": self._check_for_ever(CheckName.REPLICAS, settings.replicas_check_s),
+            "requests for checks": self._take_requests(),
+        }
+        if settings.recovery_grace_s > 0:
+            work["overdue ledgers"] = self._look_for_overdue()
+        tasks = [asyncio.create_task(coroutine, name=name) for name, coroutine in work.items()]
+        for task in tasks:
+            task.add_done_callback(_tell_end)
+        return tasks
+
+    async def _withdraw(self) -> None:
+        """No more requests; where the store does not answer, the end of the session says so."""
+        try:
+            async with asyncio.timeout(WITHDRAW_TIMEOUT_S):
+                await self._board.withdraw()
+        except (BkctlError, TimeoutError) as e:
+            _log.warning("the auditor's note could not be taken back: %s", e)
 
     # -- events ---------------------------------------------------------------------------------------------------
 
@@ -158,6 +177,8 @@ class Auditor:
                 state, steps = self._state.delay_changed(await self._queue.delay_s() or 0)
             case _Event.DUE:
                 state, steps = self._state.due()
+            case _Event.REQUEST:
+                state, steps = self._state.asked()
             case _Event.BOOKIE_CHECK:
                 if self._settings.bookie_check_s > 0:
                     self._later(_Event.BOOKIE_CHECK, self._settings.bookie_check_s)
@@ -181,114 +202,117 @@ class Auditor:
                     self.counts.audits_cancelled += 1
                     self._not_later(_Event.DUE)
 
-    # -- the bookie check -----------------------------------------------------------------------------------------
+    # -- checks ---------------------------------------------------------------------------------------------------
 
-    async def check_bookies(self) -> list[Mark]:
-        """Marks every ledger that names a bookie which is not registered; returns them."""
-        loop = asyncio.get_running_loop()
-        start, broken = loop.time(), _Broken()
-        while True:
-            await self._queue.wait_enabled()
-            broken.clear()
-            snapshot = await take_snapshot(self._bookkeeper.ledgers, self._bookkeeper.registry, broken.note)
-            if await self._queue.enabled():
-                break  # otherwise it was switched off while we looked: what we saw may be meant
-        marks = decide(snapshot)
-        await _each(marks, MARKS_IN_FLIGHT_MAX, self._mark)
-        counts = self.counts
-        counts.bookie_checks += 1
-        counts.last_bookie_check_s = loop.time() - start
-        counts.last_lost, counts.last_broken = len(snapshot.lost), len(broken)
-        _log.info("%d bookies are lost, %d ledgers are on them", len(snapshot.lost), len(marks))
-        return marks
+    async def run_check(self, name: CheckName) -> CheckResult:
+        """Runs a check to its end, keeps its result, and answers the requests for it that were there before it began.
 
-    async def _mark(self, mark: Mark) -> None:
-        if await self._queue.mark(mark.ledger_id, mark.missing):
-            self.counts.marked += 1
+        Raises:
+            BkctlError: it failed, which is kept too.
+        """
+        answers = tuple(sorted(self._asked[name]))[:SERVED_MAX]
+        found, start_ms = Found(), self._clock.now_ms()
+        error: BkctlError | None = None
+        try:
+            await self._checks.run(name, found)
+        except BkctlError as e:
+            error = e
+        why = str(error) if error else "auto recovery was disabled meanwhile" if found.stopped else None
+        result = CheckResult(
+            name, self._name, start_ms, self._clock.now_ms(), dict(found.figures), tuple(found.findings), found.count,
+            why, answers,
+        )  # fmt: skip
+        await self._keep(result)
+        if error is not None:
+            raise error
+        return result
 
-    # -- the check of all ledgers -----------------------------------------------------------------------------------
+    async def _keep(self, result: CheckResult) -> None:
+        """A result that cannot be kept is no reason to stop."""
+        try:
+            await self._board.keep(result)
+            for request in result.served:
+                await self._board.answered(request)
+                self._asked[result.check].discard(request)
+        except BkctlError as e:
+            _log.warning("the result of the check %s is not kept: %s", result.check, e)
 
-    async def _check_ledgers_for_ever(self) -> None:
-        interval_s = self._settings.ledger_check_s
+    async def check_bookies(self) -> CheckResult:
+        """Marks every ledger that names a bookie which is not registered."""
+        return await self.run_check(CheckName.BOOKIES)
+
+    async def check_ledgers(self) -> CheckResult:
+        """Asks bookies for the first and last entries of every fragment of every ledger; marks what is missing."""
+        return await self.run_check(CheckName.ALL)
+
+    async def _check_for_ever(self, name: CheckName, interval_s: float) -> None:
+        """Runs a check when it is due, and when somebody asks for it; interval_s <= 0: only then."""
         while True:
             try:
-                last_ms = await self._queue.check_time_ms(Check.ALL_LEDGERS)
-                await asyncio.sleep(first_run_s(interval_s, last_ms, self._bookkeeper.context.world.clock.now_ms()))
-                await self.check_ledgers()
+                if not self._asked[name]:
+                    await self._due(name, interval_s)
+                self._wanted[name].clear()
+                await self.run_check(name)
             except BkctlError as e:
-                _log.warning("the check of all ledgers failed: %s", e)
+                _log.warning("the check %s failed: %s", name, e)
                 await asyncio.sleep(RETRY_S)
 
-    async def check_ledgers(self) -> int:
-        """Asks bookies for the first and last entries of every fragment of every ledger; marks what is missing.
-
-        Returns the number of ledgers looked at. A ledger that cannot be opened is told and left out.
-        """
-        loop = asyncio.get_running_loop()
-        start, before, broken = loop.time(), self.counts.ledgers_checked, _Broken()
-        ledgers = self._bookkeeper.ledgers
-        await self._queue.wait_enabled()
-        async for ledger_ids in ledgers.ids():
-            if not await self._queue.enabled():
-                break  # what was not looked at is at the next run, as in Java
-            records = [record async for record in ledgers.read_many(ledger_ids, broken.note)]
-            registered = await self._bookkeeper.registry.registered()
-            available = registered.writable | registered.read_only
-            await _each(records, CHECKS_IN_FLIGHT_MAX, partial(self._check_ledger, available=available))
-        self.counts.ledger_checks += 1
-        self.counts.last_ledger_check_s = loop.time() - start
-        await self._queue.set_check_time(Check.ALL_LEDGERS, self._bookkeeper.context.world.clock.now_ms())
-        return self.counts.ledgers_checked - before
-
-    async def _check_ledger(self, record: LedgerRecord, available: Collection[BookieId]) -> None:
-        metadata = record.metadata
-        password = metadata.password if metadata.password is not None else self._settings.password
-        digest = self._bookkeeper.digest_of(metadata, record.ledger_id, password, self._settings.digest_type)
+    async def _due(self, name: CheckName, interval_s: float) -> None:
+        due_s = None
+        if interval_s > 0:
+            due_s = first_run_s(interval_s, await self._queue.check_time_ms(TIMES[name]), self._clock.now_ms())
         try:
-            end = await confirmed_end(self._bookkeeper.context, record.ledger_id, metadata, digest)
-        except NoSuchLedger:
+            async with asyncio.timeout(due_s):
+                await self._wanted[name].wait()
+        except TimeoutError:
+            pass
+
+    async def _look_for_overdue(self) -> None:
+        """Counts what waits too long, more often than the check of placement does."""
+        while True:
+            await asyncio.sleep(min(max(self._settings.recovery_grace_s, 1.0), OVERDUE_LOOK_S))
+            try:
+                await self._checks.overdue(Found())
+            except BkctlError as e:
+                _log.warning("the queue cannot be looked through: %s", e)
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    async def _take_requests(self) -> None:
+        """Says that requests are taken, and takes them as they come, for as long as this auditor runs."""
+        changed = asyncio.Event()
+        while True:
+            changed.clear()
+            cancel: Cancel | None = None
+            try:
+                cancel = await self._board.watch_requests(wakes(changed))
+                await self._board.announce(AuditorNote(self._name, self._clock.now_ms()))
+                for name, request in (await self._board.pending()).items():
+                    self._take(name, request)
+                async with asyncio.timeout(REQUESTS_LOOK_S):
+                    await changed.wait()
+            except TimeoutError:
+                continue  # should a watch have been lost
+            except BkctlError as e:
+                _log.warning("requests for checks cannot be read: %s", e)
+                await asyncio.sleep(RETRY_S)
+            finally:
+                if cancel is not None:
+                    cancel()
+
+    def _take(self, name: str, request: CheckRequest) -> None:
+        if name in self._asked[request.check]:
             return
-        bad = await self._checker.check(record.ledger_id, metadata, end, available)
-        self.counts.ledgers_checked += 1
-        if bad:
-            missing = dict.fromkeys(bookie for fragment in bad for bookie in fragment.bad_bookies())
-            await self._mark(Mark(record.ledger_id, tuple(missing)))
+        _log.info("%s asks for the check %s", request.who, request.check)
+        self._asked[request.check].add(name)
+        self.counts.requests += 1
+        if request.check is CheckName.BOOKIES:
+            self._tell(_Event.REQUEST)
+        else:
+            self._wanted[request.check].set()
 
 
-class _Broken:
-    """Ledgers whose metadata cannot be read; the first few are told."""
-
-    TOLD_MAX: Final = 10
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def note(self, ledger_id: LedgerId, error: BadBytes) -> None:
-        """One more."""
-        self._count += 1
-        if self._count <= self.TOLD_MAX:
-            _log.error("the metadata of ledger %d cannot be read, it is not audited: %s", ledger_id, error)
-
-    def clear(self) -> None:
-        """Forgets them."""
-        self._count = 0
-
-
-async def _each(items: Iterable[T], at_once: int, work: Callable[[T], Coroutine[Any, Any, None]]) -> None:
-    """Does work for every item, at most at_once of them at a time; the first error ends it and is raised."""
-    left = iter(items)
-
-    async def lane() -> None:
-        for item in left:
-            await work(item)
-
-    tasks = [asyncio.create_task(lane()) for _ in range(at_once)]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+def _tell_end(task: asyncio.Task[None]) -> None:
+    """None of them ends by itself: an error here is a bug, and not to be found only when the auditor stops."""
+    if not task.cancelled() and task.exception() is not None:
+        _log.error("%s has ended", task.get_name(), exc_info=task.exception())

@@ -4,16 +4,23 @@
     lostBookieRecoveryDelay                  lost_bookie_delay_s         s; only where the cluster has none yet
     auditorPeriodicBookieCheckInterval       bookie_check_s              s; 0: once at the start
     auditorPeriodicCheckInterval             ledger_check_s              s; <= 0: never
+    auditorPeriodicPlacementPolicy-          placement_check_s           s; <= 0: never; daily, Java: never
+      CheckInterval
+    auditorReplicasCheckInterval             replicas_check_s            s; <= 0: never
+    repairedPlacementPolicyNotAdhering-      repair_placement            ledgers that lie badly are moved
+      BookieEnabled
+    underreplicatedLedgerRecoveryGracePeriod recovery_grace_s            s in the queue, then it is told; <= 0: never
     auditorLedgerVerificationPercentage      verify_percentage           entries looked at between first and last
     openLedgerRereplicationGracePeriod       open_grace_s                ms; then an open ledger is fenced
     lockReleaseOfFailedLedgerGracePeriod     failure_pause_s             ms; the longest pause after a failure
+    rwRereplicateBackoffMs                   retry_pause_s               ms; after a failure, before another is picked
     replicationRateByBytes                   rate_bytes_per_s            bytes/s; <= 0: no limit
     storeSystemTimeAsLedgerUnderreplicated-  mark_time                   time in markers
       MarkTime
     digestType, passwd                       digest_type, password       of ledgers whose metadata has none
 
-Keys of Java's pacing that have no use here are read and ignored: rereplicationEntryBatchSize (copies are pipelined),
-rwRereplicateBackoffMs (a failed ledger pauses by itself). Source: ServerConfiguration.java, recovery.md 13.
+rereplicationEntryBatchSize has no use here and is ignored: fragments are split by bytes, and the pieces pipelined.
+Source: ServerConfiguration.java, recovery.md 13.
 """
 
 from __future__ import annotations
@@ -34,9 +41,14 @@ class RecoverySettings:
     lost_bookie_delay_s: int = 0
     bookie_check_s: float = 86_400.0
     ledger_check_s: float = 604_800.0
+    placement_check_s: float = 86_400.0
+    replicas_check_s: float = 0.0
+    repair_placement: bool = False
+    recovery_grace_s: float = 0.0
     verify_percentage: int = 0
     open_grace_s: float = 30.0
     failure_pause_s: float = 300.0
+    retry_pause_s: float = 5.0
     rate_bytes_per_s: float = -1.0
     mark_time: bool = True
     digest_type: DigestType = DigestType.CRC32
@@ -54,10 +66,15 @@ class RecoverySettings:
             lost_bookie_delay_s=int(_number(conf, "lostBookieRecoveryDelay", default.lost_bookie_delay_s)),
             bookie_check_s=_number(conf, "auditorPeriodicBookieCheckInterval", default.bookie_check_s),
             ledger_check_s=_number(conf, "auditorPeriodicCheckInterval", default.ledger_check_s),
+            placement_check_s=_number(conf, "auditorPeriodicPlacementPolicyCheckInterval", default.placement_check_s),
+            replicas_check_s=_number(conf, "auditorReplicasCheckInterval", default.replicas_check_s),
+            repair_placement=_flag(conf, "repairedPlacementPolicyNotAdheringBookieEnabled", default.repair_placement),
+            recovery_grace_s=_number(conf, "underreplicatedLedgerRecoveryGracePeriod", default.recovery_grace_s),
             verify_percentage=int(_number(conf, "auditorLedgerVerificationPercentage", default.verify_percentage)),
             open_grace_s=_number(conf, "openLedgerRereplicationGracePeriod", default.open_grace_s * 1000) / 1000,
             failure_pause_s=_number(conf, "lockReleaseOfFailedLedgerGracePeriod", default.failure_pause_s * 1000)
             / 1000,
+            retry_pause_s=_number(conf, "rwRereplicateBackoffMs", default.retry_pause_s * 1000) / 1000,
             rate_bytes_per_s=_number(conf, "replicationRateByBytes", default.rate_bytes_per_s),
             mark_time=_flag(conf, "storeSystemTimeAsLedgerUnderreplicatedMarkTime", default.mark_time),
             digest_type=_digest(conf, default.digest_type),

@@ -19,7 +19,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from bkrecovery.auditor import AuditCounts, Auditor
+from bkrecovery.audit_counts import AuditCounts
+from bkrecovery.auditor import Auditor
 from bkrecovery.settings import RecoverySettings
 from bkrecovery.worker import ReplicationWorker
 
@@ -105,7 +106,7 @@ class AutoRecovery:
     async def _audit(self, vote: Vote) -> None:
         """Audits as long as the vote stands."""
         _log.info("%s is the auditor", self.bookie_id)
-        auditor = Auditor(self._bookkeeper, self._queue, self._settings)
+        auditor = Auditor(self._bookkeeper, self._queue, self._settings, self.bookie_id)
         self.audit_counts = auditor.counts
         self.auditing = True
         task = asyncio.create_task(auditor.run(), name="audit")

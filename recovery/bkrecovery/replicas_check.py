@@ -1,0 +1,131 @@
+"""Which entries have fewer copies than they should: bookies are asked for the list of all entries of a ledger.
+
+    the entry of a ledger with the fewest copies has     the ledger counts as
+    none                                                 no_replica
+    fewer than Qa                                        below_ack_quorum
+    fewer than Qw                                        below_write_quorum
+
+Slower and more thorough than the check of all ledgers, which reads a few entries: this one reads none, and knows of
+each. It only reports. A bookie that does not answer counts as having its entries; ledgers on such are counted apart.
+Left out are ledgers that are not closed or are in the queue. Source: AuditorReplicasCheckTask.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from bkctl.client.context import ClientContext
+from bkctl.codec import availability
+from bkctl.errors import BadBytes, Unavailable
+from bkctl.model.ids import BookieId
+from bkctl.model.ledger import LedgerMetadata
+from bkctl.model.placement import write_set
+from bkctl.model.status import Status
+
+WINDOW: Final = 1 << 20
+"""Entries that are counted at a time: a megabyte a bookie."""
+V3: Final = 3  # the list of entries is not in the older protocol
+_ABSENT: Final = (Status.NO_LEDGER, Status.NO_ENTRY)
+
+
+class Scarcest(NamedTuple):
+    """The entry of a ledger with the fewest copies, the first of such; lacking: entries with fewer than Qw."""
+
+    entry_id: int
+    copies: int
+    lacking: int
+
+
+def scarcest(metadata: LedgerMetadata, entries_of: Mapping[BookieId, Sequence[range] | None]) -> Scarcest | None:
+    """Counts the copies of every entry of a closed ledger; None if all are there.
+
+    entries_of holds the ascending runs that each bookie says it has, None for one that did not answer.
+    """
+    worst: Scarcest | None = None
+    lacking = 0
+    for at, ensemble in enumerate(metadata.ensembles):
+        more = at + 1 < len(metadata.ensembles)
+        end = metadata.ensembles[at + 1].first_entry_id if more else metadata.last_entry_id + 1
+        for start in range(ensemble.first_entry_id, end, WINDOW):
+            stop = min(start + WINDOW, end)
+            have = [_flags(entries_of.get(bookie), start, stop) for bookie in ensemble.bookies]
+            found = _scarcest(have, start, stop, metadata.write_quorum_size)
+            lacking += found.lacking
+            if worst is None or found.copies < worst.copies:
+                worst = found
+    if worst is None or worst.copies >= metadata.write_quorum_size:
+        return None
+    return worst._replace(lacking=lacking)
+
+
+def _flags(runs: Sequence[range] | None, start: int, stop: int) -> bytearray:
+    """A byte an entry of [start, stop): 1 where the bookie has it, or is not known not to."""
+    if runs is None:
+        return bytearray(b"\1") * (stop - start)
+    flags = bytearray(stop - start)
+    for run in runs:
+        first, last = max(run.start, start), min(run.stop, stop)
+        if first < last:
+            flags[first - start : last - start] = b"\1" * (last - first)
+    return flags
+
+
+def _scarcest(have: Sequence[bytearray], start: int, stop: int, write_quorum_size: int) -> Scarcest:
+    """Adds the flags of each write set, all entries that share one together: sums of bytes as one large integer."""
+    size = len(have)
+    worst = Scarcest(start, write_quorum_size, 0)
+    lacking = 0
+    for offset in range(min(size, stop - start)):
+        parts = [have[index][offset::size] for index in write_set(start + offset, size, write_quorum_size)]
+        total = sum(int.from_bytes(part, "little") for part in parts)
+        counts = total.to_bytes(len(parts[0]), "little")
+        copies = min(counts)
+        lacking += len(counts) - counts.count(write_quorum_size)
+        entry_id = start + offset + counts.index(copies) * size
+        if (copies, entry_id) < (worst.copies, worst.entry_id):
+            worst = Scarcest(entry_id, copies, 0)
+    return worst._replace(lacking=lacking)
+
+
+def verdict(metadata: LedgerMetadata, found: Scarcest) -> str:
+    """The name of the figure that the ledger counts for."""
+    if found.copies == 0:
+        return "no_replica"
+    return "below_ack_quorum" if found.copies < metadata.ack_quorum_size else "below_write_quorum"
+
+
+def asked_of(metadata: LedgerMetadata) -> list[BookieId]:
+    """The bookies that store any entry of a closed ledger."""
+    asked: dict[BookieId, None] = {}
+    for at, ensemble in enumerate(metadata.ensembles):
+        more = at + 1 < len(metadata.ensembles)
+        end = metadata.ensembles[at + 1].first_entry_id if more else metadata.last_entry_id + 1
+        size = len(ensemble.bookies)
+        for entry_id in range(ensemble.first_entry_id, min(end, ensemble.first_entry_id + size)):
+            for index in write_set(entry_id, size, metadata.write_quorum_size):
+                asked[ensemble.bookies[index]] = None
+    return list(asked)
+
+
+async def list_entries(context: ClientContext, bookie: BookieId, ledger_id: int) -> list[range] | None:
+    """The runs of entries of a ledger that a bookie has, ascending; None if it does not tell."""
+    try:
+        connection = context.pool.connection(bookie, V3, ledger_id)
+        reply = await connection.call(lambda c: c.list_entries(ledger_id), context.config.read_timeout_s)
+        if reply.status in _ABSENT:
+            return []
+        return availability.decode(reply.body, source=bookie) if reply.status == Status.OK and reply.body else None
+    except (Unavailable, BadBytes):
+        return None
+
+
+async def check_ledger(
+    context: ClientContext, ledger_id: int, metadata: LedgerMetadata
+) -> tuple[Scarcest | None, list[BookieId]]:
+    """What a closed ledger's bookies say of its entries, and those of them that did not answer."""
+    bookies = asked_of(metadata)
+    lists = await asyncio.gather(*(list_entries(context, bookie, ledger_id) for bookie in bookies))
+    entries_of = dict(zip(bookies, lists, strict=True))
+    return scarcest(metadata, entries_of), [bookie for bookie in bookies if entries_of[bookie] is None]
