@@ -1,0 +1,260 @@
+"""The broker's side of one Pulsar connection, without the connection: bytes in, events out; commands out as bytes.
+
+Everything that has arrived is parsed in one go. What a producer sent in a row comes out as one `Sends`; any other
+command as a `Call`. Garbage, a command before CONNECT, a second CONNECT, a frame above the limit: `failed` is set and
+nothing more is read; the owner answers what came before it and closes. Nobody is asked who the client is: the owner
+decides on CONNECT, and says `accept`.
+
+    silence    tick() every half minute: a PING, or "dead" if nothing at all came since the last one
+
+Source: PulsarDecoder.java, PulsarHandler.java, ServerCnx.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from bkctl.codec.proto import pulsar_api_pb2 as api
+from bkctl.codec.pulsar import (
+    FRAME_HEADROOM,
+    MESSAGE_SIZE_MAX,
+    PING_FRAME,
+    PROTOCOL_VERSION,
+    Command,
+    decode_command,
+    encode_command,
+)
+from bkctl.codec.pulsar_entry import without_broker_metadata, without_checksum
+from bkctl.errors import BadBytes, Corrupt
+
+KEEP_ALIVE_S: Final = 30.0
+CHECKSUM_VERSION: Final = 6
+"""The first protocol version whose clients know checksums."""
+BROKER_METADATA_VERSION: Final = 18
+"""The first whose clients may read what the broker put in front of an entry."""
+
+Send: TypeAlias = "tuple[int, int, int, bytes, bool]"
+"""Sequence id, highest sequence id (0: none), messages, entry, whether it is a chunk."""
+
+_NOT_FOR_BROKERS: Final = frozenset(
+    {
+        Command.CONNECTED,
+        Command.SEND_RECEIPT,
+        Command.SEND_ERROR,
+        Command.MESSAGE,
+        Command.SUCCESS,
+        Command.ERROR,
+        Command.PRODUCER_SUCCESS,
+        Command.PARTITIONED_METADATA_RESPONSE,
+        Command.LOOKUP_RESPONSE,
+        Command.CONSUMER_STATS_RESPONSE,
+        Command.REACHED_END_OF_TOPIC,
+        Command.GET_LAST_MESSAGE_ID_RESPONSE,
+        Command.ACTIVE_CONSUMER_CHANGE,
+        Command.GET_TOPICS_OF_NAMESPACE_RESPONSE,
+        Command.GET_SCHEMA_RESPONSE,
+        Command.AUTH_CHALLENGE,
+        Command.ACK_RESPONSE,
+        Command.GET_OR_CREATE_SCHEMA_RESPONSE,
+        Command.NEW_TXN_RESPONSE,
+        Command.TC_CLIENT_CONNECT_RESPONSE,
+        Command.WATCH_TOPIC_LIST_SUCCESS,
+        Command.WATCH_TOPIC_UPDATE,
+        Command.TOPIC_MIGRATED,
+    }
+)
+
+
+class Sends(NamedTuple):
+    """What one producer sent in a row."""
+
+    producer_id: int
+    sends: list[Send]
+    size: int
+
+
+class Call(NamedTuple):
+    """Any other command, with its protobuf message."""
+
+    kind: int
+    message: Any
+
+
+class BrokerConversation:
+    """Parses what a client says on one connection, and knows what it may be told.
+
+    Args:
+        message_size_max: the limit clients are told for metadata and payload; frames may be a little longer.
+        expose_broker_metadata: entries keep what the broker put in front of them, for clients that can read it.
+        source: names the peer in errors.
+
+    Attributes:
+        connected: CONNECT came and was accepted.
+        protocol_version: what both sides speak; 0 before.
+        failed: why nothing more is read.
+    """
+
+    def __init__(
+        self,
+        *,
+        message_size_max: int = MESSAGE_SIZE_MAX,
+        expose_broker_metadata: bool = False,
+        source: str = "client",
+    ) -> None:
+        self.connected = False
+        self.protocol_version = 0
+        self.client_version = ""
+        self.failed: BadBytes | None = None
+        self.deliverable: Callable[[bytes], bytes] = without_broker_metadata
+        self._message_size_max = message_size_max
+        self._frame_size_max = message_size_max + FRAME_HEADROOM
+        self._expose = expose_broker_metadata
+        self._source = source
+        self._asked = False  # CONNECT came
+        self._held: list[bytes] = []
+        self._held_size = 0
+        self._needed = 0
+        self._heard = True
+        self._pinged = False
+        self._events: list[Sends | Call] = []
+        self._producer_id = -1
+        self._sends: list[Send] = []
+        self._sends_size = 0
+
+    # -- in --------------------------------------------------------------------------------------------------------
+
+    def feed(self, data: bytes) -> list[Sends | Call]:
+        """What is whole now, in order; an unfinished frame waits for the rest, within the frame limit.
+
+        Never raises for what the bytes are: see `failed`, after which everything fed is ignored.
+        """
+        if self.failed is not None:
+            return []
+        self._heard = True
+        at = 0
+        try:
+            while self._held and at < len(data):
+                missing = min(self._needed - self._held_size, len(data) - at)
+                self._held.append(data[at : at + missing])
+                self._held_size += missing
+                at += missing
+                if self._held_size == self._needed:
+                    joined, self._held = b"".join(self._held), []
+                    self._walk(joined, 0)
+            if at < len(data):
+                self._walk(data, at)
+        except BadBytes as error:
+            self.failed = error
+        self._close_sends()
+        events, self._events = self._events, []
+        return events
+
+    def _walk(self, data: bytes, at: int) -> None:
+        """Takes whole frames from `at` on, and holds what is left."""
+        end = len(data)
+        while end - at >= 4:
+            size = int.from_bytes(data[at : at + 4], "big")
+            if not 4 < size <= self._frame_size_max:
+                raise self._wrong("size of a frame", f"5 to {self._frame_size_max}", size)
+            if end - at < 4 + size:
+                break
+            self._take(data, at + 4, at + 4 + size)
+            at += 4 + size
+        if at < end:
+            self._needed = 4 if end - at < 4 else 4 + int.from_bytes(data[at : at + 4], "big")
+            self._held = [data[at:]]
+            self._held_size = end - at
+
+    def _take(self, data: bytes, start: int, end: int) -> None:
+        """One frame behind its total size."""
+        size = int.from_bytes(data[start : start + 4], "big")
+        body = start + 4 + size
+        if body > end:
+            raise self._wrong("size of a command", f"at most {end - start - 4}", size)
+        kind, message = decode_command(data[start + 4 : body], source=self._source)
+        if kind == Command.SEND:
+            self._take_send(message, data[body:end])
+            return
+        if not self._asked:
+            if kind != Command.CONNECT:
+                raise self._wrong("first command", "CONNECT", Command(kind).name)
+            self._asked = True
+        elif not self.connected:
+            raise self._wrong("command", "none before CONNECTED", Command(kind).name)
+        elif kind == Command.CONNECT or kind in _NOT_FOR_BROKERS:
+            raise self._wrong("command", "one that a client sends", Command(kind).name)
+        self._close_sends()
+        if kind != Command.PONG:
+            self._events.append(Call(kind, message))
+
+    def _take_send(self, message: Any, entry: bytes) -> None:
+        if not self.connected:
+            raise self._wrong("first command", "CONNECT", "SEND")
+        if not entry:
+            raise self._wrong("SEND", "an entry", "nothing")
+        producer_id = message.producer_id
+        if producer_id != self._producer_id:
+            self._close_sends()
+            self._producer_id = producer_id
+        self._sends_size += len(entry)
+        self._sends.append(
+            (message.sequence_id, message.highest_sequence_id, message.num_messages, entry, message.is_chunk)
+        )
+
+    def _close_sends(self) -> None:
+        if self._sends:
+            self._events.append(Sends(self._producer_id, self._sends, self._sends_size))
+            self._sends = []
+            self._sends_size = 0
+        self._producer_id = -1
+
+    def _wrong(self, what: str, expected: object, found: object) -> Corrupt:
+        return Corrupt(what, source=self._source, offset=0, expected=expected, found=found)
+
+    # -- out -------------------------------------------------------------------------------------------------------
+
+    def accept(self, connect: Any, *, server_version: str, topic_watchers: bool = True) -> bytes:
+        """The answer to CONNECT: the lower of both protocol versions, and what this broker can do."""
+        self.connected = True
+        self.client_version = connect.client_version
+        version = self.protocol_version = max(min(connect.protocol_version, PROTOCOL_VERSION), 0)
+        exposes = self._expose and connect.feature_flags.supports_broker_entry_metadata
+        if version < CHECKSUM_VERSION:
+            self.deliverable = _without_anything
+        elif exposes and version >= BROKER_METADATA_VERSION:
+            self.deliverable = _as_it_is
+        features = api.FeatureFlags(
+            supports_topic_watchers=topic_watchers or None,
+            supports_get_partitioned_metadata_without_auto_creation=True,
+        )
+        return encode_command(
+            Command.CONNECTED,
+            server_version=server_version,
+            protocol_version=version,
+            max_message_size=self._message_size_max,
+            feature_flags=features,
+        )
+
+    @property
+    def knows_end_of_topic(self) -> bool:
+        """False for C++ clients, which drop a connection that tells them of a topic's end."""
+        return not self.client_version.startswith("Pulsar-CPP-")
+
+    def tick(self, *, listening: bool = True) -> bytes | None:
+        """Half a minute has passed: the PING to send, or None if the client is gone.
+
+        listening says that its bytes were read all the time: silence counts only then.
+        """
+        if not self.connected or (self._pinged and not self._heard and listening):
+            return None
+        self._pinged, self._heard = True, False
+        return PING_FRAME
+
+
+def _without_anything(entry: bytes) -> bytes:
+    return without_checksum(without_broker_metadata(entry))
+
+
+def _as_it_is(entry: bytes) -> bytes:
+    return entry
