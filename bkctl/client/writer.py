@@ -167,6 +167,11 @@ class LedgerWriter(CoreDriver):
             raise self.error
         return self.core.metadata
 
+    async def ended(self) -> BkctlError | None:
+        """Waits until the writer takes no more for good; returns why, or None if it was closed."""
+        await self._settled.wait()
+        return self.error
+
     def abandon(self) -> None:
         """Goes away without closing, as after a crash; somebody will have to recover the ledger."""
         self.stop()
