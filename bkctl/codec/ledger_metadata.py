@@ -24,6 +24,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from bkctl.codec.metadata_scan import Scanned, scan, unvarint
 from bkctl.codec.protobuf import (
     Message,
     bytes_field,
@@ -81,6 +82,12 @@ def decode_metadata(data: bytes, *, source: str) -> LedgerMetadata:
         TornTail: the record is cut short.
         Corrupt: not ledger metadata, or of a later format than 3.
     """
+    found = scan(data)
+    return _of_scan(found) if found is not None else decode_thoroughly(data, source=source)
+
+
+def decode_thoroughly(data: bytes, *, source: str) -> LedgerMetadata:
+    """decode_metadata without its short cut: field by field, in any order, and with a reason for what is wrong."""
     match = _HEADER.match(data)
     if match is None:
         if MAGIC.startswith(data[: len(MAGIC)]) and b"\n" not in data and len(data) < len(MAGIC) + VERSION_DIGITS_MAX:
@@ -161,6 +168,24 @@ def _decode_binary(data: bytes, start: int, source: str) -> LedgerMetadata:
         custom=custom,
         token=message.integer(_TOKEN) or 0,
         version=3,
+    )
+
+
+def _of_scan(found: Scanned) -> LedgerMetadata:
+    closed, sealed = found.closed, found.password is not None
+    return LedgerMetadata(
+        found.ensemble_size,
+        found.write_quorum_size,
+        found.ack_quorum_size,
+        found.ensembles,
+        LedgerState(found.state),
+        found.length if closed else 0,
+        EntryId(found.last_entry_id) if closed else NO_ENTRY,
+        DigestType(found.digest) if sealed else None,
+        found.password,
+        found.ctime_ms,
+        found.custom,
+        unvarint(found.token),
     )
 
 

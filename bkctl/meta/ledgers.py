@@ -8,24 +8,27 @@ HierarchicalLedgerManager.java, MetadataUpdateLoop.java.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from bkctl.codec.layout import LedgerManager
 from bkctl.codec.ledger_metadata import decode_metadata, encode_metadata
+from bkctl.codec.metadata_scan import scan
 from bkctl.errors import AlreadyExists, BadBytes, BkctlError, Conflict, NoSuchLedger, NotFound, Unavailable
 from bkctl.meta.ids import LedgerIds
 from bkctl.meta.paths import TREES, Tree, flat_ledger, ledger_path
 from bkctl.meta.store import FIRST_VERSION, Cancel, MetadataStore, Node, Version, WatchCallback, parent_of
 from bkctl.model.ids import LedgerId
-from bkctl.model.ledger import LedgerMetadata
+from bkctl.model.ledger import Ensemble, LedgerMetadata
 from bkctl.world import Random
 
 CREATE_ATTEMPTS_MAX: Final = 3  # for one ledger whose answers are lost
 ID_ATTEMPTS_MAX: Final = 10_000  # generated ids that are taken, as after idgen was deleted by hand
 UPDATE_ROUNDS_MAX: Final = 100  # compare-and-set rounds lost to others before giving up
 READ_BATCH: Final = 1000  # ledgers asked for together
+BATCHES_AHEAD_MAX: Final = 3  # asked for while those before them are looked at
 LIST_IN_FLIGHT_MAX: Final = 64  # directories listed together
 TOKEN_END: Final = 2**63 - 1
 
@@ -128,23 +131,65 @@ class LedgerStore:
     async def read_many(
         self, ledger_ids: Iterable[int], on_bad: Callable[[LedgerId, BadBytes], None] | None = None
     ) -> AsyncIterator[LedgerRecord]:
-        """The records of many ledgers, in the order given, READ_BATCH of them in flight; those gone are left out.
+        """The records of many ledgers, in the order given, some batches ahead; those gone are left out.
 
         A record that cannot be decoded goes to on_bad, or is raised where there is none.
         """
-        for batch in _batches(ledger_ids, READ_BATCH):
-            paths = [self.path(ledger_id) for ledger_id in batch]
-            for ledger_id, path, node in zip(batch, paths, await self.store.get_many(paths), strict=True):
+        async for batch, nodes in self._nodes(_each_of(_batches(ledger_ids, READ_BATCH))):
+            for (ledger_id, path), node in zip(batch, nodes, strict=True):
                 if node is None:
                     continue
                 try:
-                    record = _record(LedgerId(ledger_id), path, node)
+                    record = _record(ledger_id, path, node)
                 except BadBytes as e:
                     if on_bad is None:
                         raise
-                    on_bad(LedgerId(ledger_id), e)
+                    on_bad(ledger_id, e)
                 else:
                     yield record
+
+    async def ensembles(
+        self, on_bad: Callable[[LedgerId, BadBytes], None]
+    ) -> AsyncIterator[list[tuple[LedgerId, tuple[Ensemble, ...]]]]:
+        """(id, ensembles) of every ledger there is, ascending, READ_BATCH at a time; those gone are left out.
+
+        What the check of all bookies wants to know, without making whole records. on_bad hears of the others.
+        """
+        async for batch, nodes in self._nodes(_regrouped(self.ids())):
+            found = []
+            for (ledger_id, path), node in zip(batch, nodes, strict=True):
+                if node is None:
+                    continue
+                scanned = scan(node.data)
+                if scanned is not None:
+                    found.append((ledger_id, scanned.ensembles))
+                    continue
+                try:
+                    found.append((ledger_id, decode_metadata(node.data, source=path).ensembles))
+                except BadBytes as e:
+                    on_bad(ledger_id, e)
+            yield found
+
+    async def _nodes(
+        self, batches: AsyncIterator[list[int]]
+    ) -> AsyncIterator[tuple[list[tuple[LedgerId, str]], list[Node | None]]]:
+        """The nodes of each batch with ids and paths, in order, BATCHES_AHEAD_MAX batches asked for ahead."""
+        ahead: deque[tuple[list[tuple[LedgerId, str]], asyncio.Task[list[Node | None]]]] = deque()
+        try:
+            async for ledger_ids in batches:
+                batch = [(LedgerId(ledger_id), self.path(ledger_id)) for ledger_id in ledger_ids]
+                ahead.append((batch, asyncio.create_task(self.store.get_many([path for _, path in batch]))))
+                if len(ahead) > BATCHES_AHEAD_MAX:
+                    first, answer = ahead.popleft()
+                    yield first, await answer
+            while ahead:
+                first, answer = ahead.popleft()
+                yield first, await answer
+        finally:
+            left = [answer for _, answer in ahead]
+            for answer in left:
+                answer.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
 
     async def write(self, ledger_id: int, metadata: LedgerMetadata, version: Version) -> Version:
         """Replaces the metadata if nobody has since this version.
@@ -259,6 +304,24 @@ def _record(ledger_id: LedgerId, path: str, node: Node) -> LedgerRecord:
     metadata = decode_metadata(node.data, source=path)
     ctime_ms = metadata.ctime_ms if metadata.ctime_ms is not None else node.stat.ctime_ms
     return LedgerRecord(ledger_id, metadata, node.stat.version, ctime_ms)
+
+
+async def _each_of(batches: Iterable[list[int]]) -> AsyncIterator[list[int]]:
+    for batch in batches:
+        yield batch
+
+
+async def _regrouped(directories: AsyncIterator[list[LedgerId]]) -> AsyncIterator[list[int]]:
+    """The same ids, READ_BATCH at a time, however few are in a directory."""
+    waiting: list[int] = []
+    async for ledger_ids in directories:
+        waiting += ledger_ids
+        full = len(waiting) - len(waiting) % READ_BATCH
+        for start in range(0, full, READ_BATCH):
+            yield waiting[start : start + READ_BATCH]
+        del waiting[:full]
+    if waiting:
+        yield waiting
 
 
 def _batches(items: Iterable[int], size: int) -> Iterable[list[int]]:

@@ -7,13 +7,14 @@ in arrays, 8 bytes a ledger and bookie: a hundred thousand ledgers on three book
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from bkctl.errors import BadBytes
 from bkctl.meta.bookies import BookieRegistry
 from bkctl.meta.ledgers import LedgerStore
 from bkctl.model.cluster import ClusterSnapshot
 from bkctl.model.ids import BookieId, LedgerId
+from bkctl.model.ledger import Ensemble
 
 
 async def take_snapshot(
@@ -21,13 +22,18 @@ async def take_snapshot(
 ) -> ClusterSnapshot:
     """The whole cluster. A ledger deleted meanwhile is left out; one whose metadata is broken goes to on_bad."""
     found: dict[BookieId, array[int]] = {}
-    async for ledger_ids in ledgers.ids():
-        async for record in ledgers.read_many(ledger_ids, on_bad):
-            for bookie in {bookie for ensemble in record.metadata.ensembles for bookie in ensemble.bookies}:
+    async for batch in ledgers.ensembles(on_bad):
+        for ledger_id, ensembles in batch:
+            bookies = set(ensembles[0].bookies) if len(ensembles) == 1 else _all_of(ensembles)
+            for bookie in bookies:
                 kept = found.get(bookie)
                 if kept is None:
                     kept = found[bookie] = array("q")
-                kept.append(record.ledger_id)
+                kept.append(ledger_id)
     known = await registry.known()
     registered = await registry.registered()
     return ClusterSnapshot(registered.writable, registered.read_only, frozenset(known), found)
+
+
+def _all_of(ensembles: Iterable[Ensemble]) -> set[BookieId]:
+    return {bookie for ensemble in ensembles for bookie in ensemble.bookies}

@@ -143,6 +143,10 @@ def test_many_ledgers_in_several_ranges(stores: Stores, count: int) -> None:
         assert flat(ranges) == [*range(count), 2**40]
         seen = [r.ledger_id async for r in ledgers.read_many(i for r in ranges for i in r)]
         assert len(seen) == count + 1
+        parts = [part async for part in ledgers.ensembles(lambda ledger_id, error: pytest.fail(str(error)))]
+        assert [len(part) for part in parts] == [1000] * 12 + [346]
+        assert [ledger_id for part in parts for ledger_id, _ in part] == seen
+        assert {ensembles for part in parts for _, ensembles in part} == {NEW.ensembles}
 
     stores.run(scenario)
 
@@ -156,6 +160,11 @@ def test_a_record_nobody_can_read_is_one_ledgers_trouble(stores: Stores) -> None
         await store.create(ledgers.path(2), b"nonsense")
         found = [r.ledger_id async for r in ledgers.read_many([1, 2, 3], lambda ledger_id, _: bad.append(ledger_id))]
         assert (found, bad) == ([1, 3], [2])
+        old = replace(NEW, format_version=2, ctime_ms=None)
+        await store.create(ledgers.path(4), encode_metadata(old))
+        bad.clear()
+        parts = [part async for part in ledgers.ensembles(lambda ledger_id, _: bad.append(ledger_id))]
+        assert (parts, bad) == ([[(i, NEW.ensembles) for i in (1, 3, 4)]], [2])
         with pytest.raises(BadBytes, match=ledgers.path(2)):
             [r async for r in ledgers.read_many([1, 2, 3])]
         with pytest.raises(BadBytes):
