@@ -74,6 +74,8 @@ def bookie_samples(service: BookieService) -> Iterator[Sample]:
         )
     yield Sample("bookie_gc_cycles_total", "counter", service.garbage.cycles)
     yield Sample("bookkeeper_server_CONNECTIONS", "gauge", len(service.server.connections))
+    for samples in service.samples_beside:
+        yield from samples()
     yield from process_samples()
 
 

@@ -17,7 +17,7 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -40,7 +40,7 @@ from bkdaemon.bookie.gc import GarbageCollector
 from bkdaemon.bookie.index import rocks_index
 from bkdaemon.bookie.server import BookieServer
 from bkdaemon.memory import keep_memory
-from bkdaemon.metrics import CONTENT_TYPE, bookie_samples, render
+from bkdaemon.metrics import CONTENT_TYPE, Sample, bookie_samples, render
 
 if TYPE_CHECKING:
     from bkctl.meta.ledgers import LedgerStore
@@ -94,6 +94,7 @@ class BookieService:
         bookie_id: known from the start.
         registered: the metadata store lists it.
         lost: set when the bookie cannot go on: somebody else has its id, or readOnlyModeEnabled is false.
+        samples_beside: figures of what runs in the same process, for /metrics.
     """
 
     def __init__(self, config: BookieConfig, world: World, store: MetadataStore, index_factory: IndexFactory) -> None:
@@ -124,6 +125,7 @@ class BookieService:
         self._registration = asyncio.Event()
         self._registrar: asyncio.Task[None] | None = None
         self._started = False
+        self.samples_beside: list[Callable[[], Iterator[Sample]]] = []
 
     # -- up and down -----------------------------------------------------------------------------------------------
 
@@ -383,7 +385,8 @@ async def serve(config: BookieConfig, world: World, ready: Callable[[BookieServi
                 if config.unknown.get("autoRecoveryDaemonEnabled", "").lower() == "true":
                     from bkdaemon.autorecovery.server import beside_bookie  # brings the client; few bookies need it
 
-                    await beside.enter_async_context(beside_bookie(config, world, store))
+                    recovery = await beside.enter_async_context(beside_bookie(config, world, store))
+                    service.samples_beside.append(recovery.samples)
                 ready(service)
                 waits = [asyncio.create_task(event.wait()) for event in (stopping, service.lost)]
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -6,6 +6,8 @@
       or its ensemble     recovered, which fences its writer; lock given back, the marker stays: the ledger is closed
       is not writable     now, and comes up again
     something is missing  the lock is kept for a pause that grows with each failure
+    entries are lost      noted, lock given back; the next try is as bkrecovery.lost says
+    it lies badly         where placement is repaired: moved, as copies of lost ones are made
     ledger deleted        marker deleted
 
 The lock belongs to the metadata session. When that expires everything under way stops; copies made so far do no harm,
@@ -18,21 +20,26 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum, unique
 from typing import Any, Final
 
 from bkctl.client.client import BookKeeper
 from bkctl.codec.checksum import master_key
 from bkctl.errors import BkctlError, NoSuchLedger, SessionExpired, Unavailable
+from bkctl.meta.recovery_board import RecoveryBoard
 from bkctl.meta.store import SessionEvent
 from bkctl.meta.underreplication import HeldLock, Underreplication
 from bkctl.model.ids import LedgerId
 from bkctl.model.ledger import LedgerMetadata
+from bkrecovery.audit_counts import OpStat
 from bkrecovery.checker import LedgerChecker, confirmed_end
-from bkrecovery.fragment import Fragment
+from bkrecovery.fragment import Fragment, fragments_of
 from bkrecovery.ledger import recover_ledger
+from bkrecovery.lost import LostLedgers
 from bkrecovery.pace import ByteRate, FailurePauses
+from bkrecovery.placement_check import ChosenPlacement, current_rule, misplaced
+from bkrecovery.progress import LedgerState, Progress
 from bkrecovery.queue import QueueWatch
 from bkrecovery.rereplicate import LedgerKeys, Replicator, UnreadableEntries
 from bkrecovery.settings import RecoverySettings
@@ -57,6 +64,7 @@ class Outcome(Enum):
     REPAIRED = "repaired"
     OPEN = "open"
     FAILED = "failed"
+    LOST = "lost"
     GONE = "gone"
 
 
@@ -67,10 +75,13 @@ class WorkerCounts:
     ledgers_repaired: int = 0
     ledgers_failed: int = 0
     ledgers_recovered: int = 0
+    ledgers_moved: int = 0
+    ledgers_lost: int = 0
+    pass_ms: OpStat = field(default_factory=OpStat)
 
 
 class ReplicationWorker:
-    """One worker. `holder` goes into its locks, for people; Java writes the host's name."""
+    """One worker. `holder` goes into its locks, for people: Java writes the host's name; `name` into its notes."""
 
     def __init__(
         self,
@@ -78,6 +89,7 @@ class ReplicationWorker:
         underreplication: Underreplication,
         settings: RecoverySettings,
         holder: str,
+        name: str = "a worker",
     ) -> None:
         self.counts = WorkerCounts()
         self.replicator = Replicator(bookkeeper.context, ByteRate(settings.rate_bytes_per_s))
@@ -89,7 +101,12 @@ class ReplicationWorker:
         self._checker = LedgerChecker(bookkeeper.context, settings.verify_percentage)
         self._pauses = FailurePauses(settings.failure_pause_s)
         self._watch = QueueWatch(underreplication)
+        clock = bookkeeper.context.world.clock
+        board = RecoveryBoard(underreplication.store, underreplication.root)
+        self.lost = LostLedgers(underreplication, board, clock, name)
+        self.progress = Progress(board, clock, name, holder, self._totals)
         self._busy: set[int] = set()
+        self._resting = 0
         self._held: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._swept_s = 0.0
@@ -104,11 +121,15 @@ class ReplicationWorker:
         """Ledgers whose lock is kept for a grace period or after a failure."""
         return frozenset(self._held)
 
+    def _totals(self) -> tuple[int, int, int]:
+        return self.replicator.counts.bytes_written, self.counts.ledgers_repaired, self.counts.ledgers_failed
+
     # -- the loop -------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Works until it is cancelled; gives all locks back then."""
         cancel = self._queue.store.on_session(self._on_session)
+        published = asyncio.create_task(self.progress.publish_for_ever(), name="progress of the worker")
         try:
             while True:
                 try:
@@ -122,15 +143,21 @@ class ReplicationWorker:
             cancel()
             self._watch.close()
             await self._stop_all()
+            published.cancel()
+            await asyncio.gather(published, return_exceptions=True)
 
     async def _pick(self) -> None:
         """Starts work on free ledgers, as many as may be at a time, in random order as others pick too."""
         await self._queue.wait_enabled()
         await self._sweep()
         ledger_ids = [e for e in await self._watch.free() if e not in self._busy | self._held]
+        if self._full() or not ledger_ids:
+            return
+        resting = await self.lost.resting(ledger_ids)
+        ledger_ids = [e for e in ledger_ids if e not in resting]
         self._bookkeeper.context.world.random.shuffle(ledger_ids)
         for ledger_id in ledger_ids:
-            if len(self._busy) >= LEDGERS_AT_ONCE_MAX or len(self._held) >= HELD_MAX:
+            if self._full():
                 return  # the next look is when one of them is done
             self._busy.add(ledger_id)
             self._spawn(self._work(ledger_id), f"re-replication of ledger {ledger_id}")
@@ -145,6 +172,19 @@ class ReplicationWorker:
                 _log.info("ledger %d: its lock was left over from a failure of the store", lock.ledger_id)
                 await self._queue.release(lock)
         self._swept_s = now
+
+    def _full(self) -> bool:
+        return len(self._busy) + self._resting >= LEDGERS_AT_ONCE_MAX or len(self._held) >= HELD_MAX
+
+    def _rest(self) -> None:
+        """One ledger less is worked on for a while: where one fails others may, and the reason is to go first."""
+        if self._settings.retry_pause_s > 0:
+            self._resting += 1
+            asyncio.get_running_loop().call_later(self._settings.retry_pause_s, self._rested)
+
+    def _rested(self) -> None:
+        self._resting -= 1
+        self._watch.look_again()
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
@@ -173,12 +213,14 @@ class ReplicationWorker:
             lock = await self._queue.lock(ledger_id, self._holder)
             if lock is None:
                 return
+            self.progress.enter(ledger_id, LedgerState.COPYING)
             outcome = await self._guarded_pass(ledger_id)
             if outcome in (Outcome.REPAIRED, Outcome.GONE):
                 self.counts.ledgers_repaired += outcome is Outcome.REPAIRED
                 await self._queue.complete(lock)
                 lock = None
-            else:
+                await self.lost.forget(ledger_id)
+            elif outcome is not Outcome.LOST:
                 self._held.add(ledger_id)
                 self._busy.discard(ledger_id)
                 self._watch.look_again()
@@ -192,6 +234,7 @@ class ReplicationWorker:
             finally:
                 self._busy.discard(ledger_id)
                 self._held.discard(ledger_id)
+                self.progress.leave(ledger_id)
                 self._watch.look_again()
 
     async def _give_back(self, lock: HeldLock) -> None:
@@ -202,16 +245,23 @@ class ReplicationWorker:
 
     async def _guarded_pass(self, ledger_id: int) -> Outcome:
         """A pass whose errors are an outcome; only the end of the session is not."""
+        loop = asyncio.get_running_loop()
+        start = loop.time()
         try:
-            return await self._pass(ledger_id)
+            outcome = await self._pass(ledger_id)
         except NoSuchLedger:
             _log.info("ledger %d was deleted", ledger_id)
-            return Outcome.GONE
+            outcome = Outcome.GONE
         except SessionExpired:
             raise
         except BkctlError as e:
             _log.warning("ledger %d is not repaired: %s", ledger_id, e)
-            return Outcome.FAILED
+            outcome = Outcome.FAILED
+        if outcome in (Outcome.FAILED, Outcome.LOST):
+            self._rest()
+        well = outcome in (Outcome.REPAIRED, Outcome.GONE)
+        self.counts.pass_ms.add((loop.time() - start) * 1000, well=well)
+        return outcome
 
     async def _pass(self, ledger_id: int) -> Outcome:
         metadata, keys, bad = await self._look(ledger_id)
@@ -222,11 +272,41 @@ class ReplicationWorker:
             _log.info("ledger %d is open: waiting %g s before it is fenced", ledger_id, self._settings.open_grace_s)
             return Outcome.OPEN
         if bad:
-            _, _, bad = await self._look(ledger_id)
+            metadata, keys, bad = await self._look(ledger_id)
         if bad:
-            return Outcome.FAILED
+            return await self._not_repaired(ledger_id)
         self.unreadable.pop(ledger_id, None)
+        if self._settings.repair_placement and metadata.closed:
+            await self._move(ledger_id, metadata, keys)
         return Outcome.REPAIRED
+
+    async def _not_repaired(self, ledger_id: int) -> Outcome:
+        """Tells a failure that may pass from entries that no bookie has."""
+        unreadable = self.unreadable.get(ledger_id)
+        if unreadable is None or not unreadable.lost:
+            return Outcome.FAILED
+        await self.lost.note(ledger_id, unreadable.lost, str(unreadable))
+        self.counts.ledgers_lost += 1
+        return Outcome.LOST if len(unreadable.lost) == len(unreadable.entry_ids) else Outcome.FAILED
+
+    async def _move(self, ledger_id: int, metadata: LedgerMetadata, keys: LedgerKeys) -> None:
+        """Moves fragments that lie badly to bookies on other racks, where there are any; else they stay."""
+        context = self._bookkeeper.context
+        candidates = sorted(await context.registry.writable())
+        context.world.random.shuffle(candidates)
+        fragments = fragments_of(ledger_id, metadata, metadata.last_entry_id)
+        moves = misplaced(await current_rule(context), fragments, candidates)
+        for fragment, targets in moves:
+            mover = Replicator(
+                replace(context, placement=ChosenPlacement(targets), racks=None),
+                self.replicator.rate,
+                self.replicator.budget,
+            )
+            mover.counts, mover.on_copied = self.replicator.counts, self.replicator.on_copied
+            moved = await mover.repair(fragment, metadata, keys)
+            _log.info("ledger %d, fragment at %d, for its racks: %s", ledger_id, fragment.first_entry_id,
+                      ", ".join(f"{fragment.bookies[i]} → {b}" for i, b in sorted(moved.items())))  # fmt: skip
+        self.counts.ledgers_moved += bool(moves)
 
     async def _repair(self, fragment: Fragment, metadata: LedgerMetadata, keys: LedgerKeys) -> None:
         """Copies one fragment; what stops it is told, and the other fragments get their turn."""
@@ -272,6 +352,7 @@ class ReplicationWorker:
 
     async def _grace(self, ledger_id: int) -> None:
         """Gives the writer its time; then, if it has not helped itself, recovers the ledger, which fences it."""
+        self.progress.enter(ledger_id, LedgerState.GRACE)
         await asyncio.sleep(self._settings.open_grace_s)
         try:
             metadata, _, bad = await self._look(ledger_id)
@@ -290,6 +371,7 @@ class ReplicationWorker:
 
     async def _pause(self, ledger_id: int) -> None:
         self.counts.ledgers_failed += 1
+        self.progress.enter(ledger_id, LedgerState.PAUSE)
         pause_s = self._pauses.next_s(ledger_id)
         _log.info("ledger %d: next try in %g s", LedgerId(ledger_id), pause_s)
         await asyncio.sleep(pause_s)

@@ -3,6 +3,7 @@
     candidate   votes; waits until its vote is the lowest
     auditor     audits until the session expires, its vote is gone, or the audit cannot go on; then votes again
     worker      from the start to the end, whoever is the auditor
+    pauses      ended when their time is over, by whoever is first
 
 An expired metadata session ends neither: votes and locks are gone with it, and are made anew in the next one. (Java's
 process ends there.) Source: AutoRecoveryMain.java, AuditorElector.java.
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from bkrecovery.audit_counts import AuditCounts
 from bkrecovery.auditor import Auditor
+from bkrecovery.pause import keep_pauses
 from bkrecovery.settings import RecoverySettings
 from bkrecovery.worker import ReplicationWorker
 
@@ -31,10 +33,12 @@ from bkctl.meta.bookies import BookieRegistry
 from bkctl.meta.cluster import open_ledgers
 from bkctl.meta.connect import open_store
 from bkctl.meta.election import Election, Vote
+from bkctl.meta.recovery_switch import RecoverySwitch
 from bkctl.meta.store import SessionEvent, wakes
 from bkctl.meta.underreplication import Underreplication
 from bkctl.meta.uri import MetadataUri, parse_uri
 from bkdaemon.admin.http import HttpServer
+from bkdaemon.autorecovery.figures import EMBEDDED_SCOPE, auditor_samples, own_samples, worker_samples
 from bkdaemon.metrics import CONTENT_TYPE, Sample, render
 from bkdaemon.service import bookie_id_of
 
@@ -58,6 +62,7 @@ class AutoRecovery:
     Attributes:
         bookie_id: what it votes as.
         auditing: it is the auditor now.
+        scope: what comes before the names of its figures.
     """
 
     def __init__(
@@ -66,12 +71,15 @@ class AutoRecovery:
         store, clock = bookkeeper.ledgers.store, bookkeeper.context.world.clock
         self.bookie_id = bookie_id
         self.auditing = False
+        self.scope = ""
         self.audit_counts = AuditCounts()
         self._bookkeeper = bookkeeper
         self._settings = settings
         self._queue = Underreplication(store, uri.root, clock, mark_time=settings.mark_time)
         self._election = Election(store, uri.root)
-        self.worker = ReplicationWorker(bookkeeper, self._queue, settings, socket.gethostname())
+        self._switch = RecoverySwitch(store, uri.root, clock)
+        self._clock = clock
+        self.worker = ReplicationWorker(bookkeeper, self._queue, settings, socket.gethostname(), bookie_id)
 
     async def prepare(self) -> None:
         """Makes what everything else needs in the metadata store.
@@ -87,6 +95,8 @@ class AutoRecovery:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.worker.run(), name="replication worker")
                 group.create_task(self._stand_for_election(), name="auditor")
+                pauses = keep_pauses(self._switch, self._clock, self.bookie_id)
+                group.create_task(pauses, name="end of pauses")
         finally:
             try:
                 async with asyncio.timeout(RESIGN_TIMEOUT_S):
@@ -149,30 +159,9 @@ class AutoRecovery:
 
     def samples(self) -> Iterator[Sample]:
         """Its figures, with Java's names where Java has the figure."""
-        audit, worker, copied = self.audit_counts, self.worker.counts, self.worker.replicator.counts
-        yield Sample("bkctl_auditor", "gauge", self.auditing)
-        yield Sample("auditor_NUM_LEDGERS_CHECKED", "counter", audit.ledgers_checked)
-        yield Sample("auditor_NUM_BOOKIE_AUDITS_DELAYED", "counter", audit.audits_delayed)
-        yield Sample("auditor_NUM_DELAYED_BOOKIE_AUDITS_CANCELLED", "counter", audit.audits_cancelled)
-        yield Sample("bkctl_auditor_bookie_checks", "counter", audit.bookie_checks)
-        yield Sample("bkctl_auditor_last_bookie_check_seconds", "gauge", audit.last_bookie_check_s)
-        yield Sample("bkctl_auditor_ledger_checks", "counter", audit.ledger_checks)
-        yield Sample("bkctl_auditor_last_ledger_check_seconds", "gauge", audit.last_ledger_check_s)
-        yield Sample("bkctl_auditor_lost_bookies", "gauge", audit.last_lost)
-        yield Sample("bkctl_auditor_broken_ledgers", "gauge", audit.last_broken)
-        yield Sample("bkctl_auditor_ledgers_marked", "counter", audit.marked)
-        scope = "replication_worker_"
-        yield Sample(scope + "NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED", "counter", worker.ledgers_repaired)
-        yield Sample(scope + "NUM_DEFER_LEDGER_LOCK_RELEASE_OF_FAILED_LEDGER", "counter", worker.ledgers_failed)
-        yield Sample(scope + "NUM_ENTRIES_UNABLE_TO_READ_FOR_REPLICATION", "counter", copied.entries_unreadable)
-        yield Sample(scope + "NUM_ENTRIES_READ", "counter", copied.entries_read)
-        yield Sample(scope + "NUM_BYTES_READ_sum", "counter", copied.bytes_read)
-        yield Sample(scope + "NUM_ENTRIES_WRITTEN", "counter", copied.entries_written)
-        yield Sample(scope + "NUM_BYTES_WRITTEN_sum", "counter", copied.bytes_written)
-        yield Sample("bkctl_replication_worker_ledgers_recovered", "counter", worker.ledgers_recovered)
-        yield Sample("bkctl_replication_worker_locks_held", "gauge", len(self.worker.holding))
-        yield Sample("bkctl_replication_worker_ledgers_in_work", "gauge", len(self.worker.working_on))
-        yield Sample("bkctl_replication_worker_ledgers_unreadable", "gauge", len(self.worker.unreadable))
+        yield from auditor_samples(self.audit_counts, f"{self.scope}auditor_")
+        yield from worker_samples(self.worker, f"{self.scope}replication_worker_")
+        yield from own_samples(self.auditing, self.audit_counts, self.worker)
 
 
 async def open_auto_recovery(config: BookieConfig, world: World, store: MetadataStore) -> AutoRecovery:
@@ -193,6 +182,7 @@ async def open_auto_recovery(config: BookieConfig, world: World, store: Metadata
 async def beside_bookie(config: BookieConfig, world: World, store: MetadataStore) -> AsyncIterator[AutoRecovery]:
     """Runs auto recovery on the bookie's session for as long as the bookie runs; if it ends, the bookie goes on."""
     recovery = await open_auto_recovery(config, world, store)
+    recovery.scope = EMBEDDED_SCOPE
     await recovery.prepare()
     work = asyncio.create_task(recovery.run(), name="auto recovery")
     work.add_done_callback(_tell_end)

@@ -396,8 +396,8 @@ def test_beside_a_bookie_on_its_session() -> None:
             await until(lambda: gone_from(bookkeeper, gone))
             await until(lambda: quiet(cluster))
             figures = {sample.name: sample.value for sample in recovery.samples()}
-        assert figures["replication_worker_NUM_ENTRIES_WRITTEN"] == 400
-        assert figures["replication_worker_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED"] == 1
+        assert figures["replication_replication_worker_NUM_ENTRIES_WRITTEN"] == 400
+        assert figures["replication_replication_worker_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED"] == 1
         assert figures["bkctl_auditor"] == 1
         await assert_replicated(cluster, bookkeeper, ledger_id, 400)
 

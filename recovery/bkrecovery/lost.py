@@ -1,0 +1,111 @@
+"""Ledgers with entries that no bookie has: noted where everybody sees it, and tried again less and less often.
+
+    try     1      2       3       4      …    9 and more    LOST_TRIES_MAX
+    next    5 min  10 min  20 min  40 min      a day         never by itself
+
+Between two tries nobody holds the ledger's lock: it can be purged, repaired by hand, or picked by Java's workers. The
+note goes when the ledger is repaired, deleted or taken out of the queue, and with `queue requeue`, after which it is
+tried at once. Entries of which only one bookie that is down may know are not lost: those wait as all failures do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from bkctl.codec.recovery_notes import ENTRIES_SHOWN_MAX, LostNote
+from bkctl.errors import BkctlError
+from bkctl.meta.recovery_board import RecoveryBoard
+from bkctl.meta.underreplication import Underreplication
+from bkctl.world import Clock
+
+LOST_PAUSE_S: Final = 300.0
+LOST_PAUSE_MAX_S: Final = 86_400.0
+LOST_TRIES_MAX: Final = 20
+TIDY_S: Final = 300.0
+"""How often notes on ledgers that left the queue are looked for."""
+_log = logging.getLogger(__name__)
+
+
+def next_note(
+    before: LostNote | None, ledger_id: int, entry_ids: Sequence[int], reason: str, worker: str, now_ms: int
+) -> LostNote:
+    """The note after one more try that found these entries on no bookie."""
+    tries = 1 if before is None else before.tries + 1
+    pause_s = min(LOST_PAUSE_S * 2.0 ** min(tries - 1, 32), LOST_PAUSE_MAX_S)
+    return LostNote(
+        ledger_id,
+        now_ms if before is None else before.first_ms,
+        now_ms,
+        tries,
+        None if tries >= LOST_TRIES_MAX else now_ms + int(pause_s * 1000),
+        worker,
+        reason,
+        tuple(entry_ids[:ENTRIES_SHOWN_MAX]),
+        len(entry_ids),
+    )
+
+
+def rests(note: LostNote, now_ms: int) -> bool:
+    """True while it is not time for another try."""
+    return note.next_ms is None or now_ms < note.next_ms
+
+
+class LostLedgers:
+    """The notes as one worker sees them. What cannot be read or written now is no reason to stop work."""
+
+    def __init__(self, queue: Underreplication, board: RecoveryBoard, clock: Clock, worker: str) -> None:
+        self.count = 0
+        self._queue = queue
+        self._board = board
+        self._clock = clock
+        self._worker = worker
+        self._tidied_s = 0.0
+
+    async def resting(self, ledger_ids: Sequence[int]) -> set[int]:
+        """Those of the marked ledgers that are not to be tried now."""
+        try:
+            noted = await self._board.lost_ids()
+            self.count = len(noted)
+            if noted:
+                await self._tidy(noted)
+            own = [ledger_id for ledger_id in ledger_ids if ledger_id in noted]
+            notes = await self._board.lost(own) if own else {}
+        except BkctlError as e:
+            _log.warning("the notes on lost entries cannot be read: %s", e)
+            return set()
+        now_ms = self._clock.now_ms()
+        return {ledger_id for ledger_id, note in notes.items() if rests(note, now_ms)}
+
+    async def note(self, ledger_id: int, entry_ids: Sequence[int], reason: str) -> None:
+        """One more try found these entries on no bookie."""
+        try:
+            before = (await self._board.lost([ledger_id])).get(ledger_id)
+            note = next_note(before, ledger_id, entry_ids, reason, self._worker, self._clock.now_ms())
+            await self._board.note_lost(note)
+        except BkctlError as e:
+            _log.warning("the lost entries of ledger %d could not be noted: %s", ledger_id, e)
+            return
+        again = "no more tries" if note.next_ms is None else f"next try in {(note.next_ms - note.last_ms) // 1000} s"
+        _log.error("ledger %d: %d entries are on no bookie, %s: %s", ledger_id, len(entry_ids), again, reason)
+
+    async def forget(self, ledger_id: int) -> None:
+        """The ledger has all its copies, or is gone."""
+        try:
+            await self._board.forget_lost(ledger_id)
+        except BkctlError as e:
+            _log.warning("the note on ledger %d could not be taken away: %s", ledger_id, e)
+
+    async def _tidy(self, noted: set[int]) -> None:
+        """Takes away notes on ledgers that are no longer in the queue."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._tidied_s:
+            return
+        self._tidied_s = now_s + TIDY_S
+        ledger_ids = sorted(noted)
+        nodes = await self._queue.store.get_many([self._queue.marker_path(ledger_id) for ledger_id in ledger_ids])
+        for ledger_id, node in zip(ledger_ids, nodes, strict=True):
+            if node is None:
+                await self._board.forget_lost(ledger_id)
