@@ -124,6 +124,7 @@ class RepairScenario(Scenario):
         super().__init__(cluster, shape.base, random)
         self.repair = shape
         self.recoveries: dict[str, AutoRecovery] = {}
+        self.retired: set[str] = set()  # machines whose auto recovery does not come back
         self.promises = Promises(self, shape.settings.open_grace_s)
         self.queue = Underreplication(MemoryStore(cluster.metadata.tree), ROOT, SimClock(cluster.loop, 0))
         self._noted = cluster.noted
@@ -150,7 +151,7 @@ class RepairScenario(Scenario):
     def start_node(self, host: str) -> None:
         """Starts one process, if its machine has none."""
         machine = self.cluster.machine(host)
-        if machine.running:
+        if machine.running or host in self.retired:
             return
         process, world = machine.start()
         loop = self.cluster.loop

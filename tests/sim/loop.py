@@ -15,6 +15,7 @@ import contextvars
 import gc
 import heapq
 import sys
+import warnings
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
@@ -48,8 +49,11 @@ class Process:
         self.context.run(PROCESS.set, self)
         self.ended: asyncio.Future[None] = loop.create_future()
         self.steps = 0  # callbacks and steps of tasks that it has begun: between two of them it may be killed
+        self.effects = 0  # what it has sent out: bytes, requests to the metadata store
+        self.moments: list[int] = []  # the first steps after such: to be killed elsewhere looks the same from outside
         self.strike_at = -1
         self.strike: Callable[[], None] = self.kill
+        self._effects_seen = -1
         self._held: list[asyncio.Handle] = []
         self._endings: list[Callable[[], None]] = []
 
@@ -92,6 +96,9 @@ class Process:
         if self.stopped or not self.alive:
             return False
         self.steps += 1
+        if self.effects != self._effects_seen:
+            self._effects_seen = self.effects
+            self.moments.append(self.steps)
         if self.steps == self.strike_at:
             self.strike()
             return self.alive and not self.stopped
@@ -245,7 +252,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self.set_exception_handler(lambda _loop, _context: None)
         complain, sys.unraisablehook = sys.unraisablehook, lambda _: None
         try:
-            self._unwind()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # coroutines that were killed before their first step
+                self._unwind()
         finally:
             sys.unraisablehook = complain
         self.close()

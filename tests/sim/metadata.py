@@ -198,6 +198,7 @@ class SimStore:
         """A request goes there, is carried out there (whatever becomes of the client), and its answer comes back."""
         service, loop = self.service, self.service.loop
         began = loop.now
+        self.process.effects += 1
         fate = self._fate()
         self._request_s = max(self._request_s, loop.now + service.fabric.latency(self.host, HOST))
         await asyncio.sleep(self._request_s - loop.now)

@@ -168,6 +168,8 @@ class _Pipe:
 
     def send(self, piece: bytes | _End) -> None:
         """Puts a piece under way."""
+        if self.source.process is not None:
+            self.source.process.effects += 1
         now = self.fabric.loop.now
         at = max(self._last_s, now + self.fabric.latency(self.source.host, self.target.host))
         self._last_s = at
@@ -500,6 +502,7 @@ class SimNetwork:
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
         """Opens a connection: one round trip, longer through a partition, refused where nobody listens."""
         fabric = self.fabric
+        self.process.effects += 1
         await asyncio.sleep(fabric.latency(self.host, host) + fabric.latency(host, self.host))
         if not await self._reachable(host):
             raise TimeoutError(110, f"connection to {host}:{port} timed out")
