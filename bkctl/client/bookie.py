@@ -158,6 +158,11 @@ class BookieConnection:
         tokens, frames = self._conversation.read_many(ledger_id, entry_ids, flags, master_key)
         self._submit(batch, tokens, frames)
 
+    def send_reads_each(self, entries: Sequence[tuple[int, int]], batch: Batch) -> None:
+        """Reads many entries of many ledgers: (ledger id, entry id), one request each."""
+        tokens, frames = self._conversation.read_each(entries)
+        self._submit(batch, tokens, frames)
+
     def send(self, request: Request, batch: Batch) -> None:
         """Sends whatever request makes of the conversation."""
         token, frame = request(self._conversation)

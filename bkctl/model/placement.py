@@ -19,6 +19,17 @@ def holds(entry_id: int, index: int, ensemble_size: int, write_quorum_size: int)
     return (index - entry_id) % ensemble_size < write_quorum_size
 
 
+def striped_ends(
+    first_entry_id: int, last_entry_id: int, index: int, ensemble_size: int, write_quorum_size: int
+) -> tuple[int, int] | None:
+    """The first and the last of these entries that the bookie at this ensemble index stores; None for nothing."""
+    before = (index - first_entry_id) % ensemble_size - write_quorum_size + 1
+    behind = (index - last_entry_id) % ensemble_size
+    first = first_entry_id + max(before, 0)
+    last = last_entry_id - (ensemble_size - behind if behind >= write_quorum_size else 0)
+    return (first, last) if first_entry_id <= last and first <= last_entry_id else None
+
+
 def covered(answered: Collection[int], ensemble_size: int, write_quorum_size: int, ack_quorum_size: int) -> bool:
     """True once every ack quorum of every write set has an index in `answered`.
 

@@ -156,6 +156,20 @@ class BookieConversation:
         self._next_token = token
         return range(first, token), b"".join(parts)
 
+    def read_each(self, entries: Sequence[tuple[int, int]]) -> tuple[Sequence[int], bytes]:
+        """(tokens, frames) of one read for each (ledger id, entry id), as one buffer; the tokens are consecutive."""
+        first = token = self._next_token
+        if self.version == 3:
+            frames = [self.read(ledger_id, entry_id)[1] for ledger_id, entry_id in entries]
+            return range(first, self._next_token), b"".join(frames)
+        pack, size, opened, parts = _V2_READ_FRAME.pack, _V2_READ_FRAME.size - LENGTH.size, self._open_v2, []
+        for ledger_id, entry_id in entries:
+            parts.append(pack(size, _V2_READ, ledger_id, entry_id))
+            opened.setdefault((_READ, ledger_id, entry_id), []).append(token)
+            token += 1
+        self._next_token = token
+        return range(first, token), b"".join(parts)
+
     def batch_read(
         self,
         ledger_id: int,

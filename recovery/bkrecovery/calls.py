@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from bkctl.client.bookie import Batch
 from bkctl.client.context import ClientContext
@@ -12,6 +12,7 @@ from bkctl.codec.wire import Reply
 from bkctl.model.ids import BookieId
 from bkctl.model.status import Status
 
+_OK: Final = int(Status.OK)
 _new = tuple.__new__  # an Answer for each of a hundred thousand entries a second
 
 
@@ -57,6 +58,42 @@ async def read_entries(
     context.pool.connection(bookie, ledger_id=ledger_id).send_reads(ledger_id, entry_ids, batch)
     await gathered.done
     return gathered.answers
+
+
+class _Lacking:
+    """Collects what of one batch of reads was not answered with an entry; the entries themselves are let go."""
+
+    def __init__(self, count: int, timeout_s: float) -> None:
+        self.positions: list[int] = []
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.batch = Batch(range(count), timeout_s, self.answered, self.failed)
+        self._due = count
+
+    def answered(self, replies: list[Reply]) -> None:
+        for token, status, *_ in replies:
+            if status != _OK:
+                self.positions.append(token - self.batch.first_token)
+        self._less(len(replies))
+
+    def failed(self, positions: list[int], _: int) -> None:
+        self.positions += positions
+        self._less(len(positions))
+
+    def _less(self, count: int) -> None:
+        self._due -= count
+        if self._due <= 0 and not self.done.done():
+            self.done.set_result(None)
+
+
+async def lacking_entries(context: ClientContext, bookie: BookieId, entries: Sequence[tuple[int, int]]) -> list[int]:
+    """Reads each (ledger id, entry id) of one bookie, all in flight together; the positions of those it did not give,
+    for whatever reason. Never fences."""
+    if not entries:
+        return []
+    found = _Lacking(len(entries), context.config.read_timeout_s)
+    context.pool.connection(bookie).send_reads_each(entries, found.batch)
+    await found.done
+    return found.positions
 
 
 async def add_entries(

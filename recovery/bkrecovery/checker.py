@@ -12,7 +12,7 @@ its bookies has says nothing: it was never written. Source: LedgerChecker.java.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from bkctl.client.context import ClientContext
@@ -21,13 +21,18 @@ from bkctl.codec.checksum import Digest
 from bkctl.errors import Unavailable
 from bkctl.model.ids import BookieId
 from bkctl.model.ledger import LedgerMetadata
+from bkctl.model.placement import striped_ends
 from bkctl.model.status import Status
 from bkctl.protocol.quorum import EXPLICITLY_ABSENT
-from bkrecovery.calls import read_entries
+from bkrecovery.calls import lacking_entries, read_entries
 from bkrecovery.fragment import Fragment, fragments_of, may_be_unwritten, sample
 
 READS_IN_FLIGHT_MAX: Final = 2_000
 """Entries of one ledger asked for together when many are sampled."""
+ROUND_READS_MAX: Final = 1_500
+ROUND_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What one round of reads of many ledgers asks for, entries and their bytes as the metadata tells their mean."""
+ROUNDS_IN_FLIGHT_MAX: Final = 4
 
 
 async def confirmed_end(context: ClientContext, ledger_id: int, metadata: LedgerMetadata, digest: Digest) -> int:
@@ -60,6 +65,46 @@ class LedgerChecker:
         )
         return [fragment for fragment in bad if fragment.bad]
 
+    async def check_closed(
+        self, ledgers: Sequence[tuple[int, LedgerMetadata]], available: Collection[BookieId]
+    ) -> list[tuple[int, list[Fragment]]]:
+        """check() of many closed ledgers: (ledger id, fragments with bad indexes) of those that lack copies, ascending.
+
+        The same verdicts. Where only first and last entries are looked at, the reads of many ledgers go to each
+        bookie together, with nothing to wait for each ledger by itself.
+        """
+        found: dict[int, list[Fragment]] = {}
+        if self._percentage > 0:
+            for ledger_id, metadata in ledgers:
+                found[ledger_id] = await self.check(ledger_id, metadata, metadata.last_entry_id, available)
+        else:
+            rounds = _rounds(ledgers, available)
+
+            async def lane() -> None:
+                for one in rounds:
+                    found.update(await self._go_round(one))
+
+            async with asyncio.TaskGroup() as group:
+                for number in range(ROUNDS_IN_FLIGHT_MAX):
+                    group.create_task(lane(), name=f"check of ledgers, lane {number}")
+        return sorted((ledger_id, bad) for ledger_id, bad in found.items() if bad)
+
+    async def _go_round(self, one: _Round) -> dict[int, list[Fragment]]:
+        lacking = await asyncio.gather(
+            *(lacking_entries(self._context, bookie, entries) for bookie, (entries, _) in one.reads.items())
+        )
+        for (_, places), positions in zip(one.reads.values(), lacking, strict=True):
+            one.bad.update(places[position] for position in positions)
+        by_ledger: dict[int, dict[int, set[int]]] = {}
+        for at, segment, index in one.bad:
+            by_ledger.setdefault(at, {}).setdefault(segment, set()).add(index)
+        found = {}
+        for at, segments in by_ledger.items():
+            ledger_id, metadata = one.ledgers[at]
+            fragments = fragments_of(ledger_id, metadata, metadata.last_entry_id)
+            found[ledger_id] = [fragments[segment].with_bad(segments[segment]) for segment in sorted(segments)]
+        return found
+
     async def _check(self, fragment: Fragment, available: Collection[BookieId]) -> Fragment:
         if may_be_unwritten(fragment) and await self._unwritten(fragment):
             return fragment
@@ -87,3 +132,52 @@ class LedgerChecker:
             *(read_entries(self._context, bookie, fragment.ledger_id, (entry_id,)) for bookie in bookies)
         )
         return all(answers[entry_id].status in EXPLICITLY_ABSENT for answers in found)
+
+
+class _Round:
+    """The reads of some closed ledgers, by bookie, with the place that each is about: (ledger, segment, index)."""
+
+    def __init__(self) -> None:
+        self.ledgers: list[tuple[int, LedgerMetadata]] = []
+        self.reads: dict[BookieId, tuple[list[tuple[int, int]], list[tuple[int, int, int]]]] = {}
+        self.bad: set[tuple[int, int, int]] = set()
+        self.count = 0
+        self.size_bytes = 0.0
+
+    @property
+    def full(self) -> bool:
+        return self.count >= ROUND_READS_MAX or self.size_bytes >= ROUND_BYTES_MAX
+
+    def add(self, ledger_id: int, metadata: LedgerMetadata, available: Collection[BookieId]) -> None:
+        """What is to be read of one ledger; a place whose bookie is away is bad without a read."""
+        at, before = len(self.ledgers), self.count
+        self.ledgers.append((ledger_id, metadata))
+        size, quorum, ensembles = metadata.ensemble_size, metadata.write_quorum_size, metadata.ensembles
+        for segment, ensemble in enumerate(ensembles):
+            end = ensembles[segment + 1].first_entry_id - 1 if segment + 1 < len(ensembles) else metadata.last_entry_id
+            for index, bookie in enumerate(ensemble.bookies):
+                place = (at, segment, index)
+                if bookie not in available:
+                    self.bad.add(place)
+                    continue
+                ends = striped_ends(ensemble.first_entry_id, end, index, size, quorum)
+                if ends is None:
+                    continue
+                entries, places = self.reads.setdefault(bookie, ([], []))
+                for entry_id in dict.fromkeys(ends):
+                    entries.append((ledger_id, entry_id))
+                    places.append(place)
+                    self.count += 1
+        self.size_bytes += (self.count - before) * metadata.length / max(metadata.last_entry_id + 1, 1)
+
+
+def _rounds(ledgers: Iterable[tuple[int, LedgerMetadata]], available: Collection[BookieId]) -> Iterator[_Round]:
+    """The ledgers in rounds, each made when it is asked for."""
+    one = _Round()
+    for ledger_id, metadata in ledgers:
+        one.add(ledger_id, metadata, available)
+        if one.full:
+            yield one
+            one = _Round()
+    if one.ledgers:
+        yield one

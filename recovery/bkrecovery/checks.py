@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -29,6 +29,7 @@ from bkctl.model.ids import BookieId, LedgerId
 from bkrecovery.audit_counts import AuditCounts, Found
 from bkrecovery.audit_plan import Mark, decide
 from bkrecovery.checker import LedgerChecker, confirmed_end
+from bkrecovery.fragment import Fragment
 from bkrecovery.overdue import overdue
 from bkrecovery.placement_check import Adherence, PlacementRule, current_rule
 from bkrecovery.replicas_check import check_ledger, verdict
@@ -126,7 +127,9 @@ class Checks:
         async for records in self._records(found):
             registered = await self._bookkeeper.registry.registered()
             available = registered.writable | registered.read_only
-            await each(records, CHECKS_IN_FLIGHT_MAX, partial(self._check_ledger, found, available=available))
+            await self._check_closed(found, [record for record in records if record.metadata.closed], available)
+            others = [record for record in records if not record.metadata.closed]
+            await each(others, CHECKS_IN_FLIGHT_MAX, partial(self._check_ledger, found, available=available))
         self._counts.ledger_checks += 1
         self._counts.last_ledger_check_s = loop.time() - start
 
@@ -139,14 +142,27 @@ class Checks:
         except NoSuchLedger:
             return
         bad = await self._checker.check(record.ledger_id, metadata, end, available)
-        counts = self._counts
-        counts.ledgers_checked += 1
-        counts.fragments_a_ledger.add(len(metadata.ensembles))
-        counts.bookies_a_ledger.add(len({b for ensemble in metadata.ensembles for b in ensemble.bookies}))
-        found.figures["ledgers"] += 1
+        self._checked(found, record)
         if bad:
-            missing = dict.fromkeys(bookie for fragment in bad for bookie in fragment.bad_bookies())
-            await self._mark(found, Mark(record.ledger_id, tuple(missing)))
+            await self._mark(found, _mark_of(record.ledger_id, bad))
+
+    async def _check_closed(
+        self, found: Found, records: Sequence[LedgerRecord], available: Collection[BookieId]
+    ) -> None:
+        """Closed ledgers need no look for their end, and are read together."""
+        ledgers = [(record.ledger_id, record.metadata) for record in records]
+        bad = await self._checker.check_closed(ledgers, available)
+        for record in records:
+            self._checked(found, record)
+        marks = [_mark_of(ledger_id, fragments) for ledger_id, fragments in bad]
+        await each(marks, MARKS_IN_FLIGHT_MAX, partial(self._mark, found))
+
+    def _checked(self, found: Found, record: LedgerRecord) -> None:
+        ensembles = record.metadata.ensembles
+        self._counts.ledgers_checked += 1
+        self._counts.fragments_a_ledger.add(len(ensembles))
+        self._counts.bookies_a_ledger.add(len({b for ensemble in ensembles for b in ensemble.bookies}))
+        found.figures["ledgers"] += 1
 
     # -- placement ------------------------------------------------------------------------------------------------
 
@@ -251,6 +267,11 @@ class Checks:
                 _log.error("the metadata of ledger %d cannot be read, it is not audited: %s", ledger_id, error)
 
         return note
+
+
+def _mark_of(ledger_id: int, bad: Iterable[Fragment]) -> Mark:
+    """A ledger with all bookies that lack copies of it."""
+    return Mark(ledger_id, tuple(dict.fromkeys(bookie for fragment in bad for bookie in fragment.bad_bookies())))
 
 
 async def each(items: Iterable[T], at_once: int, work: Callable[[T], Coroutine[Any, Any, None]]) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 
 from bkctl.model.ids import BookieId
 from bkctl.model.ledger import LedgerMetadata
-from bkctl.model.placement import holds, write_set
+from bkctl.model.placement import holds, striped_ends, write_set
 from bkctl.world import Random
 
 PERCENT: Final = 100
@@ -50,20 +50,7 @@ class Fragment:
 
     def striped(self, index: int) -> tuple[int, int] | None:
         """The first and last entry that the bookie at this index stores, or None for nothing."""
-        size = len(self.bookies)
-        first = self._nearest(
-            index, range(self.first_entry_id, min(self.first_entry_id + size, self.last_entry_id + 1))
-        )
-        if first is None:
-            return None
-        last = self._nearest(
-            index, range(self.last_entry_id, max(self.last_entry_id - size, self.first_entry_id - 1), -1)
-        )
-        assert last is not None
-        return first, last
-
-    def _nearest(self, index: int, entry_ids: Iterable[int]) -> int | None:
-        return next((entry_id for entry_id in entry_ids if self.holds(entry_id, index)), None)
+        return striped_ends(self.first_entry_id, self.last_entry_id, index, len(self.bookies), self.write_quorum_size)
 
     def stores(self, index: int) -> Iterator[int]:
         """Every entry that the bookie at this index stores, ascending."""

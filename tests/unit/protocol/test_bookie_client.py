@@ -203,3 +203,13 @@ def test_many_reads_are_the_reads_one_by_one(version: int, flags: int) -> None:
     tokens, frames = many.read_many(7, (3, 9, 3), flags)
     assert (list(tokens), frames) == ([token for token, _ in single], b"".join(frame for _, frame in single))
     assert many.open_tokens() == one.open_tokens()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_reads_of_many_ledgers_are_the_reads_one_by_one(version: int) -> None:
+    one, many = BookieConversation(version), BookieConversation(version)
+    entries = [(7, 3), (8, 3), (7, 3), (2**40, 0)]
+    single = [one.read(ledger_id, entry_id) for ledger_id, entry_id in entries]
+    tokens, frames = many.read_each(entries)
+    assert (list(tokens), frames) == ([token for token, _ in single], b"".join(frame for _, frame in single))
+    assert many.open_tokens() == one.open_tokens() == [1, 2, 3, 4]
