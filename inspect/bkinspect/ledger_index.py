@@ -40,6 +40,8 @@ from bkinspect.finding import Finding, found_bytes
 from bkinspect.rocks import is_database, open_database, unreadable
 from bkinspect.source import current_dirs, opened
 
+LOCATION_KEY_SIZE: Final = 16
+LOCATION_SIZE: Final = 8
 SLOTS_WINDOW_SIZE: Final = SLOT_SIZE << 17
 _EMPTY_PASSWORD_KEY: Final = master_key(b"")
 
@@ -197,6 +199,24 @@ def _rocks_entries(path: Path, ledger_id: int) -> Iterator[IndexRow]:
                 return
             log_id, offset = split_location(decode_location(value, source=source))
             yield IndexRow(ledger_id, entry_id, log_id, offset, log_name(log_id), source)
+
+
+def location_pairs(path: Path, first_ledger: int, last_ledger: int) -> Iterator[tuple[bytes, bytes]]:
+    """The rows of a `locations` database for a range of ledgers (inclusive), undecoded but of the right sizes.
+
+    Raises:
+        BadBytes: a row that is none, or a database that RocksDB refuses.
+    """
+    source = str(path)
+    with open_database(path) as database:
+        for key, value in _pairs(database, path, location_key(first_ledger, 0)):
+            if len(key) != LOCATION_KEY_SIZE or len(value) != LOCATION_SIZE:
+                decode_location_key(key, source=source)
+                decode_location(value, source=source)
+            ledger_id = IDS.unpack_from(key)[0]
+            if ledger_id < first_ledger or ledger_id > last_ledger:
+                return
+            yield key, value
 
 
 def _pairs(database: Any, path: Path, start: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 def all_sources() -> list[type[Source]]:
     """Every data source, for `spark.dataSource.register`."""
-    from bkinspect.audit.sources import scan
+    from bkinspect.audit.sources import index, metadata, scan
 
-    return [scan.RecordsSource, scan.EntriesSource, scan.ScanSource]
+    own = [scan.RecordsSource, scan.EntriesSource, scan.ScanSource, index.IndexSource, index.BookieLedgersSource]
+    return [*own, *metadata.ALL]

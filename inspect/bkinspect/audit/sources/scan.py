@@ -91,7 +91,7 @@ class ScanReader(Reader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range."""
         assert isinstance(partition, FilePart)
-        records_only = self.table is not SCAN
+        records_only = self.table != SCAN
         about = partition.about
         if about.suffix:
             if not records_only:
@@ -113,7 +113,7 @@ class ScanReader(Reader):
         for columns in walk.columns():
             _mark(columns, about)
             columns = chosen(columns, self.selection)
-            if self.table is ENTRIES:
+            if self.table == ENTRIES:
                 wanted = columns["kind"] == KIND_INDEX["entry"]
                 columns = {name: column[wanted] for name, column in columns.items()}
             pending.append(columns)

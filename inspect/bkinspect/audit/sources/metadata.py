@@ -1,0 +1,303 @@
+"""What the metadata store says, as tables: ledgers, fragments, bookies, topics, cursors, what is marked for repair.
+
+    spark.read.format("bookkeeper.ledgers").option("metadata", "zk+hierarchical://h1:2181/ledgers").load()
+
+Options: metadata (see nodes), root (of the ledgers, where it is not that of the URI), and those of Selection.
+A node that cannot be decoded is a row of its own: in `ledgers` with damage, elsewhere in `metadata_damage`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from pyspark.sql.datasource import InputPartition
+
+from bkctl.codec.data_dir import decode_cookie
+from bkctl.codec.ledger_metadata import decode_metadata
+from bkctl.codec.underreplication import decode_marker, parse_marker_name
+from bkctl.errors import BkctlError
+from bkctl.meta import paths
+from bkctl.model.ledger import DigestType, LedgerMetadata
+from bkinspect.audit.schemas import (
+    BOOKIES,
+    CURSORS,
+    FRAGMENTS,
+    LEDGERS,
+    METADATA_DAMAGE,
+    TOPICS,
+    UNDERREPLICATED,
+    Table,
+)
+from bkinspect.audit.sources import managed
+from bkinspect.audit.sources.base import Reader, Source, batches_of
+from bkinspect.audit.sources.nodes import NodePartition, StoredNode, nodes, partitions, root_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Row = tuple[object, ...]
+BATCH_ROWS: Final = 50_000
+RACKS_PATH: Final = "/bookies"
+DIGEST_WORDS: Final = {
+    DigestType.CRC32: "CRC32",
+    DigestType.HMAC: "MAC",
+    DigestType.CRC32C: "CRC32C",
+    DigestType.DUMMY: "DUMMY",
+}
+
+
+class MetadataReader(Reader):
+    """Reads nodes and makes rows of them; subclasses say which nodes, and what rows."""
+
+    ledgers_only: ClassVar[bool] = False
+
+    def __init__(self, table: Table, options: Any) -> None:
+        super().__init__(table, options)
+        self.where = self.option("metadata")
+        self.root = self.options.get("root") or root_of(self.where)
+
+    def tops(self) -> list[str]:
+        """Below which nodes to look."""
+        return [self.root]
+
+    def wanted(self, path: str) -> bool:
+        """True for a node that makes rows."""
+        raise NotImplementedError
+
+    def rows(self, found: Iterable[StoredNode]) -> Iterator[Row]:
+        """The rows of nodes."""
+        raise NotImplementedError
+
+    def partitions(self) -> list[InputPartition]:
+        """Ranges of the tree or of a file."""
+        return list(partitions(self.where, self.tops(), ledgers=self.ledgers_only))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range."""
+        if isinstance(partition, NodePartition):
+            yield from batches_of(self.table, self.rows(nodes(partition, self.wanted)), BATCH_ROWS)
+
+
+class LedgersReader(MetadataReader):
+    """Ledgers, or with the table `fragments` their ensembles."""
+
+    ledgers_only: ClassVar[bool] = True
+
+    def wanted(self, path: str) -> bool:
+        """Nodes of ledgers inside the selection."""
+        ledger_id = paths.parse_ledger_path(self.root, path)
+        return ledger_id is not None and self.selection.has(ledger_id)
+
+    def rows(self, found: Iterable[StoredNode]) -> Iterator[Row]:
+        """One a ledger, or one an ensemble."""
+        make = fragment_rows if self.table == FRAGMENTS else _ledger_rows
+        for node in found:
+            ledger_id = paths.parse_ledger_path(self.root, node.path)
+            assert ledger_id is not None
+            try:
+                metadata = decode_metadata(node.data, source=node.path)
+            except BkctlError as error:
+                if self.table == LEDGERS:
+                    values: dict[str, object] = {
+                        "ledger_id": ledger_id,
+                        "ctime_ms": node.ctime_ms,
+                        "mtime_ms": node.mtime_ms,
+                    }
+                    values |= {"metadata_version": node.version, "damage": error.message}
+                    yield tuple(values.get(name) for name in LEDGERS.names)
+                continue
+            ctime_ms = metadata.ctime_ms if metadata.ctime_ms is not None else node.ctime_ms
+            if self.selection.has_time(ctime_ms):
+                yield from make(ledger_id, metadata, node)
+
+
+def _ledger_rows(ledger_id: int, metadata: LedgerMetadata, node: StoredNode) -> Iterator[Row]:
+    closed = metadata.closed
+    digest = metadata.digest_type
+    yield (
+        ledger_id,
+        metadata.state.name,
+        metadata.format_version,
+        metadata.ensemble_size,
+        metadata.write_quorum_size,
+        metadata.ack_quorum_size,
+        None if digest is None else DIGEST_WORDS[digest],
+        metadata.password,
+        metadata.length if closed else None,
+        metadata.last_entry_id if closed else None,
+        metadata.ctime_ms if metadata.ctime_ms is not None else node.ctime_ms,
+        node.mtime_ms,
+        list(metadata.custom_metadata.items()),
+        [{"first_entry_id": e.first_entry_id, "bookies": e.bookies} for e in metadata.ensembles],
+        node.version,
+        None,
+    )
+
+
+def fragment_rows(ledger_id: int, metadata: LedgerMetadata, _: StoredNode) -> Iterator[Row]:
+    """One row an ensemble."""
+    ends: list[int | None] = [e.first_entry_id - 1 for e in metadata.ensembles[1:]]
+    ends.append(metadata.last_entry_id if metadata.closed else None)
+    shared = metadata.ensemble_size, metadata.write_quorum_size, metadata.ack_quorum_size, metadata.state.name
+    for index, (ensemble, end) in enumerate(zip(metadata.ensembles, ends, strict=True)):
+        yield ledger_id, index, ensemble.first_entry_id, end, list(ensemble.bookies), *shared
+
+
+class BookiesReader(MetadataReader):
+    """Registrations, cookies and racks, put together; one partition, for bookies are few."""
+
+    def tops(self) -> list[str]:
+        """Registrations, cookies, and Pulsar's racks."""
+        return [f"{self.root}/{paths.AVAILABLE}", f"{self.root}/{paths.COOKIES}", RACKS_PATH]
+
+    def wanted(self, path: str) -> bool:
+        """Nodes below them."""
+        return path.startswith((f"{self.root}/{paths.AVAILABLE}/", f"{self.root}/{paths.COOKIES}/")) or (
+            path == RACKS_PATH
+        )
+
+    def partitions(self) -> list[InputPartition]:
+        """One."""
+        return [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """All bookies."""
+        found = [n for p in partitions(self.where, self.tops()) for n in nodes(p, self.wanted)]
+        rows = list(self.rows(found))
+        yield self.batch(rows)
+
+    def rows(self, found: Iterable[StoredNode]) -> Iterator[Row]:
+        """One a bookie, whoever names it."""
+        known: dict[str, dict[str, object]] = {}
+        available, cookies = f"{self.root}/{paths.AVAILABLE}/", f"{self.root}/{paths.COOKIES}/"
+        places: dict[str, str] = {}
+        for node in found:
+            if node.path == RACKS_PATH:
+                places = _places(node)
+                continue
+            name = node.path.rpartition("/")[2]
+            if node.path.startswith(cookies):
+                known.setdefault(name, {}).update(cookie_values(node))
+            elif name != paths.READ_ONLY:
+                read_only = node.path.startswith(f"{available}{paths.READ_ONLY}/")
+                values = known.setdefault(name, {})
+                if values.get("state") != "rw":
+                    values["state"] = "ro" if read_only else "rw"
+        for bookie_id, values in sorted(known.items()):
+            place = places.get(bookie_id)
+            parts = [part for part in (place or "").split("/") if part]
+            values = {"state": "down", **values, "bookie_id": bookie_id, "place": place, "scanned": False}
+            values["rack"] = f"/{parts[-1]}" if parts else None
+            values["region"] = "/" + "/".join(parts[:-1]) if len(parts) > 1 else None
+            yield tuple(values.get(name) for name in BOOKIES.names)
+
+
+def _places(node: StoredNode) -> dict[str, str]:
+    from bkctl.client.racks import parse_pulsar_racks
+
+    try:
+        return {str(bookie): rack for bookie, rack in parse_pulsar_racks(node.data, source=node.path).items()}
+    except BkctlError:
+        return {}  # a row of metadata_damage
+
+
+def cookie_values(node: StoredNode) -> dict[str, object]:
+    """The columns of `bookies` that a cookie's node fills."""
+    values: dict[str, object] = {"cookie": node.data.decode("utf-8", "replace")}
+    try:
+        cookie = decode_cookie(node.data, source=node.path)
+    except BkctlError:
+        return values  # a row of metadata_damage
+    return {
+        **values,
+        "instance_id": cookie.instance_id,
+        "journal_dirs": list(cookie.journal_dirs),
+        "ledger_dirs": list(cookie.ledger_dirs),
+        "index_dirs": None if cookie.index_dirs is None else list(cookie.index_dirs),
+    }
+
+
+class TopicsReader(MetadataReader):
+    """Topics, cursors and schemas: for the tables `topics`, `cursors` and `metadata_damage`."""
+
+    def tops(self) -> list[str]:
+        """Pulsar's two trees; for damage, what else is decoded."""
+        own = [managed.TOPICS_PATH, managed.SCHEMAS_PATH]
+        if self.table == METADATA_DAMAGE:
+            own += [f"{self.root}/{paths.COOKIES}", RACKS_PATH]
+        return own
+
+    def wanted(self, path: str) -> bool:
+        """Nodes below them."""
+        if path == RACKS_PATH:
+            return self.table == METADATA_DAMAGE
+        return any(path.startswith(f"{top}/") for top in self.tops())
+
+    def rows(self, found: Iterable[StoredNode]) -> Iterator[Row]:
+        """What the nodes say."""
+        for node in found:
+            try:
+                topics, cursors = self._decoded(node)
+            except BkctlError as error:
+                if self.table == METADATA_DAMAGE:
+                    yield node.path, error.message
+                continue
+            if self.table == TOPICS:
+                yield from (row for row in topics if self.selection.has(int(str(row[1]))))
+            elif self.table == CURSORS:
+                yield from cursors
+
+    def _decoded(self, node: StoredNode) -> tuple[list[Row], list[Row]]:
+        if node.path.startswith(f"{self.root}/{paths.COOKIES}/"):
+            decode_cookie(node.data, source=node.path)
+            return [], []
+        if node.path == RACKS_PATH:
+            from bkctl.client.racks import parse_pulsar_racks
+
+            parse_pulsar_racks(node.data, source=node.path)
+            return [], []
+        return managed.rows_of(node)
+
+
+class UnderreplicatedReader(MetadataReader):
+    """What is marked for repair."""
+
+    def tops(self) -> list[str]:
+        """The markers' tree."""
+        return [f"{self.root}/{paths.UNDERREPLICATION}/ledgers"]
+
+    def wanted(self, path: str) -> bool:
+        """Markers."""
+        return path.startswith(self.tops()[0]) and parse_marker_name(path.rpartition("/")[2]) is not None
+
+    def rows(self, found: Iterable[StoredNode]) -> Iterator[Row]:
+        """One a marker; an unreadable one still marks its ledger."""
+        for node in found:
+            ledger_id = parse_marker_name(node.path.rpartition("/")[2])
+            if ledger_id is None or not self.selection.has(ledger_id):
+                continue
+            try:
+                marker = decode_marker(node.data, source=node.path)
+                yield ledger_id, list(marker.replicas), marker.ctime_ms
+            except BkctlError:
+                yield ledger_id, [], None
+
+
+def _source(table_: Table, reader: type[Reader]) -> type[Source]:
+    """The data source of one table."""
+    return type(f"{table_.name.title()}Source", (Source,), {"table": table_, "reader_class": reader})
+
+
+ALL: Final = tuple(
+    _source(table_, reader)
+    for table_, reader in (
+        (LEDGERS, LedgersReader),
+        (FRAGMENTS, LedgersReader),
+        (BOOKIES, BookiesReader),
+        (TOPICS, TopicsReader),
+        (CURSORS, TopicsReader),
+        (METADATA_DAMAGE, TopicsReader),
+        (UNDERREPLICATED, UnderreplicatedReader),
+    )
+)

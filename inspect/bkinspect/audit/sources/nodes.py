@@ -1,0 +1,268 @@
+"""The nodes of a metadata store, wherever they come from: a running ZooKeeper, an export, a bundle of JSON lines.
+
+    zk+hierarchical://h1:2181/ledgers      asked in ranges of directories, one session a partition
+    export.jsonl, .json, .jsonl.gz         `bkctl meta export`: one node a line: path, data in base64, version, ctime,
+                                           mtime, ephemeral; a bundle may have brackets and commas around the lines
+    export.parquet, or a folder of them    the same as columns: path, data, version, ctime_ms, mtime_ms, ephemeral
+
+A partition is a range of bytes, a row group, or some directories of the tree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gzip
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark.sql.datasource import InputPartition
+
+from bkctl.errors import Corrupt, NotFound
+
+if TYPE_CHECKING:
+    from bkctl.meta.store import MetadataStore
+
+BYTES_A_PARTITION: Final = 32 << 20
+DIRECTORIES_A_PARTITION: Final = 32
+NODES_IN_FLIGHT: Final = 1000
+LISTINGS_IN_FLIGHT: Final = 64
+LINE_SIZE_MAX: Final = 4 << 20
+_SCHEME: Final = "://"
+DEFAULT_ROOT: Final = "/ledgers"
+
+
+class StoredNode(NamedTuple):
+    """One node. Times are None where the source does not tell."""
+
+    path: str
+    data: bytes
+    version: int
+    ctime_ms: int | None
+    mtime_ms: int | None
+    ephemeral: bool
+
+
+@dataclass
+class NodePartition(InputPartition):
+    """Some of the nodes: of a file start..end (bytes, or row groups), of a store the directories below."""
+
+    where: str
+    start: int = 0
+    end: int = 0
+    directories: tuple[str, ...] = ()
+    deep: bool = False
+
+
+def is_live(where: str) -> bool:
+    """True for a URI of a running store."""
+    return _SCHEME in where
+
+
+def root_of(where: str) -> str:
+    """The ledgers root: that of the URI, /ledgers in files."""
+    if not is_live(where):
+        return DEFAULT_ROOT
+    from bkctl.meta.uri import parse_uri
+
+    return parse_uri(where).root
+
+
+def partitions(where: str, tops: Sequence[str], *, ledgers: bool = False) -> list[NodePartition]:
+    """What to read to see all nodes below tops; ledgers: tops is the ledgers root, and only ledgers are wanted.
+
+    Raises:
+        NotFound: there is no such file. Unavailable: the store does not answer.
+    """
+    if is_live(where):
+        return _live_partitions(where, tops, ledgers)
+    path = Path(where)
+    if not path.exists():
+        raise NotFound(f"there is no metadata export {where}")
+    if path.is_dir() or path.suffix == ".parquet":
+        return _parquet_partitions(path)
+    if path.suffix == ".gz":
+        return [NodePartition(where, 0, -1)]
+    size = path.stat().st_size
+    return [NodePartition(where, at, at + BYTES_A_PARTITION) for at in range(0, max(size, 1), BYTES_A_PARTITION)]
+
+
+def nodes(partition: NodePartition, wanted: Callable[[str], bool]) -> Iterator[StoredNode]:
+    """The nodes of a partition whose paths are wanted."""
+    if partition.directories:
+        yield from _live_nodes(partition, wanted)
+    elif partition.where.endswith(".parquet"):
+        yield from _parquet_nodes(partition, wanted)
+    elif partition.where.endswith(".gz"):
+        with gzip.open(partition.where, "rb") as file:
+            yield from _line_nodes(file, partition.where, wanted)
+    else:
+        with Path(partition.where).open("rb") as file:
+            yield from _line_nodes(_lines(file, partition.start, partition.end), partition.where, wanted)
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def _lines(file: Any, start: int, end: int) -> Iterator[bytes]:
+    """The lines that start in start..end."""
+    file.seek(start)
+    at = start
+    if start:
+        file.seek(start - 1)
+        at = start - 1 + len(file.readline(LINE_SIZE_MAX))
+    while at < end:
+        line = file.readline(LINE_SIZE_MAX)
+        if not line:
+            return
+        at += len(line)
+        yield line
+
+
+_PATH_MARK: Final = b'"path"'
+
+
+def _line_nodes(lines: Any, where: str, wanted: Callable[[str], bool]) -> Iterator[StoredNode]:
+    for line in lines:
+        if _PATH_MARK not in line:
+            continue  # the brackets of a bundle
+        try:
+            row = json.loads(line.strip().rstrip(b","))
+            path = row["path"]
+            if not wanted(path):
+                continue
+            data = base64.b64decode(row.get("data") or "")
+            mtime = row.get("mtime")
+            yield StoredNode(path, data, row.get("version", 0), row.get("ctime"), mtime, bool(row.get("ephemeral")))
+        except (ValueError, KeyError, TypeError) as error:
+            raise Corrupt("metadata export", source=where, offset=0, expected="a node", found=str(error)) from None
+
+
+def _parquet_partitions(path: Path) -> list[NodePartition]:
+    import pyarrow.parquet as parquet
+
+    files = [path] if path.is_file() else sorted(path.glob("*.parquet"))
+    found = []
+    for file in files:
+        groups = parquet.ParquetFile(file).metadata.num_row_groups
+        found += [NodePartition(str(file), group, group + 1) for group in range(groups)]
+    return found
+
+
+def _parquet_nodes(partition: NodePartition, wanted: Callable[[str], bool]) -> Iterator[StoredNode]:
+    import pyarrow.parquet as parquet
+
+    names = ["path", "data", "version", "ctime_ms", "mtime_ms", "ephemeral"]
+    groups = list(range(partition.start, partition.end))
+    for batch in parquet.ParquetFile(partition.where).iter_batches(10_000, row_groups=groups, columns=names):
+        for row in zip(*(batch.column(name).to_pylist() for name in names), strict=True):
+            if wanted(row[0]):
+                yield StoredNode(*row)
+
+
+# -- a running store --------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _store(where: str) -> AsyncIterator[MetadataStore]:
+    from bkctl.meta.connect import open_store
+
+    store = await open_store(where)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def _live_partitions(where: str, tops: Sequence[str], ledgers: bool) -> list[NodePartition]:
+    if not ledgers:
+        return [NodePartition(where, directories=(top,), deep=True) for top in tops]
+    (root,) = tops
+    directories = asyncio.run(_ledger_directories(where, root))
+    step = DIRECTORIES_A_PARTITION
+    return [
+        NodePartition(where, directories=tuple(directories[i : i + step])) for i in range(0, len(directories), step)
+    ]
+
+
+async def _ledger_directories(where: str, root: str) -> list[str]:
+    """The directories whose children are ledgers; the root itself in the flat layout."""
+    from bkctl.meta.layout import open_ledgers
+    from bkctl.meta.paths import TREES
+    from bkctl.meta.uri import parse_uri
+
+    async with _store(where) as store:
+        layout = (await open_ledgers(store, root, parse_uri(where).manager, write=False)).layout
+        trees = TREES[layout]
+        if not trees:
+            return [root]
+        top = await _children(store, [root])
+        found = []
+        for tree in trees:
+            level = [f"{root}/{name}" for name in top[0] if tree.is_part(0, name)]
+            for depth in range(1, len(tree.digits) - 1):
+                below = []
+                for start in range(0, len(level), LISTINGS_IN_FLIGHT):
+                    group = level[start : start + LISTINGS_IN_FLIGHT]
+                    for parent, names in zip(group, await _children(store, group), strict=True):
+                        below += [f"{parent}/{name}" for name in names if tree.is_part(depth, name)]
+                level = below
+            found += level
+        return sorted(found)
+
+
+async def _children(store: MetadataStore, paths: Sequence[str]) -> list[list[str]]:
+    async def one(path: str) -> list[str]:
+        try:
+            return await store.children(path)
+        except NotFound:
+            return []  # it went while we were on our way
+
+    return list(await asyncio.gather(*(one(path) for path in paths)))
+
+
+def _live_nodes(partition: NodePartition, wanted: Callable[[str], bool]) -> Iterator[StoredNode]:
+    """Asks chunk by chunk, so that a partition never holds more than NODES_IN_FLIGHT nodes."""
+    loop = asyncio.new_event_loop()
+    walk = _walk(partition, wanted)
+    try:
+        while True:
+            try:
+                chunk = loop.run_until_complete(anext(walk))
+            except StopAsyncIteration:
+                return
+            yield from chunk
+    finally:
+        loop.run_until_complete(walk.aclose())  # type: ignore[attr-defined]
+        loop.close()
+
+
+async def _walk(partition: NodePartition, wanted: Callable[[str], bool]) -> AsyncIterator[list[StoredNode]]:
+    async with _store(partition.where) as store:
+        level = list(partition.directories)
+        if partition.deep:
+            yield await _get(store, [path for path in level if wanted(path)])
+        while level:
+            group, level = level[:LISTINGS_IN_FLIGHT], level[LISTINGS_IN_FLIGHT:]
+            below = []
+            for parent, names in zip(group, await _children(store, group), strict=True):
+                below += [f"{parent}/{name}" for name in sorted(names)]
+            if partition.deep:
+                level += below
+            chosen = [path for path in below if wanted(path)]
+            for start in range(0, len(chosen), NODES_IN_FLIGHT):
+                yield await _get(store, chosen[start : start + NODES_IN_FLIGHT])
+
+
+async def _get(store: MetadataStore, paths: Sequence[str]) -> list[StoredNode]:
+    found = []
+    for path, node in zip(paths, await store.get_many(paths) if paths else (), strict=True):
+        if node is not None:
+            stat = node.stat
+            times = stat.ctime_ms, stat.mtime_ms
+            found.append(StoredNode(path, node.data, int(stat.version), *times, bool(stat.ephemeral_owner)))
+    return found
