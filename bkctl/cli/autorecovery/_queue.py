@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from bkctl.cli.autorecovery._notes import lost_item
 from bkctl.cli.render import moment
 
 if TYPE_CHECKING:
     from bkctl.cli.access import ClusterAccess
+    from bkctl.codec.recovery_notes import LostNote
     from bkctl.codec.underreplication import Marker
+    from bkctl.meta.recovery_board import RecoveryBoard
     from bkctl.meta.underreplication import LockInfo, Underreplication
 
 READ_BATCH: Final = 1_000
@@ -25,30 +29,43 @@ def open_queue(cluster: ClusterAccess) -> Underreplication:
 
 async def items_of(queue: Underreplication) -> AsyncIterator[list[dict[str, Any]]]:
     """Every marked ledger as an item, ascending, READ_BATCH at a time; one repaired meanwhile is left out."""
-    locks = {lock.ledger_id: lock for lock in await queue.locks()}
+    from bkctl.meta.recovery_board import RecoveryBoard
+
+    board = RecoveryBoard(queue.store, queue.root)
+    notes = _Notes(board, {lock.ledger_id: lock for lock in await queue.locks()}, await board.lost_ids())
     waiting: list[int] = []
     async for ledger_ids in queue.markers():
         waiting += ledger_ids
         while len(waiting) >= READ_BATCH:
-            yield await _read(queue, waiting[:READ_BATCH], locks)
+            yield await _read(queue, waiting[:READ_BATCH], notes)
             del waiting[:READ_BATCH]
     if waiting:
-        yield await _read(queue, waiting, locks)
+        yield await _read(queue, waiting, notes)
 
 
-async def _read(queue: Underreplication, ledger_ids: list[int], locks: dict[Any, LockInfo]) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class _Notes:
+    """What is known of marked ledgers beside their markers; lost_ids are those that have a note on lost entries."""
+
+    board: RecoveryBoard
+    locks: dict[Any, LockInfo]
+    lost_ids: set[int]
+
+
+async def _read(queue: Underreplication, ledger_ids: list[int], notes: _Notes) -> list[dict[str, Any]]:
     from bkctl.codec.underreplication import decode_marker
 
     paths = [queue.marker_path(ledger_id) for ledger_id in ledger_ids]
     nodes = await queue.store.get_many(paths)
+    lost = await notes.board.lost([ledger_id for ledger_id in ledger_ids if ledger_id in notes.lost_ids])
     return [
-        item_of(ledger_id, decode_marker(node.data, source=path), locks.get(ledger_id))
+        item_of(ledger_id, decode_marker(node.data, source=path), notes.locks.get(ledger_id), lost.get(ledger_id))
         for ledger_id, path, node in zip(ledger_ids, paths, nodes, strict=True)
         if node is not None
     ]
 
 
-def item_of(ledger_id: int, marker: Marker, lock: LockInfo | None) -> dict[str, Any]:
+def item_of(ledger_id: int, marker: Marker, lock: LockInfo | None, lost: LostNote | None = None) -> dict[str, Any]:
     """One marked ledger."""
     holder = None if lock is None else {"owner": lock.holder, "ephemeral": bool(lock.session_id)}
     return {
@@ -56,4 +73,5 @@ def item_of(ledger_id: int, marker: Marker, lock: LockInfo | None) -> dict[str, 
         "missing_bookies": list(marker.replicas),
         **moment("ctime", marker.ctime_ms),
         "lock": holder,
+        "lost": None if lost is None else lost_item(lost),
     }

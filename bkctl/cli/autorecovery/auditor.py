@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bkctl.cli.autorecovery._notes import open_board
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.errors import Exit
@@ -9,19 +10,24 @@ from bkctl.errors import Exit
 COMMAND = Command(
     effect=Effect.READS,
     examples=("bkctl autorecovery auditor", "bkctl autorecovery auditor -o name"),
-    columns=("auditor", "candidates"),
+    columns=("auditor", "candidates", "takes_requests"),
 )
 
 
 async def run(env: Env) -> dict[str, object]:
-    """Says which auto recovery process is the auditor, and who would follow it. Exits with 1 where there is none."""
+    """Says which auto recovery process is the auditor, and who would follow it. Exits with 1 where there is none.
+
+    `takes_requests` is true for one of bkctl's: `trigger --check` and `check --wait` reach it. Java's take none.
+    """
     from bkctl.meta.election import Election
 
     async with env.cluster() as cluster:
         votes = await Election(cluster.store, cluster.root).votes()
+        listens = await open_board(cluster).auditor_listens()
     if not votes:
         env.exit = Exit.FINDINGS
     return {
         "auditor": votes[0].candidate if votes else None,
         "candidates": [vote.candidate for vote in votes[1:]],
+        "takes_requests": listens,
     }

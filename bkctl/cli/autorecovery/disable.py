@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from bkctl.cli.autorecovery._queue import open_queue
+from typing import Annotated
+
+import typer
+
+from bkctl.cli.autorecovery._notes import open_switch, switch_item, whoever
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
 
 COMMAND = Command(
     effect=Effect.WRITES,
-    examples=("bkctl autorecovery disable", "bkctl autorecovery disable --yes -o json"),
-    columns=("enabled", "changed"),
+    examples=("bkctl autorecovery disable", "bkctl autorecovery disable --reason 'new switches' --yes -o json"),
+    columns=("enabled", "changed", "reason", "by"),
 )
 
 
-async def run(env: Env) -> dict[str, object]:
-    """Switches auto recovery of the whole cluster off.
+async def run(
+    env: Env,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="kept, and shown by `status`")] = "",
+) -> dict[str, object]:
+    """Switches auto recovery of the whole cluster off, until somebody switches it on.
 
     Nobody audits and no worker picks a ledger until `autorecovery enable`; ledgers in work are finished. Java's
-    auditors and workers keep to it too.
+    auditors and workers keep to it too. For a time only: `autorecovery pause`.
     """
     async with env.cluster() as cluster:
-        queue = open_queue(cluster)
-        if await queue.enabled() is False:
-            return {"enabled": False, "changed": False}
+        switch = open_switch(cluster)
+        state = await switch.state()
+        if not state.enabled and state.until_ms is None:
+            return {**switch_item(state), "changed": False}
         env.confirm(Plan("switch auto recovery of the cluster off"))
-        return {"enabled": False, "changed": await queue.disable()}
+        changed = await switch.turn_off(whoever(env), reason)
+        return {**switch_item(await switch.state()), "changed": changed}

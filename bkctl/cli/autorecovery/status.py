@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bkctl.cli.autorecovery._notes import open_board, open_switch, result_item, switch_item
 from bkctl.cli.autorecovery._queue import items_of, open_queue
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
@@ -10,39 +11,62 @@ from bkctl.cli.render import moment
 COMMAND = Command(
     effect=Effect.READS,
     examples=("bkctl autorecovery status", "bkctl autorecovery status -o json"),
-    columns=("enabled", "auditor", "candidates", "delay_s", "queued", "in_work", "oldest"),
-    wide=("last_check_all", "last_check_placement", "last_check_replicas"),
+    columns=("enabled", "until", "reason", "auditor", "candidates", "delay_s", "queued", "in_work", "lost", "oldest"),
+    wide=("by", "since", "takes_requests", "overdue", "last_check_all", "last_check_placement", "last_check_replicas"),
 )
+FIGURES = ("check", "ended", "ended_ms", "seconds", "by", "figures", "findings_count", "error")
 
 
 async def run(env: Env) -> dict[str, object]:
     """Shows whether auto recovery is on, who the auditor is, the delay, and what waits for a replication worker.
 
-    `queued` are the ledgers that lack copies, `in_work` those of them that a worker has locked, `oldest` the time of
-    the oldest mark. The times of the last checks are null where one never ran to its end.
+    `until`, `reason` and `by` tell of a pause, or of who switched it off or on last with bkctl. `queued` are the
+    ledgers that lack copies, `in_work` those of them that a worker has locked, `lost` those with entries that no bookie
+    has, `oldest` the time of the oldest mark, `overdue` the marks older than underreplicatedLedgerRecoveryGracePeriod
+    of the file given with -c. The times of the last checks are null where one never ran to its end; `checks` are their
+    results.
     """
+    from bkctl.codec.recovery_notes import CheckName
     from bkctl.meta.election import Election
     from bkctl.meta.underreplication import Check
 
     async with env.cluster() as cluster:
-        queue = open_queue(cluster)
+        queue, board = open_queue(cluster), open_board(cluster)
+        state = await open_switch(cluster).state()
         votes = await Election(cluster.store, cluster.root).votes()
         queued = in_work = 0
-        oldest_ms: int | None = None
+        times: list[int] = []
         async for items in items_of(queue):
             queued += len(items)
             in_work += sum(item["lock"] is not None for item in items)
-            times = [item["ctime_ms"] for item in items if item["ctime_ms"] is not None]
-            oldest_ms = min([*times, oldest_ms] if oldest_ms is not None else times, default=oldest_ms)
+            times += [item["ctime_ms"] for item in items if item["ctime_ms"] is not None]
+        results = [await board.result(check) for check in CheckName]
         return {
-            "enabled": await queue.enabled(),
+            **switch_item(state),
             "auditor": votes[0].candidate if votes else None,
+            "takes_requests": await board.auditor_listens(),
             "candidates": [vote.candidate for vote in votes],
             "delay_s": await queue.delay_s(),
             "queued": queued,
             "in_work": in_work,
-            **moment("oldest", oldest_ms),
+            "lost": len(await board.lost_ids()),
+            "overdue": _overdue(env, times),
+            **moment("oldest", min(times, default=None)),
             **moment("last_check_all", await queue.check_time_ms(Check.ALL_LEDGERS)),
             **moment("last_check_placement", await queue.check_time_ms(Check.PLACEMENT_POLICY)),
             **moment("last_check_replicas", await queue.check_time_ms(Check.REPLICAS)),
+            "checks": [{key: result_item(result)[key] for key in FIGURES} for result in results if result is not None],
         }
+
+
+def _overdue(env: Env, times: list[int]) -> int | None:
+    """Marks older than the configured grace period; null where none is configured."""
+    import time
+
+    from bkrecovery.settings import RecoverySettings
+
+    grace_s = RecoverySettings.of(env.properties).recovery_grace_s
+    if grace_s <= 0:
+        return None
+    since_ms = time.time_ns() // 1_000_000 - grace_s * 1000
+    return sum(ctime_ms < since_ms for ctime_ms in times)

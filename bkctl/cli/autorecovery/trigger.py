@@ -1,7 +1,12 @@
-"""`bkctl autorecovery trigger`: has the auditor look at all bookies now."""
+"""`bkctl autorecovery trigger`: has the auditor run a check now."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
+from bkctl.cli.autorecovery._notes import open_board, parse_check
 from bkctl.cli.autorecovery._queue import open_queue
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
@@ -9,16 +14,32 @@ from bkctl.cli.env import Env
 
 COMMAND = Command(
     effect=Effect.WRITES,
-    examples=("bkctl autorecovery trigger", "bkctl autorecovery trigger --yes"),
-    columns=("auditor",),
+    examples=("bkctl autorecovery trigger", "bkctl autorecovery trigger --check placement --yes"),
+    columns=("auditor", "check", "request"),
 )
 
 
-async def run(env: Env) -> dict[str, object]:
-    """Makes the auditor, ours or Java's, look for lost bookies now, whatever it waits for.
+async def run(
+    env: Env,
+    check: Annotated[
+        str, typer.Option("--check", metavar="CHECK", help="bookies, all, placement or replicas")
+    ] = "bookies",
+) -> dict[str, object]:
+    """Makes the auditor run a check now, whatever it waits for, and does not wait for its end.
 
-    It is told by writing lostBookieRecoveryDelay with the value it has. Refused where auto recovery is disabled.
+    `bookies`, the default, works with Java's auditors too: it is told by writing lostBookieRecoveryDelay with the value
+    it has. The other checks only bkctl's auditors run on request; Java's are refused, as they would need a restart.
+    `autorecovery check --last` shows the result. Refused where auto recovery is disabled.
     """
+    wanted = parse_check(check)
     async with env.cluster() as cluster:
-        env.confirm(Plan("trigger an audit of all bookies"))
-        return {"auditor": await open_queue(cluster).trigger_audit()}
+        queue, board = open_queue(cluster), open_board(cluster)
+        env.confirm(Plan(f"trigger the check {check}"))
+        if check == "bookies":
+            return {"auditor": await queue.trigger_audit(), "check": check, "request": None}
+        from bkctl.cli.autorecovery._request import ask, check_can_ask
+        from bkctl.meta.election import Election
+
+        await check_can_ask(queue, board)
+        auditor = await Election(cluster.store, cluster.root).auditor()
+        return {"auditor": auditor, "check": check, "request": await ask(env, board, wanted)}

@@ -1,31 +1,72 @@
-"""`bkctl autorecovery workers`: who repairs what."""
+"""`bkctl autorecovery workers`: who repairs what, and how fast."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from bkctl.cli.autorecovery._notes import open_board
 from bkctl.cli.autorecovery._queue import open_queue
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
+from bkctl.cli.render import moment
+
+if TYPE_CHECKING:
+    from bkctl.codec.recovery_notes import WorkerNote
 
 COMMAND = Command(
     effect=Effect.READS,
     examples=("bkctl autorecovery workers", "bkctl autorecovery workers -o jsonl"),
-    columns=("owner", "session_id", "count", "ledgers"),
+    columns=("owner", "worker", "mb_per_s", "count", "ledgers", "since"),
+    wide=("session_id", "bytes_copied", "repaired", "failed", "states"),
     name="owner",
 )
+MB = 1_000_000
 
 
 async def run(env: Env) -> list[dict[str, object]]:
-    """Lists the holders of locks on under-replicated ledgers, by metadata session.
+    """Lists the replication workers and the ledgers whose locks they hold, by metadata session.
 
-    The owner is what the holder wrote: a host name. Bookies that collect garbage take the same locks for moments; a
-    worker keeps a lock through grace periods and pauses, so a ledger here is not always being copied.
+    bkctl's workers tell what they do, also those that have nothing to do: `mb_per_s` is what they copied in the last
+    half minute, `since` when they took the oldest of the ledgers they copy now, `states` why they hold each lock
+    (copying; grace: the writer of an open ledger gets its time; pause: after a failure). Of Java's workers only locks
+    are known: the owner is a host name, the rest is null. Bookies that collect garbage take the same locks for moments.
     """
     async with env.cluster() as cluster:
         locks = await open_queue(cluster).locks()
+        notes = await open_board(cluster).workers()
     by_session: dict[tuple[int, str], list[int]] = {}
     for lock in locks:
         by_session.setdefault((lock.session_id, lock.holder or ""), []).append(lock.ledger_id)
+    told = {session_id for session_id, _ in by_session}
+    by_session |= {(session_id, note.host): [] for session_id, note in notes.items() if session_id not in told}
     return [
-        {"owner": owner or None, "session_id": session_id, "count": len(ledgers), "ledgers": ledgers}
+        {
+            "owner": owner or None,
+            "session_id": session_id,
+            "count": len(ledgers),
+            "ledgers": ledgers,
+            **_told(notes.get(session_id)),
+        }
         for (session_id, owner), ledgers in sorted(by_session.items(), key=lambda item: (item[0][1], item[0][0]))
     ]
+
+
+def _told(note: WorkerNote | None) -> dict[str, Any]:
+    """What a worker says of itself."""
+    if note is None:
+        nulls = ("worker", "mb_per_s", "bytes_per_s", "bytes_copied", "repaired", "failed", "states")
+        return {**dict.fromkeys(nulls), **moment("since", None)}
+    copying = [ledger.since_ms for ledger in note.ledgers if ledger.state == "copying"]
+    return {
+        "worker": note.worker,
+        "mb_per_s": round(note.bytes_per_s / MB, 2),
+        "bytes_per_s": note.bytes_per_s,
+        "bytes_copied": note.bytes_copied,
+        "repaired": note.ledgers_repaired,
+        "failed": note.ledgers_failed,
+        "states": [
+            {"ledger_id": ledger.ledger_id, "state": ledger.state, **moment("since", ledger.since_ms)}
+            for ledger in note.ledgers
+        ],
+        **moment("since", min(copying, default=None)),
+    }

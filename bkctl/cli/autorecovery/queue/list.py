@@ -17,9 +17,10 @@ COMMAND = Command(
         "bkctl autorecovery queue list",
         "bkctl autorecovery queue list --missing bookie3:3181 -o name | bkctl ledger show -",
         "bkctl autorecovery queue list --locked -o jsonl",
+        "bkctl autorecovery queue list --lost -o wide",
     ),
     columns=("ledger_id", "missing_bookies", "ctime", "lock"),
-    wide=("ctime_ms",),
+    wide=("ctime_ms", "lost"),
     name="ledger_id",
 )
 
@@ -32,11 +33,16 @@ async def run(
     locked: Annotated[
         bool | None, typer.Option("--locked/--not-locked", help="only ledgers that somebody works on, or nobody does")
     ] = None,
+    lost: Annotated[
+        bool | None, typer.Option("--lost/--not-lost", help="only ledgers with entries that no bookie has, or others")
+    ] = None,
 ) -> AsyncIterator[list[dict[str, object]]]:
     """Lists the ledgers that were marked as under-replicated, in the order of their ids.
 
     `lock` says who works on a ledger now, or waits with it: a worker holds the lock also through the pauses after a
-    failure and the grace period of an open ledger.
+    failure and the grace period of an open ledger. `lost` tells of entries that every bookie which should have them
+    does not have, as bkctl's workers found: which, what the bookies said, and when the next try is; after some tries
+    there is none, until `queue requeue`.
     """
     async with env.cluster() as cluster:
         queue = open_queue(cluster)
@@ -46,4 +52,5 @@ async def run(
                 for item in items
                 if (missing is None or missing in item["missing_bookies"])
                 and (locked is None or locked == (item["lock"] is not None))
+                and (lost is None or lost == (item["lost"] is not None))
             ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bkctl.cli.autorecovery._notes import open_board
 from bkctl.cli.autorecovery._queue import open_queue
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
@@ -23,7 +24,7 @@ async def run(env: Env, ledgers: Ledgers) -> list[dict[str, object]]:
     Ledgers that somebody works on, or that were marked again meanwhile, are left alone: exit 1.
     """
     async with env.cluster() as cluster:
-        queue = open_queue(cluster)
+        queue, board = open_queue(cluster), open_board(cluster)
         ids = list(env.ledger_ids(ledgers))
         env.confirm(Plan(f"take {len(ids)} ledgers out of the queue of under-replicated ledgers"))
         items: list[dict[str, object]] = []
@@ -35,6 +36,7 @@ async def run(env: Env, ledgers: Ledgers) -> list[dict[str, object]]:
                 reason = "somebody works on it" if marked else "it is not in the queue"
             elif await queue.complete(lock):
                 reason = None
+                await board.forget_lost(ledger_id)
             if reason is not None:
                 env.exit = Exit.FINDINGS
             items.append({"ledger_id": ledger_id, "purged": reason is None, "reason": reason})

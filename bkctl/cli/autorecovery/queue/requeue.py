@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from bkctl.cli.autorecovery._notes import open_board
 from bkctl.cli.autorecovery._queue import open_queue
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
@@ -32,7 +33,7 @@ async def run(
     """Marks ledgers as under-replicated, so that a worker checks them and repairs what it finds.
 
     A ledger that has all its copies leaves the queue again. `marked` is false where the mark was there already; a
-    pause after a failure ends no sooner for it.
+    pause after a failure ends no sooner for it, but a ledger with lost entries is tried again at once.
     """
     bookies = [BookieId(bookie) for bookie in missing or ()]
     async with env.cluster() as cluster:
@@ -41,4 +42,9 @@ async def run(
         env.confirm(Plan(f"mark {len(records)} ledgers as under-replicated"))
         queue = open_queue(cluster)
         await queue.ensure()
-        return [{"ledger_id": r.ledger_id, "marked": await queue.mark(r.ledger_id, bookies)} for r in records]
+        board = open_board(cluster)
+        items: list[dict[str, object]] = []
+        for record in records:
+            await board.forget_lost(record.ledger_id)
+            items.append({"ledger_id": record.ledger_id, "marked": await queue.mark(record.ledger_id, bookies)})
+        return items

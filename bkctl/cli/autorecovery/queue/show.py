@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bkctl.cli.autorecovery._notes import open_board
 from bkctl.cli.autorecovery._queue import item_of, open_queue
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
@@ -11,20 +12,26 @@ from bkctl.errors import NotFound
 COMMAND = Command(
     effect=Effect.READS,
     examples=("bkctl autorecovery queue show 5", "bkctl autorecovery queue show 5 6 -o json"),
-    columns=("ledger_id", "missing_bookies", "ctime", "lock"),
+    columns=("ledger_id", "missing_bookies", "ctime", "lock", "lost"),
     name="ledger_id",
 )
 
 
 async def run(env: Env, ledgers: Ledgers) -> object:
-    """Shows the marks of ledgers: the bookies they lost, since when, and who works on them. Exit 4: not marked."""
+    """Shows the marks of ledgers: the bookies they lost, since when, who works on them, and entries that no bookie has.
+
+    Exit 4: not marked.
+    """
     items = []
     async with env.cluster() as cluster:
         queue = open_queue(cluster)
         locks = {lock.ledger_id: lock for lock in await queue.locks()}
+        board = open_board(cluster)
         for ledger_id in env.ledger_ids(ledgers):
             found = await queue.marker(ledger_id)
             if found is None:
                 raise NotFound(f"ledger {ledger_id} is not in the queue", ledger_id=ledger_id)
-            items.append(item_of(ledger_id, found[0], locks.get(ledger_id)))
+            items.append(
+                item_of(ledger_id, found[0], locks.get(ledger_id), (await board.lost([ledger_id])).get(ledger_id))
+            )
     return items[0] if is_one(ledgers) else items
