@@ -35,6 +35,8 @@ _MARKER: Final = re.compile(r"urL([0-9]{1,19})")
 _VOTE: Final = re.compile(r"V_([0-9]{1,10})")
 _DELAY: Final = re.compile(rb"[0-9]{1,10}")
 _GROUP: Final = re.compile(r"[0-9a-f]{4}")
+_USUAL_MARKER: Final = re.compile(rb'((?:replica: "[!#-&(-\[\]-~]*"\n)*)(?:ctime: ([1-9][0-9]{0,17}|0)\n)?')
+"""As auditors write it: nothing escaped, each field on its line; everything else is taken apart with care."""
 DELAY_S_MAX: Final = 2**31 - 1  # Java parses an int
 
 
@@ -55,6 +57,11 @@ def marker_parts(ledger_id: int) -> list[str]:
     """The parts of a marker's path below `ledgers`."""
     text = f"{ledger_id:016x}"
     return [*(text[start : start + 4] for start in range(0, 16, 4)), marker_name(ledger_id)]
+
+
+def marker_ledger(directory: str) -> LedgerId:
+    """The ledger whose marker is in a directory; its path ends in LEVELS groups of hexadecimal digits."""
+    return LedgerId(int("".join(directory.split("/")[-LEVELS:]), 16))
 
 
 def parse_marker_name(name: str) -> LedgerId | None:
@@ -82,6 +89,10 @@ def decode_marker(data: bytes, *, source: str) -> Marker:
     Raises:
         Corrupt: not an UnderreplicatedLedgerFormat.
     """
+    if (usual := _USUAL_MARKER.fullmatch(data)) is not None:
+        replicas, ctime = usual.groups()
+        names = replicas.decode("ascii").split('"')[1::2]
+        return Marker(tuple(map(BookieId, names)), None if ctime is None else int(ctime))
     message = text_proto.decode(data, source=source).only("replica", "ctime")
     return Marker(tuple(map(BookieId, message.texts("replica"))), message.integer("ctime"))
 

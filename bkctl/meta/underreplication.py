@@ -31,6 +31,7 @@ from bkctl.world import Clock
 
 MARK_ROUNDS_MAX: Final = 100  # merges lost to other auditors, or restarts because parents vanished
 LIST_IN_FLIGHT_MAX: Final = 64  # directories listed together
+READ_BATCH: Final = 1_000  # markers looked for together
 
 
 @unique
@@ -140,22 +141,46 @@ class Underreplication:
         return codec.decode_marker(node.data, source=path), node.stat.version
 
     async def markers(self) -> AsyncIterator[list[LedgerId]]:
-        """All marked ledgers, ascending, a directory at a time."""
-        await self.store.sync(self.base)
-        async for ledger_ids in self._walk([self._ledgers], codec.LEVELS):
-            yield ledger_ids
+        """All marked ledgers, ascending, at most READ_BATCH at a time.
 
-    async def _walk(self, directories: list[str], levels: int) -> AsyncIterator[list[LedgerId]]:
+        Each has a directory of its own, whose path spells its id. So the markers are looked for where they must be,
+        hundreds in one request; a directory is listed only where there is none.
+        """
+        await self.store.sync(self.base)
+        async for directories in self._leaves([self._ledgers], codec.LEVELS - 1):
+            for start in range(0, len(directories), READ_BATCH):
+                found = await self._marked(directories[start : start + READ_BATCH])
+                if found:
+                    yield found
+
+    async def _leaves(self, directories: list[str], levels: int) -> AsyncIterator[list[str]]:
+        """The directories of markers below these."""
         for start in range(0, len(directories), LIST_IN_FLIGHT_MAX):
             group = directories[start : start + LIST_IN_FLIGHT_MAX]
             listings = await asyncio.gather(*map(self._names, group))
-            for directory, names in zip(group, listings, strict=True):
-                if levels:
-                    below = [f"{directory}/{name}" for name in names if codec.is_marker_directory(name)]
-                    async for ledger_ids in self._walk(below, levels - 1):
-                        yield ledger_ids
-                elif found := _ledgers(names):
-                    yield found
+            below = [
+                [f"{directory}/{name}" for name in names if codec.is_marker_directory(name)]
+                for directory, names in zip(group, listings, strict=True)
+            ]
+            if not levels:
+                yield [leaf for leaves in below for leaf in leaves]
+                continue
+            for part in below:
+                async for leaves in self._leaves(part, levels - 1):
+                    yield leaves
+
+    async def _marked(self, directories: Sequence[str]) -> list[LedgerId]:
+        ledger_ids = [codec.marker_ledger(directory) for directory in directories]
+        nodes = await self.store.get_many(
+            [f"{path}/{codec.marker_name(ledger_id)}" for path, ledger_id in zip(directories, ledger_ids, strict=True)]
+        )
+        found = []
+        for directory, ledger_id, node in zip(directories, ledger_ids, nodes, strict=True):
+            if node is not None:
+                found.append(ledger_id)
+            else:  # repaired meanwhile, or by somebody who writes names in another way
+                found += _ledgers(await self._names(directory))
+        return found
 
     async def _names(self, path: str) -> list[str]:
         try:

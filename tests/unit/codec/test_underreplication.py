@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bkctl.codec import text_proto
 from bkctl.codec import underreplication as codec
 from bkctl.codec.underreplication import Marker
 from bkctl.errors import Corrupt
@@ -48,6 +49,34 @@ def test_markers() -> None:
     assert codec.decode_marker(MARKER_TEXT, source="x") == MARKER
     assert codec.encode_marker(Marker(())) == b""
     assert codec.decode_marker(b"", source="x") == Marker(())
+
+
+LINES = st.lists(
+    st.sampled_from(
+        [
+            *(b'replica: "bk2:3181"\n', b'replica: "a\\"b"\n', b'replica: "a\'b"\n', b'replica: ""\n', b'replica:"x"'),
+            *(b"ctime: 17\n", b"ctime: 017\n", b"ctime: 99999999999999999999\n", b"ctime: -1\n", b"\n", b"# \n"),
+        ]
+    )
+)
+
+
+@given(LINES.map(b"".join), st.integers(0, 40))
+def test_the_usual_form_is_read_as_any_other(data: bytes, cut: int) -> None:
+    for raw in (data, data[:cut]):
+        try:
+            message = text_proto.decode(raw, source="x").only("replica", "ctime")
+            expected = Marker(tuple(map(BookieId, message.texts("replica"))), message.integer("ctime"))
+        except Corrupt:
+            with pytest.raises(Corrupt):
+                codec.decode_marker(raw, source="x")
+        else:
+            assert codec.decode_marker(raw, source="x") == expected
+
+
+def test_a_directory_tells_the_ledger() -> None:
+    for ledger_id in (0, 12345, 2**40, 2**63 - 1):
+        assert codec.marker_ledger("/".join(("/x/ledgers", *codec.marker_parts(ledger_id)[:-1]))) == ledger_id
 
 
 def test_layout() -> None:

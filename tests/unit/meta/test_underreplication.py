@@ -45,10 +45,22 @@ def test_marks_are_merged(stores: Stores) -> None:
         assert await silent.mark(6, [A])
         assert await under.marker(6) == (Marker((A,), None), 0)
         assert await under.marker(7) is None
-        assert [found async for found in under.markers()] == [[5], [6], [2**40]]
+        assert [found async for found in under.markers()] == [[5, 6], [2**40]]
         await store.overwrite(under.marker_path(6), b"foreign")
         with pytest.raises(BadBytes, match="urL0000000006"):
             await under.mark(6, [B])
+
+    stores.run(scenario)
+
+
+def test_a_marker_whose_name_is_written_in_another_way_is_found(stores: Stores) -> None:
+    async def scenario(store: MetadataStore, root: str) -> None:
+        under = Underreplication(store, root, Clock())
+        await under.mark(5, [A])
+        ours = under.marker_path(9)
+        await store.create(ours.replace("urL0000000009", "urL9"), b"", parents=True)
+        await store.create(under.marker_path(7).replace("/urL0000000007", ""), b"", parents=True)  # empty by now
+        assert [found async for found in under.markers()] == [[5, 9]]
 
     stores.run(scenario)
 
