@@ -22,7 +22,7 @@ from bkctl.codec.managed_ledger import (
     encode_ledger_info,
 )
 from bkctl.errors import AlreadyExists, Conflict, NotFound, Unavailable
-from bkctl.meta.store import FIRST_VERSION, MetadataStore, Version
+from bkctl.meta.store import FIRST_VERSION, Check, Create, Delete, MetadataStore, Set, Version
 from bkctl.model.topic import decode_name, encode_name
 
 ROOT: Final = "/managed-ledgers"
@@ -131,27 +131,40 @@ class ManagedLedgerStore:
                 found[cursor] = StoredCursor(decode_cursor_info(node.data, source=path), node.stat.version)
         return found
 
-    async def create_cursor(self, name: str, cursor: str, info: ManagedCursorInfo) -> Version:
-        """Stores a new cursor.
+    async def create_cursor(self, name: str, cursor: str, info: ManagedCursorInfo, owned: Version) -> Version:
+        """Stores a new cursor, if the managed ledger's own node still has the version `owned`.
 
         Raises:
-            AlreadyExists: it is there. NotFound: the managed ledger is not.
+            AlreadyExists: it is there. Conflict: the managed ledger has another owner.
         """
-        await self._create(self.cursor_path(name, cursor), encode_cursor_info(info), parents=False)
+        path, data = self.cursor_path(name, cursor), encode_cursor_info(info)
+        try:
+            await self.store.multi([Check(self.path(name), owned), Create(path, data)])
+        except Unavailable:
+            if not await self._holds(path, data, FIRST_VERSION):
+                raise
         return FIRST_VERSION
 
-    async def write_cursor(self, name: str, cursor: str, info: ManagedCursorInfo, version: Version) -> Version:
-        """Replaces a cursor's node if nobody has since this version.
+    async def write_cursor(
+        self, name: str, cursor: str, info: ManagedCursorInfo, version: Version, owned: Version
+    ) -> Version:
+        """Replaces a cursor's node if nobody has since this version, and the managed ledger's node has that of its own.
+
+        An owner that was deposed is stopped here even where the new one has not touched the cursor yet.
 
         Raises:
             Conflict, NotFound, Unavailable: as for `write`.
         """
-        return await self._set(self.cursor_path(name, cursor), encode_cursor_info(info), version)
+        return await self._set(self.cursor_path(name, cursor), encode_cursor_info(info), version, (name, owned))
 
-    async def delete_cursor(self, name: str, cursor: str, version: Version) -> None:
-        """Deletes a cursor's node; fine if it is gone."""
+    async def delete_cursor(self, name: str, cursor: str, version: Version, owned: Version) -> None:
+        """Deletes a cursor's node; fine if it is gone.
+
+        Raises:
+            Conflict: it was changed, or the managed ledger has another owner.
+        """
         try:
-            await self.store.delete(self.cursor_path(name, cursor), version)
+            await self.store.multi([Check(self.path(name), owned), Delete(self.cursor_path(name, cursor), version)])
         except NotFound:
             pass
 
@@ -166,11 +179,14 @@ class ManagedLedgerStore:
             if not await self._holds(path, data, FIRST_VERSION):
                 raise
 
-    async def _set(self, path: str, data: bytes, version: Version) -> Version:
+    async def _set(self, path: str, data: bytes, version: Version, guard: tuple[str, Version] | None = None) -> Version:
         lost: Unavailable | None = None
         for _ in range(WRITE_ATTEMPTS_MAX):
             try:
-                return await self.store.set(path, data, version)
+                if guard is None:
+                    return await self.store.set(path, data, version)
+                await self.store.multi([Check(self.path(guard[0]), guard[1]), Set(path, data, version)])
+                return Version(version + 1)
             except Unavailable as e:
                 lost = e
             except Conflict:

@@ -121,11 +121,15 @@ def test_every_write_names_the_version_it_replaces() -> None:
         assert await ledgers.read("t/n/persistent/x") == (INFO, second)
         with pytest.raises(Conflict):
             await ledgers.write("t/n/persistent/x", INFO, version)
-        first = await ledgers.create_cursor("t/n/persistent/x", "a/b", CURSOR)
+        first = await ledgers.create_cursor("t/n/persistent/x", "a/b", CURSOR, second)
         assert await ledgers.cursors("t/n/persistent/x") == ["a/b"]
-        await ledgers.write_cursor("t/n/persistent/x", "a/b", CURSOR, first)
+        with pytest.raises(Conflict):  # by an owner that was deposed
+            await ledgers.write_cursor("t/n/persistent/x", "a/b", CURSOR, first, version)
         with pytest.raises(Conflict):
-            await ledgers.write_cursor("t/n/persistent/x", "a/b", CURSOR, first)
+            await ledgers.create_cursor("t/n/persistent/x", "other", CURSOR, version)
+        await ledgers.write_cursor("t/n/persistent/x", "a/b", CURSOR, first, second)
+        with pytest.raises(Conflict):
+            await ledgers.write_cursor("t/n/persistent/x", "a/b", CURSOR, first, second)
         assert (await ledgers.read_cursors("t/n/persistent/x", ["a/b", "none"]))["a/b"].info == CURSOR
         with pytest.raises(NotFound, match="no cursor none"):
             await ledgers.read_cursor("t/n/persistent/x", "none")

@@ -1,0 +1,70 @@
+"""The BookKeeper ledgers of a managed ledger: created with Pulsar's marks, recovered when it is opened, deleted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from bkrecovery.ledger import recover_ledger
+
+from bkctl.codec.managed_ledger import LedgerInfo, ManagedLedgerInfo
+from bkctl.errors import BkctlError, NoSuchLedger, NotFound
+
+if TYPE_CHECKING:
+    from bkctl.client.client import BookKeeper
+    from bkctl.client.writer import LedgerWriter
+    from bkdaemon.broker.ledger_node import LedgerContext
+    from bkdaemon.broker.ledger_settings import LedgerSettings
+
+APPLICATION = b"pulsar"
+COMPONENT = b"managed-ledger"
+
+_log = logging.getLogger(__name__)
+
+
+async def create_ledger(bookkeeper: BookKeeper, settings: LedgerSettings, marks: Mapping[str, str]) -> LedgerWriter:
+    """A new ledger with the custom metadata that Pulsar writes, and these marks of its kind."""
+    custom = {"component": COMPONENT, **{key: text.encode() for key, text in marks.items()}, "application": APPLICATION}
+    return await bookkeeper.create(
+        settings.ensemble_size,
+        settings.write_quorum_size,
+        settings.ack_quorum_size,
+        settings.digest_type,
+        settings.password,
+        custom,
+    )
+
+
+async def recovered_list(
+    context: LedgerContext, info: ManagedLedgerInfo, settings: LedgerSettings
+) -> tuple[list[LedgerInfo], list[int]]:
+    """The ledgers of a log after its last one was fenced and recovered, and the empty ones, which leave the list.
+
+    Raises:
+        Unavailable, NotEnoughBookies, …: the last ledger cannot be recovered now.
+    """
+    infos = list(info.ledgers)
+    if infos and info.terminated is None:
+        last = infos.pop()
+        try:
+            report = await recover_ledger(context.bookkeeper, last.ledger_id, settings.password, settings.digest_type)
+        except NoSuchLedger:
+            _log.warning("ledger %d is in the list of a topic and nowhere else: dropped", last.ledger_id)
+        else:
+            metadata = report.metadata
+            now_ms = context.world.clock.now_ms()
+            entries, size = metadata.last_entry_id + 1, metadata.length
+            infos.append(replace(last, entries=entries, size=size, timestamp_ms=now_ms))
+    return [one for one in infos if one.entries], [one.ledger_id for one in infos if not one.entries]
+
+
+async def delete_ledger(bookkeeper: BookKeeper, ledger_id: int) -> None:
+    """Deletes a ledger that nobody names any more; what fails leaves an orphan, which is logged."""
+    try:
+        await bookkeeper.delete(ledger_id)
+    except NotFound:
+        pass
+    except BkctlError as e:
+        _log.warning("ledger %d stays behind as an orphan: %s", ledger_id, e)
