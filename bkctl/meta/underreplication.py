@@ -149,7 +149,7 @@ class Underreplication:
         await self.store.sync(self.base)
         async for directories in self._leaves([self._ledgers], codec.LEVELS - 1):
             for start in range(0, len(directories), READ_BATCH):
-                found = await self._marked(directories[start : start + READ_BATCH])
+                found = await self.marked(directories[start : start + READ_BATCH])
                 if found:
                     yield found
 
@@ -169,7 +169,8 @@ class Underreplication:
                 async for leaves in self._leaves(part, levels - 1):
                     yield leaves
 
-    async def _marked(self, directories: Sequence[str]) -> list[LedgerId]:
+    async def marked(self, directories: Sequence[str]) -> list[LedgerId]:
+        """The ledgers whose markers are in these directories, in that order; an empty one has none."""
         ledger_ids = [codec.marker_ledger(directory) for directory in directories]
         nodes = await self.store.get_many(
             [f"{path}/{codec.marker_name(ledger_id)}" for path, ledger_id in zip(directories, ledger_ids, strict=True)]

@@ -1,8 +1,8 @@
 """Finds marked ledgers that nobody works on, and knows when to look again: watches on what was read, no polling.
 
-A marker appears in a directory that was listed, or makes a new one below it; a lock that is given back disappears from
-the list of locks. So a watch on every directory listed hears of everything. There is a bound on watches; past it, and
-in case one was lost, the next look comes after LOOK_AGAIN_S. Source: SubTreeCache.java.
+A marker makes a new directory for itself in one that was listed; a lock that is given back disappears from the list of
+locks. So a watch on every directory listed hears of everything. There is a bound on watches; past it, and in case one
+was lost, the next look comes after LOOK_AGAIN_S. Source: SubTreeCache.java.
 """
 
 from __future__ import annotations
@@ -10,45 +10,72 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from bkctl.codec.underreplication import LEVELS, is_marker_directory, parse_marker_name
+from bkctl.codec.underreplication import LEVELS, is_marker_directory, marker_ledger, marker_name
 from bkctl.errors import NotFound
 from bkctl.meta.store import Cancel, WatchCallback, WatchEvent
 from bkctl.meta.underreplication import Underreplication
 from bkctl.model.ids import LedgerId
+from bkctl.world import Random
 
 WATCHES_MAX: Final = 1_000
 LIST_IN_FLIGHT_MAX: Final = 64
 LOOK_AGAIN_S: Final = 15.0
+LOOK_AT_ALL_MAX: Final = 256
+"""Markers; a longer queue is not looked through again for every ledger that is taken from it."""
 
 
 class QueueWatch:
     """The queue as one worker sees it."""
 
-    def __init__(self, underreplication: Underreplication) -> None:
+    def __init__(self, underreplication: Underreplication, random: Random) -> None:
+        self._underreplication = underreplication
+        self._random = random
+        self._backlog: list[LedgerId] = []
+        self._looked_s = 0.0
         self._store = underreplication.store
         self._ledgers = f"{underreplication.base}/ledgers"
         self._locks = f"{underreplication.base}/locks"
         self._cancels: dict[str, Cancel] = {}
         self._changed = asyncio.Event()
 
-    async def free(self) -> list[LedgerId]:
-        """Marked ledgers without a lock, ascending, as of now; `changed` tells when to ask again."""
+    @property
+    def more(self) -> bool:
+        """True while the last look has found more than was given out."""
+        return bool(self._backlog)
+
+    async def free(self, wanted: int) -> list[LedgerId]:
+        """Marked ledgers without a lock; `changed` tells when to ask again.
+
+        All of them, as of now, ascending. In a long queue `wanted` of them at random, of those found at the last look
+        at the whole queue: some may be gone or locked by now, which taking the lock will show.
+        """
         self._changed.clear()
-        locked = set(await self._names(self._locks))
-        names: list[str] = []
+        now_s = asyncio.get_running_loop().time()
+        if not self._backlog or now_s - self._looked_s >= LOOK_AGAIN_S:
+            self._backlog = []
+            locked = set(await self._names(self._locks))
+            leaves = await self._leaves()
+            if len(leaves) <= LOOK_AT_ALL_MAX:
+                found = await self._underreplication.marked(leaves)
+                return [ledger_id for ledger_id in found if marker_name(ledger_id) not in locked]
+            ledger_ids = map(marker_ledger, leaves)
+            self._backlog = [ledger_id for ledger_id in ledger_ids if marker_name(ledger_id) not in locked]
+            self._random.shuffle(self._backlog)
+            self._looked_s = now_s
+        self._backlog, next_ones = self._backlog[:-wanted], self._backlog[-wanted:]
+        return next_ones
+
+    async def _leaves(self) -> list[str]:
+        """The directories of all markers."""
         directories = [self._ledgers]
-        for level in range(LEVELS + 1):
+        for _ in range(LEVELS):
             below: list[str] = []
             for start in range(0, len(directories), LIST_IN_FLIGHT_MAX):
                 group = directories[start : start + LIST_IN_FLIGHT_MAX]
                 for directory, found in zip(group, await asyncio.gather(*map(self._names, group)), strict=True):
-                    if level == LEVELS:
-                        names += found
-                    else:
-                        below += [f"{directory}/{name}" for name in found if is_marker_directory(name)]
+                    below += [f"{directory}/{name}" for name in found if is_marker_directory(name)]
             directories = below
-        ledger_ids = (parse_marker_name(name) for name in names if name not in locked)
-        return sorted(ledger_id for ledger_id in ledger_ids if ledger_id is not None)
+        return directories
 
     async def changed(self) -> None:
         """Returns when something has changed since the last look, or it is time to look anyway."""
@@ -57,6 +84,10 @@ class QueueWatch:
                 await self._changed.wait()
         except TimeoutError:
             pass
+
+    def seen(self) -> None:
+        """Forgets changes so far, without a look: for now there is no room for more work."""
+        self._changed.clear()
 
     def look_again(self) -> None:
         """Wakes whoever waits for a change."""

@@ -100,7 +100,7 @@ class ReplicationWorker:
         self._holder = holder
         self._checker = LedgerChecker(bookkeeper.context, settings.verify_percentage)
         self._pauses = FailurePauses(settings.failure_pause_s)
-        self._watch = QueueWatch(underreplication)
+        self._watch = QueueWatch(underreplication, bookkeeper.context.world.random)
         clock = bookkeeper.context.world.clock
         board = RecoveryBoard(underreplication.store, underreplication.root)
         self.lost = LostLedgers(underreplication, board, clock, name)
@@ -150,11 +150,17 @@ class ReplicationWorker:
         """Starts work on free ledgers, as many as may be at a time, in random order as others pick too."""
         await self._queue.wait_enabled()
         await self._sweep()
-        ledger_ids = [e for e in await self._watch.free() if e not in self._busy | self._held]
+        if self._full():
+            self._watch.seen()  # the end of one of them wakes us
+            return
+        wanted = LEDGERS_AT_ONCE_MAX - len(self._busy)
+        ledger_ids = [e for e in await self._watch.free(wanted) if e not in self._busy | self._held]
         if self._full() or not ledger_ids:
             return
         resting = await self.lost.resting(ledger_ids)
         ledger_ids = [e for e in ledger_ids if e not in resting]
+        if not ledger_ids and self._watch.more:
+            self._watch.look_again()
         self._bookkeeper.context.world.random.shuffle(ledger_ids)
         for ledger_id in ledger_ids:
             if self._full():
