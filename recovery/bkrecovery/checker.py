@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from bkctl.client.context import ClientContext
@@ -57,12 +58,23 @@ class LedgerChecker:
         self._percentage = percentage
 
     async def check(
-        self, ledger_id: int, metadata: LedgerMetadata, last_confirmed: int, available: Collection[BookieId]
+        self,
+        ledger_id: int,
+        metadata: LedgerMetadata,
+        last_confirmed: int,
+        available: Collection[BookieId],
+        known_end: int | None = None,
     ) -> list[Fragment]:
-        """The fragments with bad indexes; empty for a ledger that has all its copies, as far as was looked."""
-        bad = await asyncio.gather(
-            *(self._check(f, available) for f in fragments_of(ledger_id, metadata, last_confirmed))
-        )
+        """The fragments with bad indexes; empty for a ledger that has all its copies, as far as was looked.
+
+        Entries of an open last fragment behind known_end are not asked for: they may be on their way to a bookie.
+        """
+        fragments = fragments_of(ledger_id, metadata, last_confirmed)
+        if known_end is not None and not fragments[-1].settled:
+            open_part = fragments[-1]
+            end = max(min(open_part.last_entry_id, known_end), open_part.first_entry_id - 1)
+            fragments[-1] = replace(open_part, last_entry_id=end)
+        bad = await asyncio.gather(*(self._check(f, available) for f in fragments))
         return [fragment for fragment in bad if fragment.bad]
 
     async def check_closed(

@@ -108,6 +108,7 @@ class ReplicationWorker:
         self._busy: set[int] = set()
         self._resting = 0
         self._held: set[int] = set()
+        self._confirmed: dict[int, int] = {}  # of ledgers in work, when they were first looked at
         self._tasks: set[asyncio.Task[None]] = set()
         self._swept_s = 0.0
 
@@ -240,6 +241,7 @@ class ReplicationWorker:
             finally:
                 self._busy.discard(ledger_id)
                 self._held.discard(ledger_id)
+                self._confirmed.pop(ledger_id, None)
                 self.progress.leave(ledger_id)
                 self._watch.look_again()
 
@@ -336,8 +338,10 @@ class ReplicationWorker:
             moved or "repaired by somebody else",
         )  # fmt: skip
 
-    async def _look(self, ledger_id: int) -> tuple[LedgerMetadata, LedgerKeys, list[Fragment]]:
-        """The ledger as it is, and what of it is bad."""
+    async def _look(
+        self, ledger_id: int, known_end: int | None = None
+    ) -> tuple[LedgerMetadata, LedgerKeys, list[Fragment]]:
+        """The ledger as it is, and what of it is bad; of an open part only up to known_end, where that is given."""
         context = self._bookkeeper.context
         metadata, _ = await context.ledgers.read(ledger_id)
         password = metadata.password if metadata.password is not None else self._settings.password
@@ -345,7 +349,8 @@ class ReplicationWorker:
         last_confirmed = await confirmed_end(context, ledger_id, metadata, digest)
         registered = await context.registry.registered()
         available = registered.writable | registered.read_only
-        bad = await self._checker.check(ledger_id, metadata, last_confirmed, available)
+        bad = await self._checker.check(ledger_id, metadata, last_confirmed, available, known_end)
+        self._confirmed.setdefault(ledger_id, last_confirmed)
         return metadata, LedgerKeys(digest, master_key(password)), bad
 
     async def _lacks_writable(self, metadata: LedgerMetadata) -> bool:
@@ -361,7 +366,8 @@ class ReplicationWorker:
         self.progress.enter(ledger_id, LedgerState.GRACE)
         await asyncio.sleep(self._settings.open_grace_s)
         try:
-            metadata, _, bad = await self._look(ledger_id)
+            # what was confirmed since then may be on its way to the slowest bookie: it says nothing against the writer
+            metadata, _, bad = await self._look(ledger_id, self._confirmed.get(ledger_id))
             if any(not fragment.settled for fragment in bad) or await self._lacks_writable(metadata):
                 _log.info("ledger %d: its writer does not replace lost bookies: recovering it", ledger_id)
                 password = metadata.password if metadata.password is not None else self._settings.password
