@@ -23,6 +23,7 @@ from bkctl.meta.memory import MemoryStore
 from bkctl.meta.underreplication import Underreplication
 from bkctl.meta.uri import parse_uri
 from bkctl.model.ids import BookieId
+from bkctl.model.ledger import DigestType
 from bkctl.world import World
 from tests.sim.cluster import ROOT, Cluster
 from tests.sim.history import History, Violation
@@ -113,6 +114,37 @@ def repair_shape_of(seed: int) -> RepairShape:
         trouble_s=random.choice((12.0, 25.0)) / rounds,
         deleters=random.choice((0, 0, 1)),
         node_version=random.choice((2, 2, 3)),
+        settings=settings,
+    )
+
+
+def calm_shape(bookies: int, quorums: tuple[int, int, int], settings: RecoverySettings) -> RepairShape:
+    """Nothing happens by itself: for tests that say what happens."""
+    base = Shape(
+        seed=0,
+        bookies=bookies,
+        quorums=quorums,
+        version=3,
+        digest=DigestType.CRC32C,
+        delay_change=False,
+        explicit_lac_s=0.0,
+        writers=0,
+        entries=0,
+        recoverers=0,
+        readers=0,
+        kinds=(),
+        latency_s=0.0005,
+        sync_factor=1.0,
+    )
+    return RepairShape(
+        base=base,
+        nodes=0,
+        rounds=1,
+        losses=quorums[2] - 1,
+        pause_s=1.0,
+        trouble_s=0.0,
+        deleters=0,
+        node_version=2,
         settings=settings,
     )
 

@@ -34,17 +34,20 @@ from bkctl.client.client import BookKeeper
 from bkctl.errors import BkctlError
 from bkctl.model.ids import BookieId
 from bkctl.model.ledger import DigestType
-from tests.sim.autorecovery import RepairScenario, RepairShape
+from tests.sim.autorecovery import RepairScenario, calm_shape
 from tests.sim.cluster import Cluster
 from tests.sim.history import History, LedgerHistory, Violation
 from tests.sim.loop import OUTSIDE, Deadlock, Livelock, Process, SimLoop, run
 from tests.sim.promises import bookie_id, host_of
-from tests.sim.scenario import PASSWORD, Shape
+from tests.sim.scenario import PASSWORD
 from tests.sim.trace import Trace
 
 BOOKIES: Final = 5
 WORK_S_MAX: Final = 60.0
 RETRY_S: Final = 0.5
+SETTINGS: Final = RecoverySettings(
+    verify_percentage=100, open_grace_s=0.5, failure_pause_s=8.0, ledger_check_s=3.0, password=PASSWORD
+)
 HOWS: Final = ("kill", "second", "conflict")
 
 
@@ -111,37 +114,6 @@ CASES: Final = {
 }
 
 
-def _shape(case: Case) -> RepairShape:
-    return RepairShape(
-        base=Shape(
-            seed=0,
-            bookies=BOOKIES,
-            quorums=case.quorums,
-            version=3,
-            digest=DigestType.CRC32C,
-            delay_change=False,
-            explicit_lac_s=0.0,
-            writers=0,
-            entries=0,
-            recoverers=0,
-            readers=0,
-            kinds=(),
-            latency_s=0.0005,
-            sync_factor=1.0,
-        ),
-        nodes=0,
-        rounds=1,
-        losses=1,
-        pause_s=1.0,
-        trouble_s=0.0,
-        deleters=0,
-        node_version=2,
-        settings=RecoverySettings(
-            verify_percentage=100, open_grace_s=0.5, failure_pause_s=8.0, ledger_check_s=3.0, password=PASSWORD
-        ),
-    )
-
-
 def play(case: Case, how: str = "", at: int = -1, show: Callable[[str], None] | None = None) -> Played:
     """One run; how and at as in the module's words, without them undisturbed."""
     played = Played(0, (), 0, "")
@@ -174,7 +146,7 @@ class Stage:
     def __init__(self, cluster: Cluster, case: Case) -> None:
         self.cluster = cluster
         self.case = case
-        self.shape = _shape(case)
+        self.shape = calm_shape(BOOKIES, case.quorums, SETTINGS)
         self.steps = self.compare_and_sets = 0
         self.moments: tuple[int, ...] = ()
         self.scenario: RepairScenario

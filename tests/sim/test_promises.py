@@ -1,0 +1,398 @@
+"""What auto recovery and recovery promise, one situation each, with nothing left to chance."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from bkrecovery.ledger import recover_ledger
+from bkrecovery.settings import RecoverySettings
+
+from bkctl.client.client import BookKeeper
+from bkctl.client.writer import LedgerWriter
+from bkctl.errors import BkctlError, LedgerClosed, LedgerFenced, Unavailable
+from bkctl.model.ledger import DigestType, LedgerMetadata, LedgerState
+from tests.sim.autorecovery import RepairScenario, calm_shape
+from tests.sim.cluster import Cluster
+from tests.sim.history import History, LedgerHistory
+from tests.sim.loop import SimLoop, run
+from tests.sim.metadata import HOST, SESSION_TIMEOUT_S
+from tests.sim.promises import host_of
+from tests.sim.scenario import PASSWORD
+from tests.sim.trace import Trace
+
+SETTINGS = RecoverySettings(
+    verify_percentage=100, open_grace_s=2.0, failure_pause_s=8.0, ledger_check_s=5.0, password=PASSWORD
+)
+PATIENCE_S = 120.0
+
+
+class Play:
+    """A cluster, and what a test does with it."""
+
+    def __init__(self, loop: SimLoop, bookies: int, quorums: tuple[int, int, int], settings: RecoverySettings) -> None:
+        self.cluster = Cluster(loop, Random(7), Trace(loop.time))
+        self.cluster.history = History(repairs=True)
+        self.scenario = RepairScenario(self.cluster, calm_shape(bookies, quorums, settings), Random(1))
+        self.quorums = quorums
+
+    async def client(self, host: str, work: Callable[[BookKeeper], Awaitable[Any]]) -> Any:
+        """Does work on a machine, to its end; raises what ended it."""
+        box: list[Any] = []
+
+        async def kept(bookkeeper: BookKeeper) -> None:
+            try:
+                box.append((await work(bookkeeper), None))
+            except BkctlError as e:
+                box.append((None, e))
+
+        self.cluster.run_client(host, kept, **self.scenario.settings)
+        assert await self.cluster.until(lambda: bool(box), PATIENCE_S)
+        result, error = box[0]
+        if error is not None:
+            raise error
+        return result
+
+    async def create(self, bookkeeper: BookKeeper) -> LedgerWriter:
+        """A new ledger, whose confirmations go to the history."""
+        writer = await bookkeeper.create(*self.quorums, DigestType.CRC32C, PASSWORD)
+        ledger_id = writer.ledger_id
+        self.cluster.history.ledgers.setdefault(ledger_id, LedgerHistory())
+        note = self.cluster.noted
+        writer.on_confirmed(lambda last: note(self.cluster.history.confirmed, ledger_id, last))
+        return writer
+
+    def append(self, writer: LedgerWriter, count: int) -> None:
+        """Appends entries."""
+        first = writer.last_pushed + 1
+        payloads = [b"entry %d" % (first + i) for i in range(count)]
+        self.cluster.noted(self.cluster.history.appended, writer.ledger_id, first, payloads)
+        writer.append_many(payloads)
+
+    async def write(self, host: str, count: int) -> int:
+        """Writes and closes a ledger; returns its number."""
+
+        async def work(bookkeeper: BookKeeper) -> int:
+            writer = await self.create(bookkeeper)
+            self.append(writer, count)
+            await writer.close()
+            return writer.ledger_id
+
+        return int(await self.client(host, work))
+
+    def metadata(self, ledger_id: int) -> LedgerMetadata:
+        """The ledger's newest."""
+        metadata = self.cluster.history.ledgers[ledger_id].metadata
+        assert metadata is not None
+        return metadata
+
+    def hosts(self, ledger_id: int) -> list[str]:
+        """The machines of its last ensemble."""
+        return [host_of(bookie) for bookie in self.metadata(ledger_id).last_ensemble.bookies]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Waits in virtual time."""
+        assert await self.cluster.until(condition, PATIENCE_S)
+
+    async def end(self) -> None:
+        """Everything is closed and read back, and whole after auto recovery had its time."""
+        self.cluster.history.peace = True
+        await self.scenario.settle()
+        self.scenario.start_node("a0")
+        await self.scenario.wait_repaired()
+        self.cluster.check()
+
+
+def play(
+    main: Callable[[Play], Awaitable[None]],
+    bookies: int = 5,
+    quorums: tuple[int, int, int] = (3, 3, 2),
+    settings: RecoverySettings = SETTINGS,
+) -> None:
+    async def whole(loop: SimLoop) -> None:
+        stage = Play(loop, bookies, quorums, settings)
+        await stage.cluster.create(bookies)
+        await main(stage)
+        await stage.end()
+
+    run(whole)
+
+
+# -- loss of Qa - 1 copies -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 3, 3), (4, 3, 2), (3, 2, 2)], ids=str)
+def test_all_copies_but_one_of_an_ack_quorum_are_lost(quorums: tuple[int, int, int]) -> None:
+    async def main(stage: Play) -> None:
+        closed = await stage.write("w0", 20)
+        confirmed: list[int] = []
+
+        async def hold(bookkeeper: BookKeeper) -> None:
+            writer = await stage.create(bookkeeper)
+            stage.append(writer, 10)
+            confirmed.append(await writer.flush())
+
+        await stage.client("w1", hold)
+        stage.scenario.start_node("a0")
+        for host in stage.hosts(closed)[: quorums[2] - 1]:
+            stage.cluster.lose_for_ever(host)
+        await stage.end()
+        assert confirmed == [9]
+        assert set(stage.hosts(closed)).isdisjoint(stage.cluster.gone)
+        assert stage.scenario.promises.moved > 0
+
+    play(main, bookies=quorums[0] + quorums[2], quorums=quorums)
+
+
+# -- a bookie that is cut off from ZooKeeper ---------------------------------------------------------------------------
+
+
+def test_a_bookie_cut_off_from_the_metadata_for_less_than_the_delay_changes_nothing() -> None:
+    async def main(stage: Play) -> None:
+        closed = await stage.write("w0", 20)
+        before = stage.metadata(closed)
+        stage.scenario.start_node("a0")
+        await stage.cluster.sleep(2.0)
+
+        async def go_on(bookkeeper: BookKeeper) -> int:
+            writer = await stage.create(bookkeeper)
+            host = host_of(writer.metadata.last_ensemble.bookies[0])
+            stage.cluster.fabric.part(host, HOST)
+            for _ in range(60):
+                stage.append(writer, 1)
+                await writer.flush()  # the bookie is there for its clients
+                await asyncio.sleep(0.25)
+            stage.cluster.fabric.heal()
+            await asyncio.sleep(20.0)
+            stage.append(writer, 1)
+            await writer.close()
+            return writer.ledger_id
+
+        written = await stage.client("w1", go_on)
+        assert stage.metadata(closed) == before
+        assert len(stage.metadata(written).ensembles) == 1
+        assert stage.scenario.promises.fenced == stage.scenario.promises.moved == 0
+
+    play(main, settings=replace(SETTINGS, lost_bookie_delay_s=30, ledger_check_s=0.0))
+
+
+def test_a_bookie_cut_off_from_the_metadata_for_longer_is_replaced_and_nothing_is_lost() -> None:
+    async def main(stage: Play) -> None:
+        closed = await stage.write("w0", 20)
+        cut = stage.hosts(closed)[0]
+        stage.scenario.start_node("a0")
+        await stage.cluster.sleep(2.0)
+        stage.cluster.fabric.part(cut, HOST)
+        await stage.until(lambda: cut not in stage.hosts(closed))
+        stage.cluster.fabric.heal()
+        await stage.until(lambda: cut in stage.cluster.services and stage.cluster.services[cut].registered)
+
+    play(main)
+
+
+# -- a writer that was thought dead and comes back ------------------------------------------------------------------
+
+
+def test_a_writer_that_was_thought_dead_confirms_nothing_when_it_comes_back() -> None:
+    async def main(stage: Play) -> None:
+        ends: list[BkctlError] = []
+        ledgers: list[int] = []
+
+        async def write(bookkeeper: BookKeeper) -> None:
+            writer = await stage.create(bookkeeper)
+            ledgers.append(writer.ledger_id)
+            try:
+                while True:
+                    stage.append(writer, 2)
+                    await writer.flush()
+                    await asyncio.sleep(0.05)
+            except BkctlError as e:
+                ends.append(e)
+
+        stage.cluster.run_client("w0", write, **stage.scenario.settings)
+        stage.scenario.start_node("a0")
+        await stage.cluster.sleep(3.0)
+        stage.cluster.machines["w0"].stop()  # like a long pause for garbage, or of its virtual machine
+        stage.cluster.lose_for_ever(stage.hosts(ledgers[0])[1])
+        await stage.until(lambda: stage.metadata(ledgers[0]).closed)
+        assert stage.scenario.promises.fenced == 1
+        acked = stage.cluster.history.ledgers[ledgers[0]].acked
+        stage.cluster.machines["w0"].go_on()
+        await stage.until(lambda: bool(ends))
+        assert isinstance(ends[0], LedgerFenced | LedgerClosed), ends
+        assert stage.metadata(ledgers[0]).last_entry_id >= stage.cluster.history.ledgers[ledgers[0]].acked >= acked > 0
+
+    play(main)
+
+
+def test_a_writer_that_replaces_a_lost_bookie_itself_is_not_fenced() -> None:
+    async def main(stage: Play) -> None:
+        async def write(bookkeeper: BookKeeper) -> int:
+            writer = await stage.create(bookkeeper)
+            stage.append(writer, 5)
+            await writer.flush()
+            stage.cluster.lose_for_ever(host_of(writer.metadata.last_ensemble.bookies[1]))
+            for _ in range(200):
+                stage.append(writer, 1)
+                await writer.flush()
+                await asyncio.sleep(0.1)
+            await writer.close()
+            return writer.ledger_id
+
+        stage.scenario.start_node("a0")
+        await stage.cluster.sleep(2.0)
+        ledger_id = await stage.client("w0", write)
+        await stage.until(lambda: not stage.scenario.promises.unfinished())
+        assert stage.scenario.promises.fenced == 0
+        assert len(stage.metadata(ledger_id).ensembles) == 2
+
+    play(main)
+
+
+def test_a_writer_whose_bookies_are_well_is_not_fenced_though_one_is_slow() -> None:
+    """The last confirmed entry may be on its way to the slowest bookie whenever somebody looks."""
+
+    async def main(stage: Play) -> None:
+        async def write(bookkeeper: BookKeeper) -> int:
+            writer = await stage.create(bookkeeper)
+            slow = host_of(writer.metadata.last_ensemble.bookies[2])
+            stage.cluster.fabric.slow("w0", slow, 200.0)
+            for _ in range(1500):
+                stage.append(writer, 1)
+                await writer.ready()
+                await asyncio.sleep(0.02)
+            await writer.flush()
+            stage.cluster.fabric.heal()
+            await writer.close()
+            return writer.ledger_id
+
+        stage.scenario.start_node("a0")
+        ledger_id = await stage.client("w0", write)
+        assert stage.metadata(ledger_id).last_entry_id == 1499
+        assert stage.scenario.promises.fenced == 0
+
+    play(main, settings=replace(SETTINGS, ledger_check_s=2.0))
+
+
+# -- the power goes everywhere -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("quorums", [(3, 3, 2), (2, 2, 1)], ids=str)
+def test_simultaneous_power_loss_of_all_machines_loses_nothing_that_was_confirmed(
+    quorums: tuple[int, int, int],
+) -> None:
+    async def main(stage: Play) -> None:
+        async def write(bookkeeper: BookKeeper) -> None:
+            writer = await stage.create(bookkeeper)
+            while True:
+                stage.append(writer, 3)
+                await writer.ready()
+                await asyncio.sleep(0.003)
+
+        closed = await stage.write("w9", 30)
+        stage.cluster.run_client("w0", write, **stage.scenario.settings)
+        stage.cluster.run_client("w1", write, **stage.scenario.settings)
+        stage.scenario.start_node("a0")
+        await stage.cluster.sleep(2.0)
+        acked = {i: ledger.acked for i, ledger in stage.cluster.history.ledgers.items()}
+        assert min(acked.values()) > 20
+        for machine in stage.cluster.machines.values():
+            machine.power_off()
+        await stage.cluster.sleep(SESSION_TIMEOUT_S + 2.0)
+        for host in stage.cluster.bookie_hosts:
+            stage.cluster.start_bookie(host)
+        await stage.until(lambda: len(stage.cluster.services) == 5)
+        await stage.end()
+        assert stage.metadata(closed).last_entry_id == 29
+
+    play(main, quorums=quorums)
+
+
+# -- Qa = 1, and only one bookie has the tail --------------------------------------------------------------------------
+
+
+def test_with_an_ack_quorum_of_one_recovery_waits_for_the_only_bookie_with_the_tail() -> None:
+    async def main(stage: Play) -> None:
+        async def write(bookkeeper: BookKeeper) -> int:
+            writer = await stage.create(bookkeeper)
+            stage.append(writer, 4)
+            await writer.flush()
+            stage.cluster.fabric.part("w0", host_of(writer.metadata.last_ensemble.bookies[1]))
+            stage.append(writer, 1)
+            await writer.flush()
+            return writer.ledger_id
+
+        ledger_id = await stage.client("w0", write)
+        history = stage.cluster.history.ledgers[ledger_id]
+        await stage.cluster.sleep(0.2)
+        stage.cluster.machine("w0").power_off()
+        stage.cluster.fabric.heal()
+        only, other = stage.hosts(ledger_id)
+        copies = [stage.cluster.copies(host, ledger_id, 4) is not None for host in (only, other)]
+        assert copies == [True, False]
+        stage.cluster.machines[only].kill()
+        with pytest.raises(Unavailable) as refused:
+            await stage.client("o0", lambda bookkeeper: recover_ledger(bookkeeper, ledger_id, PASSWORD))
+        assert "too few bookies answered" in str(refused.value)
+        assert "unreachable" in str(refused.value)
+        assert stage.metadata(ledger_id).state is LedgerState.IN_RECOVERY
+        stage.scenario.start_node("a0")
+        await stage.cluster.sleep(40.0)  # auto recovery waits as well: it may not cut the tail off either
+        assert not stage.metadata(ledger_id).closed
+        assert stage.scenario.recoveries["a0"].worker.counts.ledgers_failed > 0
+        stage.cluster.start_bookie(only)
+        await stage.until(lambda: only in stage.cluster.services and stage.cluster.services[only].registered)
+        report = await stage.client("o1", lambda bookkeeper: recover_ledger(bookkeeper, ledger_id, PASSWORD))
+        assert report.last_entry_id == 4 == history.acked
+
+    play(main, bookies=4, quorums=(2, 2, 1))
+
+
+# -- found by simulated runs -------------------------------------------------------------------------------------------
+
+
+def test_more_bookies_lack_copies_than_there_are_others_to_take_them() -> None:
+    async def main(stage: Play) -> None:
+        async def write(bookkeeper: BookKeeper) -> int:
+            writer = await stage.create(bookkeeper)
+            stage.append(writer, 7)
+            await writer.flush()
+            await asyncio.sleep(0.1)
+            for bookie in writer.metadata.last_ensemble.bookies[:2]:
+                stage.cluster.fabric.part("w0", host_of(bookie))
+            stage.append(writer, 2)  # on the third bookie alone
+            await writer.close()
+            return writer.ledger_id
+
+        ledger_id = await stage.client("w0", write)
+        stage.cluster.machines["w0"].power_off()
+        stage.cluster.fabric.heal()
+        lacking = [
+            (host, e) for host in stage.hosts(ledger_id) for e in (7, 8) if not stage.cluster.copies(host, ledger_id, e)
+        ]
+        assert len({host for host, e in lacking}) == 2
+        await stage.end()
+
+    play(main, bookies=4, quorums=(3, 2, 1))
+
+
+def test_a_lock_that_could_not_be_given_back_is_given_back_later() -> None:
+    async def main(stage: Play) -> None:
+        ledger_id = await stage.write("w0", 6)
+        lost = stage.hosts(ledger_id)[0]
+        stage.scenario.start_node("a0")
+        await stage.cluster.sleep(1.0)
+        stage.cluster.metadata.lose_chance = 0.0
+        stage.cluster.lose_for_ever(lost)
+        lock = f"/ledgers/underreplication/locks/urL{ledger_id:010d}"
+        assert await stage.cluster.until(lambda: lock in stage.cluster.metadata.tree.nodes, PATIENCE_S, 0.0005)
+        stage.cluster.fabric.part("a0", HOST)  # for less than a session lasts: the lock stays
+        await stage.cluster.sleep(SESSION_TIMEOUT_S * 0.7)
+        stage.cluster.fabric.heal()
+        await stage.until(lambda: not stage.scenario.promises.unfinished())
+
+    play(main)
