@@ -32,7 +32,7 @@ from bkrecovery.checker import LedgerChecker, confirmed_end
 from bkrecovery.fragment import Fragment
 from bkrecovery.overdue import overdue
 from bkrecovery.placement_check import Adherence, PlacementRule, current_rule
-from bkrecovery.replicas_check import check_ledger, verdict
+from bkrecovery.replicas_check import EntryLists, verdict
 from bkrecovery.settings import RecoverySettings
 from bkrecovery.snapshot import take_snapshot
 
@@ -222,6 +222,7 @@ class Checks:
     async def replicas(self, found: Found) -> None:
         """Asks every bookie of every closed ledger which entries it has; reports those with too few copies."""
         marked: set[int] = set()
+        lists = EntryLists(self._bookkeeper.context)
         async for ledger_ids in self._queue.markers():
             marked.update(ledger_ids)
         async for records in self._records(found):
@@ -229,17 +230,21 @@ class Checks:
             await each(
                 [record for record in own if record.ledger_id not in marked],
                 CHECKS_IN_FLIGHT_MAX,
-                partial(self._count_replicas, found),
+                partial(self._count_replicas, found, lists),
             )
         self._counts.last_no_replica = found.figures["no_replica"]
         self._counts.last_below_ack_quorum = found.figures["below_ack_quorum"]
         self._counts.last_below_write_quorum = found.figures["below_write_quorum"]
 
-    async def _count_replicas(self, found: Found, record: LedgerRecord) -> None:
-        worst, silent = await check_ledger(self._bookkeeper.context, record.ledger_id, record.metadata)
+    async def _count_replicas(self, found: Found, lists: EntryLists, record: LedgerRecord) -> None:
+        before = frozenset(lists.silent)
+        worst, silent = await lists.check_ledger(record.ledger_id, record.metadata)
         found.figures["ledgers"] += 1
-        if silent:
-            found.figures["with_silent_bookies"] += 1
+        found.figures["with_silent_bookies"] += bool(silent)
+        if len(lists.silent) > found.figures["silent_bookies"]:
+            found.figures["silent_bookies"] = len(lists.silent)
+            for bookie in sorted(lists.silent - before):
+                found.note(record.ledger_id, f"{bookie} does not tell which entries it has: {silent.get(bookie)}")
         if worst is None:
             return
         found.figures[verdict(record.metadata, worst)] += 1

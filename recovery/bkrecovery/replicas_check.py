@@ -6,8 +6,10 @@
     fewer than Qw                                        below_write_quorum
 
 Slower and more thorough than the check of all ledgers, which reads a few entries: this one reads none, and knows of
-each. It only reports. A bookie that does not answer counts as having its entries; ledgers on such are counted apart.
-Left out are ledgers that are not closed or are in the queue. Source: AuditorReplicasCheckTask.java.
+each. It only reports. A bookie that does not answer counts as having its entries; ledgers on such are counted apart,
+and after SILENT_MAX requests in a row it is not asked again in this run. Java's bookies with DbLedgerStorage, Pulsar's
+default, never answer this one; those with the other storages do. Left out are ledgers that are not closed or are in
+the queue. Source: AuditorReplicasCheckTask.java, SingleDirectoryDbLedgerStorage.java (getListOfEntriesOfLedger).
 """
 
 from __future__ import annotations
@@ -23,9 +25,11 @@ from bkctl.model.ids import BookieId
 from bkctl.model.ledger import LedgerMetadata
 from bkctl.model.placement import write_set
 from bkctl.model.status import Status
+from bkctl.protocol.recovery import status_name
 
 WINDOW: Final = 1 << 20
 """Entries that are counted at a time: a megabyte a bookie."""
+SILENT_MAX: Final = 3
 V3: Final = 3  # the list of entries is not in the older protocol
 _ABSENT: Final = (Status.NO_LEDGER, Status.NO_ENTRY)
 
@@ -109,23 +113,41 @@ def asked_of(metadata: LedgerMetadata) -> list[BookieId]:
     return list(asked)
 
 
-async def list_entries(context: ClientContext, bookie: BookieId, ledger_id: int) -> list[range] | None:
-    """The runs of entries of a ledger that a bookie has, ascending; None if it does not tell."""
-    try:
-        connection = context.pool.connection(bookie, V3, ledger_id)
-        reply = await connection.call(lambda c: c.list_entries(ledger_id), context.config.read_timeout_s)
-        if reply.status in _ABSENT:
-            return []
-        return availability.decode(reply.body, source=bookie) if reply.status == Status.OK and reply.body else None
-    except (Unavailable, BadBytes):
-        return None
+class EntryLists:
+    """Asks bookies for their lists, for one run of the check. silent are those that are not asked any more."""
 
+    def __init__(self, context: ClientContext) -> None:
+        self.silent: set[BookieId] = set()
+        self._context = context
+        self._unanswered: dict[BookieId, int] = {}
 
-async def check_ledger(
-    context: ClientContext, ledger_id: int, metadata: LedgerMetadata
-) -> tuple[Scarcest | None, list[BookieId]]:
-    """What a closed ledger's bookies say of its entries, and those of them that did not answer."""
-    bookies = asked_of(metadata)
-    lists = await asyncio.gather(*(list_entries(context, bookie, ledger_id) for bookie in bookies))
-    entries_of = dict(zip(bookies, lists, strict=True))
-    return scarcest(metadata, entries_of), [bookie for bookie in bookies if entries_of[bookie] is None]
+    async def check_ledger(
+        self, ledger_id: int, metadata: LedgerMetadata
+    ) -> tuple[Scarcest | None, dict[BookieId, str]]:
+        """What a closed ledger's bookies say of its entries; and of those that said nothing, why."""
+        bookies = asked_of(metadata)
+        answers = await asyncio.gather(*(self._ask(bookie, ledger_id) for bookie in bookies))
+        given = dict(zip(bookies, answers, strict=True))
+        worst = scarcest(metadata, {b: None if isinstance(answer, str) else answer for b, answer in given.items()})
+        return worst, {bookie: answer for bookie, answer in given.items() if isinstance(answer, str)}
+
+    async def _ask(self, bookie: BookieId, ledger_id: int) -> list[range] | str:
+        """The runs of entries of a ledger that a bookie has, ascending; or why it does not tell."""
+        if bookie in self.silent:
+            return "not asked any more"
+        try:
+            connection = self._context.pool.connection(bookie, V3, ledger_id)
+            reply = await connection.call(lambda c: c.list_entries(ledger_id), self._context.config.read_timeout_s)
+            if reply.status in _ABSENT:
+                found: list[range] = []
+            elif reply.status == Status.OK and reply.body is not None:
+                found = availability.decode(reply.body, source=bookie)
+            else:
+                raise Unavailable(status_name(reply.status))
+        except (Unavailable, BadBytes) as e:
+            self._unanswered[bookie] = self._unanswered.get(bookie, 0) + 1
+            if self._unanswered[bookie] >= SILENT_MAX:
+                self.silent.add(bookie)
+            return str(e)
+        self._unanswered.pop(bookie, None)
+        return found

@@ -79,12 +79,12 @@ def test_every_check_runs_on_request_and_its_result_is_kept() -> None:
             first = (await bookies_of(bookkeeper, ledger_id))[0]
             await cluster.bookies[first.partition(":")[0]].delete([ledger_id])
             result = await ask(cluster, CheckName.REPLICAS)
-            assert (result.figures, result.by) == ({"ledgers": 1, "below_write_quorum": 1}, "ar")
+            assert (result.figures["ledgers"], result.figures["below_write_quorum"], result.by) == (1, 1, "ar")
             assert [f.ledger_id for f in result.findings] == [ledger_id]
             result = await ask(cluster, CheckName.ALL)
             assert (result.figures, result.error) == ({"ledgers": 1, "marked": 1}, None)
             await until(lambda: quiet(cluster))
-            assert (await ask(cluster, CheckName.REPLICAS)).figures == {"ledgers": 1}
+            assert (await ask(cluster, CheckName.REPLICAS)).figures == {"ledgers": 1, "with_silent_bookies": 0}
             assert (await ask(cluster, CheckName.BOOKIES)).figures == {"ledgers": 0, "lost_bookies": 0}
             assert (await ask(cluster, CheckName.PLACEMENT)).figures["softly_adhering"] == 1  # one rack is all there is
             text = render(recovery.samples())
@@ -152,6 +152,26 @@ def test_a_check_that_fails_answers_too() -> None:
         assert "urL0000000005" in result.error
 
     simulate(scenario, version=2)
+
+
+def test_a_bookie_that_does_not_tell_is_told_and_not_asked_for_ever() -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        for _ in range(10):
+            await write(bookkeeper, (3, 3, 2), 5)
+        never = RecoverySettings(bookie_check_s=0, lost_bookie_delay_s=10**6, ledger_check_s=0, placement_check_s=0)
+        async with recovering(bookkeeper, "ar", never) as recovery:
+            await until(lambda: _is(recovery.audit_counts.bookie_checks == 1))
+            cluster.machines["b0"].kill()  # dead, and its session not over yet
+            result = await ask(cluster, CheckName.REPLICAS)
+            figures = (
+                result.figures["ledgers"],
+                result.figures["with_silent_bookies"],
+                result.figures["silent_bookies"],
+            )
+            assert figures == (10, 10, 1)
+            assert [f.text.partition(" ")[0] for f in result.findings] == ["b0:3181"]
+
+    simulate(scenario, bookies=3, version=2)
 
 
 # -- racks ---------------------------------------------------------------------------------------------------------
