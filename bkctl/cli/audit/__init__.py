@@ -1,0 +1,1 @@
+"""Audits: every ledger, every copy, every byte, read by Spark; results, differences, repair."""

@@ -1,0 +1,40 @@
+"""`bkctl audit diff`: what two runs found differently."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bkctl.cli.audit._runs import RUN_HELP, run_of
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.env import Env
+from bkctl.cli.render import Listing
+from bkctl.errors import Exit
+
+COMMAND = Command(
+    effect=Effect.READS,
+    examples=("bkctl audit diff audits/monday audits/tuesday", "bkctl audit diff audits/1 audits/2 -o jsonl"),
+    columns=("change", "code", "severity", "subject", "message"),
+    wide=("ledger_id", "entry_id", "bookie_id", "file", "offset", "evidence", "next"),
+)
+
+
+def run(
+    env: Env,
+    before: Annotated[Path, typer.Argument(metavar="BEFORE", help=RUN_HELP)],
+    after: Annotated[Path, typer.Argument(metavar="AFTER", help=RUN_HELP)],
+) -> Listing:
+    """Lists findings that only one of two runs has: gone or new; exit 1 if there are new ones."""
+    from bkinspect.audit.results import difference, opened
+
+    def items() -> Iterator[dict[str, object]]:
+        with opened(run_of(env, before)) as first, opened(run_of(env, after)) as second:
+            for item in difference(first, second):
+                if item["change"] == "new":
+                    env.exit = Exit.FINDINGS
+                yield item
+
+    return Listing(items())

@@ -1,0 +1,215 @@
+"""`bkctl audit run`: reads a cluster and says what is wrong with it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from bkctl.cli.audit._runs import runs_dir
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.env import Env
+from bkctl.cli.render import Listing, rfc3339
+from bkctl.errors import Exit, UsageError
+
+if TYPE_CHECKING:
+    from bkinspect.audit.facts import Sources
+    from bkinspect.audit.job import Outcome, Request
+
+COMMAND = Command(
+    effect=Effect.READS,
+    examples=(
+        "bkctl audit run --offline /data/bookie1 --offline /data/bookie2 --metadata export.jsonl",
+        "bkctl audit run --check orphan-ledgers --check missing-ledgers",
+        "bkctl audit run --sample 1% --to audits/monday -o jsonl",
+        "bkctl audit run --master spark://h1:7077 --offline /mnt/bookies --to /mnt/audits/1",
+    ),
+    columns=("code", "severity", "subject", "message"),
+    wide=("ledger_id", "entry_id", "bookie_id", "file", "offset", "evidence", "next"),
+    timeout_s=None,
+)
+LINE_S: Final = 10.0
+_AGE: Final = re.compile(r"(\d+)(ms|s|m|h|d)")
+_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def run(
+    env: Env,
+    check: Annotated[list[str] | None, typer.Option("--check", metavar="NAME", help="only these; default all")] = None,
+    offline: Annotated[
+        list[Path] | None,
+        typer.Option("--offline", metavar="DIR", help="bookies' directories, known by their cookies"),
+    ] = None,
+    metadata: Annotated[
+        str | None,
+        typer.Option("--metadata", metavar="FILE|none", help="an export instead of the store; none: disks alone"),
+    ] = None,
+    copies: Annotated[bool, typer.Option("--copies/--no-copies", help="read entries from running bookies")] = True,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="AGE|TIME", help="ledgers created since: 7d, 2026-11-01T00:00:00Z")
+    ] = None,
+    sample: Annotated[str | None, typer.Option("--sample", metavar="SHARE", help="of the ledgers: 1%, 0.01")] = None,
+    ledgers: Annotated[
+        list[str] | None, typer.Option("--ledger", metavar="LEDGER", help="only these; - for stdin, @file")
+    ] = None,
+    min_age: Annotated[str, typer.Option("--min-age", metavar="AGE", help="younger ledgers are never orphans")] = "1h",
+    master: Annotated[str | None, typer.Option("--master", metavar="URL", help="of Spark; default: here")] = None,
+    spark_conf: Annotated[
+        list[str] | None, typer.Option("--spark-conf", metavar="K=V", help="settings of Spark")
+    ] = None,
+    to: Annotated[Path | None, typer.Option("--to", metavar="DIR", help="where tables and report are kept")] = None,
+    full: Annotated[bool, typer.Option("--full", help="read files again that earlier runs have read")] = False,
+) -> Listing:
+    """Reads metadata, directories or running bookies, checks all of it, and lists what is wrong.
+
+    Facts and findings stay as Parquet tables beside report.html; `audit show`, `audit diff` and `audit sql` read them
+    without Spark. What moves while it is read is looked at twice. Exits with 1 if there are findings that are more
+    than worth knowing.
+    """
+    from bkinspect.audit.session import check_installed
+
+    check_installed()
+    from bkinspect.audit.job import Request
+    from bkinspect.audit.job import run as audit
+
+    request = Request(
+        _sources(env, offline, metadata, copies, full, since, sample, ledgers),
+        to or runs_dir(env) / time.strftime("%Y%m%d-%H%M%S", time.gmtime()),
+        tuple(check or ()),
+        duration_ms(min_age),
+    )
+    session = _session(master, spark_conf or [])
+    outcome = audit(session, request, _Progress(env))
+    return _answer(env, request, outcome)
+
+
+def _sources(
+    env: Env,
+    offline: list[Path] | None,
+    metadata: str | None,
+    copies: bool,
+    full: bool,
+    since: str | None,
+    sample: str | None,
+    ledgers: list[str] | None,
+) -> Sources:
+    from bkinspect.audit.facts import Sources
+    from bkinspect.audit.sources.base import SAMPLE_BUCKETS, Selection
+
+    selection = Selection(
+        since_ms=None if since is None else moment_ms(since),
+        sample=None if sample is None else round(share(sample) * SAMPLE_BUCKETS),
+        ledgers=frozenset(map(int, env.ledger_ids(ledgers))) if ledgers else None,
+    )
+    where = metadata
+    if metadata == "none":
+        where = None
+    elif metadata is None:
+        where = None if offline and not _has_uri(env) else env.metadata_uri
+    if where is None and not offline:
+        raise UsageError("nothing to audit", hint="-m URI, --metadata FILE, or --offline DIR")
+    live = where is not None and "://" in where and not offline and copies
+    return Sources(where, tuple(offline or ()), live, selection, full)
+
+
+def _has_uri(env: Env) -> bool:
+    try:
+        return bool(env.metadata_uri)
+    except UsageError:
+        return False
+
+
+def _session(master: str | None, settings: list[str]) -> Any:
+    from bkinspect.audit.session import session
+
+    conf = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise UsageError(f"--spark-conf {setting}", hint="key=value")
+        conf[name] = value
+    return session(master, conf)
+
+
+def _answer(env: Env, request: Request, outcome: Outcome) -> Listing:
+    """The findings, and what there is to say of the run."""
+    from bkinspect.audit.results import opened
+
+    for note in outcome.notes:
+        env.warn(note)
+    if any(severity != "info" for severity in outcome.severities):
+        env.exit = Exit.FINDINGS
+
+    def items() -> Iterator[dict[str, object]]:
+        with opened(request.to) as results:
+            yield from results.findings()
+        counts = ", ".join(f"{number} {code}" for code, number in outcome.counts.items()) or "nothing found"
+        files = f", {outcome.files_read} files read, {outcome.files_kept} as before" if request.sources.offline else ""
+        env.note(f"{counts}; {outcome.seconds:.1f} s{files}; {request.to}/report.html")
+
+    return Listing(items(), as_of=rfc3339(outcome.as_of_ms), warnings=list(outcome.notes))
+
+
+class _Progress:
+    """Says on stderr what is done now: at each step, and how far it is every LINE_S."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._name = ""
+        self._shown = time.monotonic()
+
+    def __call__(self, name: str, done: int, total: int) -> None:
+        if name != self._name:
+            self._name, self._shown = name, time.monotonic()
+            self._env.detail(name)
+        elif total and time.monotonic() - self._shown >= LINE_S:
+            self._shown = time.monotonic()
+            self._env.note(f"{name}: {done} of {total} tasks")
+
+
+def share(text: str) -> float:
+    """1% and 0.01 alike.
+
+    Raises:
+        UsageError: not above 0 and up to 1.
+    """
+    try:
+        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise UsageError(f"--sample {text}", hint="1% or 0.01") from None
+    if not 0 < value <= 1:
+        raise UsageError(f"--sample {text} is not above 0 and up to 1")
+    return value
+
+
+def duration_ms(text: str) -> int:
+    """90s, 2h, 7d.
+
+    Raises:
+        UsageError: something else.
+    """
+    match = _AGE.fullmatch(text)
+    if match is None:
+        raise UsageError(f"{text!r} is no age", hint="30s, 10m, 2h, 7d")
+    return int(match[1]) * _UNITS_MS[match[2]]
+
+
+def moment_ms(text: str) -> int:
+    """An age before now, or a time in ISO 8601.
+
+    Raises:
+        UsageError: neither.
+    """
+    if _AGE.fullmatch(text):
+        return int(time.time() * 1000) - duration_ms(text)
+    from datetime import UTC, datetime
+
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is no time", hint="7d, or 2026-11-01T00:00:00Z") from None
+    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)

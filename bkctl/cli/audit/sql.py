@@ -1,0 +1,39 @@
+"""`bkctl audit sql`: questions to the tables of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from bkctl.cli.audit._runs import RunOption, run_of
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.env import Env
+from bkctl.cli.render import Listing, rfc3339
+
+COMMAND = Command(
+    effect=Effect.READS,
+    examples=(
+        "bkctl audit sql 'select code, count(*) as n from findings group by code'",
+        "bkctl audit sql 'select topic, sum(size) as bytes from topics group by 1 order by 2 desc limit 10' -o json",
+        "bkctl audit sql 'describe entries'",
+    ),
+)
+
+
+def run(
+    env: Env,
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="a SELECT, as DuckDB understands it")],
+    name: RunOption = None,
+) -> Listing:
+    """Asks the tables of a run: findings, ledgers, fragments, entries, index, bookies, topics, and the others."""
+    from bkinspect.audit.results import about_run, find_run, opened
+
+    folder = find_run(run_of(env, name))
+
+    def items() -> Iterator[dict[str, object]]:
+        with opened(folder) as results:
+            yield from results.query(sql)
+
+    return Listing(items(), as_of=rfc3339(about_run(folder)["as_of_ms"]))

@@ -1,0 +1,281 @@
+"""Reads every source once into Parquet, and gives the tables over it.
+
+What was read stays: checks, the report and `audit sql` never touch a bookie or the metadata store again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bkctl.errors import BkctlError
+from bkinspect import data_dir
+from bkinspect.audit import views
+from bkinspect.audit.incremental import Reading, earlier_scans, split, write_inventory
+from bkinspect.audit.schemas import BOOKIES, DAMAGE, Table, arrow_schema
+from bkinspect.audit.sources.base import Selection, batch_of
+from bkinspect.audit.sources.directories import BookieDirs, ScanFile, find_bookies, scan_files, write_plan
+from bkinspect.audit.sources.metadata import BookiesReader
+from bkinspect.audit.sources.scan import SCAN
+from bkinspect.finding import Finding
+from bkinspect.source import journals
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+METADATA_TABLES: Final = ("ledgers", "topics", "cursors", "underreplicated", "metadata_damage")
+PLAIN_DIGEST: Final = "CRC32C"
+MISMATCHES_MAX: Final = 10_000
+"""Files whose ranges do not meet and that are read again whole."""
+Stage = Callable[[str], None]
+
+
+@dataclass
+class Sources:
+    """Where a run reads.
+
+    metadata: a URI, an export or a bundle; None for disks alone. offline: folders. options: those of Selection.
+    live_copies: ask running bookies for their entries (needs a metadata URI).
+    """
+
+    metadata: str | None = None
+    offline: tuple[Path, ...] = ()
+    live_copies: bool = False
+    selection: Selection = field(default_factory=Selection)
+    full: bool = False
+
+
+@dataclass
+class Facts:
+    """The facts of one run, below `folder`.
+
+    Args:
+        folder: made for this run alone; `run` is the folder of the run itself, with earlier facts beside it.
+        stage: is told in a word what is being read.
+    """
+
+    spark: SparkSession
+    sources: Sources
+    run: Path
+    folder: Path
+    stage: Stage
+    bookies: list[BookieDirs] = field(default_factory=list)
+    kept_files: int = 0
+    read_files: int = 0
+    scans: dict[Path, list[str] | None] = field(default_factory=dict)
+
+    def read(self, needs: Iterable[str]) -> Mapping[str, Callable[[], DataFrame]]:
+        """Reads what these tables need; returns how each is made."""
+        wanted = set(needs)
+        makers: dict[str, Callable[[], DataFrame]] = {}
+        self.bookies = find_bookies(self.sources.offline) if self.sources.offline else []
+        self.folder.mkdir(parents=True)
+        if self.sources.metadata is not None:
+            self._metadata(wanted, makers)
+        self._write_bookies()
+        makers["bookies"] = lambda: self._parquet("bookies")
+        if self.bookies:
+            if wanted & {"index", "bookie_ledgers"}:
+                self._indexes(wanted, makers)
+            if wanted & {"records", "entries", "log_files", "log_maps", "damage"}:
+                self._scan()
+                self._scan_tables(makers)
+        elif self.sources.live_copies and wanted & {"records", "entries"}:
+            self._live(makers)
+        return makers
+
+    # -- metadata -------------------------------------------------------------------------------------------------
+
+    def _metadata(self, wanted: set[str], makers: dict[str, Callable[[], DataFrame]]) -> None:
+        needed = [name for name in METADATA_TABLES if name in wanted or name == "ledgers"]
+        options = {"metadata": str(self.sources.metadata), **self.sources.selection.options()}
+        for name in needed:
+            self.stage(name)
+            self._load(f"bookkeeper.{name}", options).write.parquet(str(self.folder / name))
+            if name == "topics" and self._parquet(name).isEmpty():
+                continue  # no Pulsar here: that no topic names a ledger means nothing
+            makers[name] = lambda name=name: self._parquet(name)  # type: ignore[misc]
+        if "fragments" in wanted:
+            self.stage("fragments")
+            self._parquet("ledgers").createOrReplaceTempView("ledgers")
+            self.spark.sql(views.FRAGMENTS_SQL).write.parquet(str(self.folder / "fragments"))
+            makers["fragments"] = lambda: self._parquet("fragments")
+
+    def _write_bookies(self) -> None:
+        """Registrations, cookies in the store, and cookies on disk, together."""
+        known: dict[object, dict[str, object]] = {}
+        if self.sources.metadata is not None:
+            self.stage("bookies")
+            reader = BookiesReader(BOOKIES, {"metadata": self.sources.metadata})
+            for part in reader.partitions():
+                for batch in reader.read(part):
+                    known |= {row["bookie_id"]: row for row in batch.to_pylist()}
+        everything = self.sources.selection.everything
+        for bookie in self.bookies:
+            if bookie.cookie is None:
+                continue
+            cookie = bookie.cookie
+            row = known.setdefault(bookie.bookie_id, dict.fromkeys(BOOKIES.names))
+            index_dirs = None if cookie.index_dirs is None else list(cookie.index_dirs)
+            own = {"instance_id": cookie.instance_id, "journal_dirs": list(cookie.journal_dirs)}
+            own |= {"ledger_dirs": list(cookie.ledger_dirs), "index_dirs": index_dirs}
+            row.update({name: value for name, value in own.items() if row.get(name) is None})
+            row |= {"bookie_id": bookie.bookie_id, "offline_cookie": bookie.cookie_text, "scanned": bookie.complete}
+        if self.sources.live_copies and not self.bookies:
+            for row in known.values():
+                row["scanned"] = row["state"] in ("rw", "ro")
+        if not everything and self.sources.selection.bookie_id is not None:
+            for row in known.values():
+                row["scanned"] = bool(row["scanned"]) and row["bookie_id"] == self.sources.selection.bookie_id
+        rows = [tuple(row.get(name) for name in BOOKIES.names) for row in known.values()]
+        self._write(BOOKIES, "bookies", rows)
+
+    # -- offline files --------------------------------------------------------------------------------------------
+
+    def _paths(self) -> dict[str, str]:
+        return {"paths": "\n".join(map(str, self.sources.offline)), **self._ledger_options()}
+
+    def _ledger_options(self) -> dict[str, str]:
+        return replace(self.sources.selection, since_ms=None, until_ms=None).options()
+
+    def _indexes(self, wanted: set[str], makers: dict[str, Callable[[], DataFrame]]) -> None:
+        for name in sorted(wanted & {"index", "bookie_ledgers"}):
+            self.stage(name)
+            self._load(f"bookkeeper.{name}", self._paths()).write.parquet(str(self.folder / name))
+            makers[name] = lambda name=name: self._parquet(name)  # type: ignore[misc]
+
+    def _scan(self) -> None:
+        """Reads the files that no earlier run has read; fills scans."""
+        self.stage("entry logs and journals")
+        files = [file for bookie in self.bookies for file in scan_files(bookie)]
+        options = self._digest_options()
+        known = repr((bool(options), sorted(self._ledger_options().items())))
+        earlier = [] if self.sources.full else earlier_scans(self.run)
+        reading = split(files, [scan for scan in earlier if self.folder not in scan.parents], known)
+        self.kept_files, self.read_files = reading.kept_files, len(reading.fresh)
+        self.scans = dict(reading.kept)
+        if reading.fresh or not reading.kept:
+            self._scan_fresh(reading, options, known)
+
+    def _scan_fresh(self, reading: Reading, options: dict[str, str], known: str) -> None:
+        folder = self.folder / "scan"
+        self._scan_into(folder, reading.fresh, options)
+        self._parquet("scan").createOrReplaceTempView("scan")
+        torn = {row.file for row in self.spark.sql(views.SEAMS_SQL).limit(MISMATCHES_MAX).collect()}
+        whole = [file for file in reading.fresh if file.file not in torn]
+        write_inventory(folder, whole, known)
+        self.scans[folder] = [file.file for file in whole] if torn else None
+        if torn:
+            again = [file for file in reading.fresh if file.file in torn]
+            second = self.folder / "scan-whole"
+            size = max(file.size for file in again) + 1
+            self._scan_into(second, again, {**options, "part_size": str(size)})
+            write_inventory(second, again, known)
+            self.scans[second] = None
+
+    def _scan_into(self, folder: Path, files: list[ScanFile], options: dict[str, str]) -> None:
+        plan = self.folder / f"{folder.name}.plan"
+        write_plan(plan, files)
+        self._load("bookkeeper.scan", {"plan": str(plan), **options, **self._ledger_options()}).write.parquet(
+            str(folder)
+        )
+
+    def _digest_options(self) -> dict[str, str]:
+        """The digests of ledgers that are not sealed with CRC32C, for the readers."""
+        if self.sources.metadata is None:
+            return {}
+        path = self.folder / "digests"
+        columns = self._parquet("ledgers").select("ledger_id", "digest_type", "password")
+        columns.where(f"digest_type <> '{PLAIN_DIGEST}'").coalesce(1).write.parquet(str(path))
+        return {"digests": str(path)}
+
+    def _scan_tables(self, makers: dict[str, Callable[[], DataFrame]]) -> None:
+        self.stage("what the files say")
+        self.scan().createOrReplaceTempView("scan")
+        for name, sql in (("log_files", views.LOG_FILES_SQL), ("log_maps", views.LOG_MAPS_SQL)):
+            self.spark.sql(sql).coalesce(1).write.parquet(str(self.folder / name))
+            makers[name] = lambda name=name: self._parquet(name)  # type: ignore[misc]
+        self.spark.sql(views.DAMAGE_SQL).coalesce(1).write.parquet(str(self.folder / "damage"))
+        self._write(DAMAGE, "damage", [_damage_row(*pair) for pair in self._small_files()], name="small")
+        makers["damage"] = lambda: self._parquet("damage")
+        makers["records"] = lambda: self._over_scan(views.RECORDS_SQL)
+        makers["entries"] = lambda: self._over_scan(views.ENTRIES_SQL)
+
+    def scan(self) -> DataFrame:
+        """All rows of all scans that count."""
+        union: DataFrame | None = None
+        for folder, files in self.scans.items():
+            rows = self.spark.read.schema(SCAN.ddl).parquet(str(folder))
+            if files is not None:
+                from pyspark.sql.functions import broadcast
+
+                chosen = self.spark.createDataFrame([(file,) for file in files], "file string")
+                rows = rows.join(broadcast(chosen), "file", "left_semi").select(*SCAN.names)
+            union = rows if union is None else union.unionAll(rows)
+        assert union is not None, "there is a scan"
+        return union
+
+    def _over_scan(self, sql: str) -> DataFrame:
+        self.scan().createOrReplaceTempView("scan")
+        if (self.folder / "ledgers").exists():
+            self._parquet("ledgers").createOrReplaceTempView("ledgers")
+        else:
+            from bkinspect.audit.schemas import LEDGERS
+
+            self.spark.createDataFrame([], LEDGERS.ddl).createOrReplaceTempView("ledgers")
+        return self.spark.sql(sql)
+
+    def _small_files(self) -> Iterable[tuple[str | None, Finding]]:
+        """Cookies, marks and ids that cannot be read or do not agree."""
+        for bookie in self.bookies:
+            folders = list(dict.fromkeys((*bookie.journals, *bookie.ledgers, *bookie.indexes)))
+            for finding in data_dir.check_small_files(folders):
+                yield bookie.bookie_id, finding
+            if not bookie.journals or not bookie.ledgers:
+                continue
+            own: list[Finding] = []
+            listed = journals([str(folder) for folder in bookie.journals])
+            try:
+                own += data_dir.check_marks(data_dir.marks(bookie.ledgers, own.append), listed)
+            except BkctlError:
+                pass  # no mark at all is legal; a journal that cannot be read has its own row
+            yield from ((bookie.bookie_id, finding) for finding in own)
+
+    # -- running bookies ------------------------------------------------------------------------------------------
+
+    def _live(self, makers: dict[str, Callable[[], DataFrame]]) -> None:
+        self.stage("entries of running bookies")
+        options = {"metadata": str(self.sources.metadata), "ledgers_from": str(self.folder / "ledgers")}
+        self._load("bookkeeper.copies", options).write.parquet(str(self.folder / "copies"))
+        makers["records"] = makers["entries"] = lambda: self._parquet("copies")
+
+    # -- Parquet --------------------------------------------------------------------------------------------------
+
+    def _load(self, format_: str, options: Mapping[str, str]) -> DataFrame:
+        return self.spark.read.format(format_).options(**options).load()
+
+    def _parquet(self, name: str) -> DataFrame:
+        return self.spark.read.parquet(str(self.folder / name))
+
+    def _write(self, table: Table, folder: str, rows: list[tuple[object, ...]], name: str = "part") -> None:
+        """Writes a few rows without Spark; the schema is right even for none."""
+        import pyarrow as pa
+        import pyarrow.parquet as parquet
+
+        (self.folder / folder).mkdir(exist_ok=True)
+        batches = [batch_of(table, rows)] if rows else []
+        parquet.write_table(
+            pa.Table.from_batches(batches, schema=arrow_schema(table)), self.folder / folder / f"{name}.parquet"
+        )
+
+
+def _damage_row(bookie_id: str | None, finding: Finding) -> tuple[object, ...]:
+    import json
+
+    evidence = json.dumps(dict(finding.evidence), default=str)
+    file = finding.file
+    source = "journal" if file is not None and file.endswith(".txn") else "directory"
+    where = (bookie_id, file, source, finding.code, finding.offset, None, finding.message, evidence)
+    return *where, finding.ledger_id, finding.entry_id

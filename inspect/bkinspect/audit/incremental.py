@@ -1,0 +1,82 @@
+"""Which files were read before: an entry log that was verified once is not read again unless it changed.
+
+Each scan leaves `_inventory.json` beside its Parquet files: which files it holds, with a fingerprint of each. A run
+takes from earlier scans what still fits, newest first, and reads the rest. A scan of a run that was killed afterwards
+counts as well, for the inventory is written last.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from bkinspect.audit.sources.directories import ScanFile
+
+INVENTORY: Final = "_inventory.json"
+"""The underscore keeps it out of Spark's sight."""
+FORMAT: Final = 1
+"""Raised when a scan means something else than before: earlier ones are not used then."""
+SCANS_MAX: Final = 64
+"""Earlier scans that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is to be read, and what stands in earlier scans: folder → its files that count."""
+
+    fresh: list[ScanFile]
+    kept: dict[Path, list[str]] = field(default_factory=dict)
+
+    @property
+    def kept_files(self) -> int:
+        """Files that are not read again."""
+        return sum(map(len, self.kept.values()))
+
+
+def split(files: Sequence[ScanFile], scans: Iterable[Path], digests: str) -> Reading:
+    """Divides files into those to read and those that an earlier scan holds as they are now.
+
+    Args:
+        scans: folders of earlier scans, the best first.
+        digests: what the reader was told beside the files; a scan that was told something else is not used.
+    """
+    missing = {file.fingerprint: file for file in files}
+    kept: dict[Path, list[str]] = {}
+    for folder in list(scans)[:SCANS_MAX]:
+        known = _inventory(folder)
+        if known is None or known["digests"] != digests or known["format"] != FORMAT:
+            continue
+        for fingerprint in known["files"]:
+            file = missing.pop(fingerprint, None)
+            if file is not None:
+                kept.setdefault(folder, []).append(file.file)
+    return Reading(list(missing.values()), kept)
+
+
+def earlier_scans(run: Path) -> list[Path]:
+    """The scans below a run's folder and below its sisters', newest first."""
+    roots = [run, *run.parent.iterdir()] if run.parent.is_dir() else [run]
+    found = {
+        inventory.parent
+        for root in roots
+        if root.is_dir() and (root == run or (root / "run.json").is_file())
+        for inventory in root.glob(f"facts-*/scan*/{INVENTORY}")
+    }
+    return sorted(found, key=lambda folder: (folder / INVENTORY).stat().st_mtime_ns, reverse=True)
+
+
+def write_inventory(folder: Path, files: Iterable[ScanFile], digests: str) -> None:
+    """Says what a scan holds; called when it is whole."""
+    known = {"format": FORMAT, "digests": digests, "files": [file.fingerprint for file in files]}
+    (folder / INVENTORY).write_text(json.dumps(known))
+
+
+def _inventory(folder: Path) -> dict[str, Any] | None:
+    try:
+        known = json.loads((folder / INVENTORY).read_text())
+    except (OSError, ValueError):
+        return None
+    return known if isinstance(known, dict) and {"format", "digests", "files"} <= known.keys() else None

@@ -1,0 +1,256 @@
+"""One audit from beginning to end: read, check, look again at what moves, keep, report.
+
+    DIR/run.json              what was asked and found; written last, replaced whole
+    DIR/facts-<stamp>/…       a folder of Parquet a table
+    DIR/findings-<stamp>/…    Parquet
+    DIR/report.html
+
+A run that was killed leaves facts without a run.json that names them: the next run into DIR uses those of its scans
+that are whole and removes the rest. Nothing is reported from half of a run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from bkctl.errors import BkctlError, Unavailable
+from bkinspect.audit.checks import Check, load
+from bkinspect.audit.facts import Facts, Sources
+from bkinspect.audit.schemas import FINDINGS
+from bkinspect.audit.sources.nodes import is_live
+from bkinspect.audit.tables import Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RUN_FILE: Final = "run.json"
+RUN_FORMAT: Final = 1
+SECOND_LOOK_LEDGERS_MAX: Final = 100_000
+"""Ledgers that are looked at again; findings about more than these are reported as they were first seen."""
+POLL_S: Final = 0.5
+MIN_AGE_MS: Final = 3_600_000
+SAME: Final = ("code", "ledger_id", "entry_id", "bookie_id", "file", "offset")
+"""What makes two findings the same at two looks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for. checks: names, none for all; min_age_ms: younger ledgers are nobody's orphans."""
+
+    sources: Sources
+    to: Path
+    checks: tuple[str, ...] = ()
+    min_age_ms: int = MIN_AGE_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run came to. counts: findings by code; tables: rows by table."""
+
+    run: Path
+    as_of_ms: int
+    seconds: float
+    counts: Mapping[str, int]
+    severities: Mapping[str, int]
+    files_read: int
+    files_kept: int
+    notes: tuple[str, ...] = ()
+    checks: tuple[str, ...] = field(default=())
+
+
+Progress = Callable[[str, int, int], None]
+"""Is told (what is being done, tasks done, tasks known)."""
+
+
+def run(spark: SparkSession, request: Request, progress: Progress | None = None) -> Outcome:
+    """Audits, and leaves everything in request.to.
+
+    Raises:
+        NotFound: no such check, export or directory. Unavailable: the store, a bookie or Spark fails under way.
+    """
+    checks = load(request.checks)
+    started = time.time()
+    as_of_ms = int(started * 1000)
+    request.to.mkdir(parents=True, exist_ok=True)
+    folder = request.to.absolute() / f"facts-{as_of_ms}"
+    with _watched(spark, progress) as stage, _as_ours():
+        facts = Facts(spark, request.sources, request.to.absolute(), folder, stage)
+        makers = facts.read({name for check in checks for name in check.NEEDS} | {"ledgers", "fragments"})
+        live = request.sources.metadata is not None and is_live(request.sources.metadata)
+        tables = Tables(spark, as_of_ms, makers, live=live, min_age_ms=request.min_age_ms)
+        tables.sampled = _share(request.sources)
+        found, notes = _findings(tables, checks, facts, stage)
+        findings = request.to.absolute() / f"findings-{as_of_ms}"
+        stage("findings")
+        found.coalesce(1).sortWithinPartitions(*SAME).write.parquet(str(findings))
+        rows = spark.read.parquet(str(findings)).groupBy("code", "severity").count().collect()
+    counts = {row["code"]: row["count"] for row in sorted(rows, key=lambda row: str(row["code"]))}
+    severities: dict[str, int] = {}
+    for row in rows:
+        severities[row["severity"]] = severities.get(row["severity"], 0) + row["count"]
+    names = tuple(check.NAME for check in checks)
+    reading = facts.read_files, facts.kept_files
+    outcome = Outcome(request.to, as_of_ms, time.time() - started, counts, severities, *reading, tuple(notes), names)
+    _finish(request, facts, findings, outcome)
+    return outcome
+
+
+def _share(sources: Sources) -> float | None:
+    from bkinspect.audit.sources.base import SAMPLE_BUCKETS
+
+    sample = sources.selection.sample
+    return None if sample is None else sample / SAMPLE_BUCKETS
+
+
+def _findings(
+    tables: Tables, checks: Sequence[Check], facts: Facts, stage: Callable[[str], None]
+) -> tuple[DataFrame, list[str]]:
+    """What the checks find; in a live run only what they find twice."""
+    first = _first_look(tables, checks, facts.folder / "first-look", stage)
+    if not tables.live:
+        return first, []
+    suspects = first.where("ledger_id IS NOT NULL").select("ledger_id").distinct()
+    ids = [row["ledger_id"] for row in suspects.limit(SECOND_LOOK_LEDGERS_MAX + 1).collect()]
+    if not ids:
+        return first, []
+    notes = []
+    if len(ids) > SECOND_LOOK_LEDGERS_MAX:
+        ids = ids[:SECOND_LOOK_LEDGERS_MAX]
+        notes.append(f"only {len(ids)} of the ledgers with findings were looked at again")
+    stage("a second look")
+    again = second_tables(tables, facts, ids)
+    second = _first_look(again, checks, facts.folder / "second-look", stage).alias("b")
+    looked_at = tables.spark.createDataFrame([(one,) for one in ids], "ledger_id bigint")
+    about = first.join(looked_at, "ledger_id", "left_semi").alias("a")
+    rest = first.join(looked_at, "ledger_id", "left_anti")
+    same = reduce(lambda a, b: a & b, (about[name].eqNullSafe(second[name]) for name in SAME))
+    confirmed = about.join(second, same, "left_semi")
+    names = FINDINGS.names
+    return rest.select(*names).unionAll(confirmed.select(*names)), notes
+
+
+def _first_look(tables: Tables, checks: Sequence[Check], folder: Path, stage: Callable[[str], None]) -> DataFrame:
+    """Runs the checks one after another; each leaves its rows as Parquet."""
+    for check in checks:
+        stage(f"check {check.NAME}")
+        check.findings(tables).select(*FINDINGS.names).coalesce(1).write.mode("append").parquet(str(folder))
+    return tables.spark.read.schema(FINDINGS.ddl).parquet(str(folder))
+
+
+def second_tables(tables: Tables, facts: Facts, ids: Sequence[int]) -> Tables:
+    """The tables of these ledgers alone: metadata and running bookies read anew, files as they were read."""
+    selection = replace(facts.sources.selection, ledgers=frozenset(ids))
+    sources = replace(facts.sources, selection=selection, offline=())
+    anew = Facts(tables.spark, sources, facts.run, facts.folder / "second", facts.stage)
+    makers = dict(anew.read(set(tables.makers)))
+    wanted = tables.spark.createDataFrame([(one,) for one in ids], "ledger_id bigint")
+
+    def narrowed(maker: Callable[[], DataFrame]) -> DataFrame:
+        from pyspark.sql.functions import broadcast
+
+        rows = maker()
+        return rows.join(broadcast(wanted), "ledger_id", "left_semi") if "ledger_id" in rows.columns else rows
+
+    for name, maker in tables.makers.items():
+        if name not in makers or (name == "bookies" and facts.bookies):
+            makers[name] = lambda maker=maker: narrowed(maker)  # type: ignore[misc]
+    return Tables(
+        tables.spark, tables.as_of_ms, makers, live=True, second_look=True,
+        min_age_ms=tables.min_age_ms, sampled=tables.sampled,
+    )  # fmt: skip
+
+
+def _finish(request: Request, facts: Facts, findings: Path, outcome: Outcome) -> None:
+    """Writes report and run.json, then removes what no run names any more."""
+    from bkinspect.audit.report import write_report
+
+    document = _document(request, facts, findings, outcome)
+    fresh = request.to / f"{RUN_FILE}.new"
+    fresh.write_text(json.dumps(document, indent=2))
+    os.replace(fresh, request.to / RUN_FILE)
+    write_report(request.to)
+    used = {facts.folder, findings, *(scan.parent for scan in facts.scans)}
+    for old in [*request.to.absolute().glob("facts-*"), *request.to.absolute().glob("findings-*")]:
+        if old not in used:
+            shutil.rmtree(old, ignore_errors=True)
+    for name in ("first-look", "second-look", "second"):
+        shutil.rmtree(facts.folder / name, ignore_errors=True)
+
+
+def _document(request: Request, facts: Facts, findings: Path, outcome: Outcome) -> dict[str, Any]:
+    sources = request.sources
+    scans = {str(folder): files for folder, files in facts.scans.items()}
+    return {
+        "format": RUN_FORMAT,
+        "as_of_ms": outcome.as_of_ms,
+        "seconds": round(outcome.seconds, 3),
+        "metadata": sources.metadata,
+        "offline": [str(path) for path in sources.offline],
+        "live_copies": sources.live_copies,
+        "selection": sources.selection.options(),
+        "checks": list(outcome.checks),
+        "counts": dict(outcome.counts),
+        "severities": dict(outcome.severities),
+        "files_read": outcome.files_read,
+        "files_kept": outcome.files_kept,
+        "notes": list(outcome.notes),
+        "facts": facts.folder.name,
+        "findings": findings.name,
+        "scans": scans,
+    }
+
+
+@contextmanager
+def _as_ours() -> Iterator[None]:
+    """Says what Spark's workers said, in a sentence; our own errors pass as they are."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except BkctlError:
+        raise
+    except PySparkException as error:
+        text = str(error)
+        last = next((line for line in reversed(text.splitlines()) if line.startswith("bkctl.errors.")), None)
+        message = last.partition(": ")[2] if last else text.splitlines()[0] if text else type(error).__name__
+        raise Unavailable(f"a part of the audit failed: {message}", hint="-v shows all of it", trace=text) from error
+
+
+@contextmanager
+def _watched(spark: SparkSession, progress: Progress | None) -> Iterator[Callable[[str], None]]:
+    """Tells progress how many of Spark's tasks are done, from its status tracker, until the end."""
+    doing = [""]
+    if progress is None:
+        yield lambda name: doing.__setitem__(0, name)
+        return
+    done = threading.Event()
+    tracker = spark.sparkContext.statusTracker()
+
+    def look() -> None:
+        while not done.wait(POLL_S):
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            known = [info for info in stages if info is not None]
+            finished = sum(info.numCompletedTasks for info in known)
+            progress(doing[0], finished, sum(info.numTasks for info in known))
+
+    def stage(name: str) -> None:
+        doing[0] = name
+        progress(name, 0, 0)
+
+    watcher = threading.Thread(target=look, name="audit progress", daemon=True)
+    watcher.start()
+    try:
+        yield stage
+    finally:
+        done.set()
+        watcher.join(timeout=2 * POLL_S)

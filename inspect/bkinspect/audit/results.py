@@ -1,0 +1,176 @@
+"""What a run left, read without Spark: findings, tables, SQL, the difference of two runs.
+
+with opened(Path("audit")) as results:
+    results.query("select code, count(*) from findings group by code")
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from bkctl.errors import NotFound, UsageError
+from bkinspect.audit import views
+from bkinspect.audit.schemas import FINDINGS, TABLES, Table
+
+RUN_FILE: Final = "run.json"
+FETCH_ROWS: Final = 1000
+SAME: Final = ("code", "ledger_id", "entry_id", "bookie_id", "file", "offset")
+_TYPES: Final = {
+    "bigint": "BIGINT",
+    "int": "INTEGER",
+    "string": "VARCHAR",
+    "binary": "BLOB",
+    "boolean": "BOOLEAN",
+    "array<string>": "VARCHAR[]",
+    "map<string,binary>": "MAP(VARCHAR, BLOB)",
+    "array<struct<first_entry_id:bigint,bookies:array<string>>>": "STRUCT(first_entry_id BIGINT, bookies VARCHAR[])[]",
+}
+
+Item = dict[str, object]
+
+
+@dataclass
+class Results:
+    """A run's folder, opened; `about` is its run.json."""
+
+    folder: Path
+    about: Mapping[str, Any]
+    connection: Any
+
+    def findings(self, codes: Sequence[str] = (), ledgers: Sequence[int] = ()) -> Iterator[Item]:
+        """The findings as the command line's items, of these codes and ledgers or all."""
+        conditions: list[str] = []
+        values: list[object] = []
+        if codes:
+            conditions.append("list_contains(?, code)")
+            values.append([code.upper() for code in codes])
+        if ledgers:
+            conditions.append("list_contains(?, ledger_id)")
+            values.append(list(ledgers))
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        order = 'ORDER BY code, ledger_id, entry_id, bookie_id, file, "offset"'
+        yield from (finding_item(row) for row in self.query(f"SELECT * FROM findings{where} {order}", values))
+
+    def query(self, sql: str, values: Sequence[object] = ()) -> Iterator[Item]:
+        """The rows of a SELECT over findings and tables, as they come.
+
+        Raises:
+            UsageError: the SQL makes no sense.
+        """
+        import duckdb
+
+        try:
+            cursor = self.connection.cursor().execute(sql, list(values))
+            names = [column[0] for column in cursor.description or ()]
+            while rows := cursor.fetchmany(FETCH_ROWS):
+                yield from (dict(zip(names, row, strict=True)) for row in rows)
+        except duckdb.Error as error:
+            raise UsageError(
+                f"SQL: {str(error).splitlines()[0]}", hint="tables: findings, " + ", ".join(TABLES)
+            ) from None
+
+    def count(self, table: str) -> int:
+        """Rows of a table."""
+        return int(str(next(self.query(f"SELECT count(*) AS n FROM {table}"))["n"]))
+
+
+def finding_item(row: Mapping[str, object]) -> Item:
+    """A row of findings with the fields of the command line's contract."""
+    evidence = row["evidence"]
+    return {**row, "evidence": json.loads(str(evidence)) if evidence else {}}
+
+
+def find_run(name: Path) -> Path:
+    """The folder of a run: the one named, or the newest in it.
+
+    Raises:
+        NotFound: there is none.
+    """
+    if (name / RUN_FILE).is_file():
+        return name
+    runs = sorted(name.glob(f"*/{RUN_FILE}"), key=lambda path: path.stat().st_mtime_ns) if name.is_dir() else []
+    if not runs:
+        raise NotFound(f"there is no audit in {name}", hint="bkctl audit run --to DIR makes one")
+    return runs[-1].parent
+
+
+def about_run(folder: Path) -> dict[str, Any]:
+    """What run.json says."""
+    about: dict[str, Any] = json.loads((folder / RUN_FILE).read_text())
+    return about
+
+
+@contextmanager
+def opened(name: Path) -> Iterator[Results]:
+    """Opens a run for reading; nothing is written.
+
+    Raises:
+        NotFound: there is none. UsageError: DuckDB is not installed.
+    """
+    if find_spec("duckdb") is None:
+        raise UsageError("results of audits are read with duckdb", hint="pip install 'bkctl[spark]'")
+    import duckdb
+
+    folder = find_run(name)
+    about = about_run(folder)
+    connection = duckdb.connect()
+    try:
+        _views(connection, folder, about)
+        yield Results(folder, about, connection)
+    finally:
+        connection.close()
+
+
+def _views(connection: Any, folder: Path, about: Mapping[str, Any]) -> None:
+    """Makes the views: one a table, those without Parquet empty."""
+    facts = folder / about["facts"]
+    connection.execute(_parquet_view("findings", folder / about["findings"], FINDINGS))
+    derived = {"records": views.RECORDS_SQL, "entries": views.ENTRIES_SQL}
+    for name, table in TABLES.items():
+        if name not in derived:
+            connection.execute(_parquet_view(name, facts / name, table))
+    scans = [_scan_sql(Path(scan), files) for scan, files in about["scans"].items()]
+    if scans:
+        connection.execute(f"CREATE VIEW scan AS {' UNION ALL '.join(scans)}")
+        for name, sql in derived.items():
+            connection.execute(f"CREATE VIEW {name} AS {sql}")
+        return
+    for name in derived:
+        connection.execute(_parquet_view(name, facts / "copies", TABLES[name]))
+
+
+def _parquet_view(name: str, folder: Path, table: Table) -> str:
+    if any(folder.glob("*.parquet")):
+        return f'CREATE VIEW "{name}" AS SELECT * FROM read_parquet({_text(f"{folder}/*.parquet")})'
+    columns = ", ".join(f'CAST(NULL AS {_TYPES[column.type]}) AS "{column.name}"' for column in table.columns)
+    return f'CREATE VIEW "{name}" AS SELECT {columns} WHERE false'
+
+
+def _scan_sql(folder: Path, files: Sequence[str] | None) -> str:
+    sql = f"SELECT * FROM read_parquet({_text(f'{folder}/*.parquet')})"
+    if files is None:
+        return sql
+    return f"{sql} WHERE list_contains([{', '.join(map(_text, files))}], file)"
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def difference(before: Results, after: Results) -> Iterator[Item]:
+    """Findings that only one of two runs has: items with `change`, new or gone."""
+    for change, one, other in (("gone", before, after), ("new", after, before)):
+        known = {_key(row) for row in other.query("SELECT * FROM findings")}
+        for item in one.findings():
+            if _key(item) not in known:
+                yield {"change": change, **item}
+
+
+def _key(row: Mapping[str, object]) -> tuple[object, ...]:
+    return tuple(row[name] for name in SAME)
