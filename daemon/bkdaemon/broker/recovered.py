@@ -18,22 +18,26 @@ if TYPE_CHECKING:
     from bkdaemon.broker.ledger_node import LedgerContext
     from bkdaemon.broker.ledger_settings import LedgerSettings
 
-APPLICATION = b"pulsar"
-COMPONENT = b"managed-ledger"
+APPLICATION = "pulsar"
+COMPONENT = "managed-ledger"
 
 _log = logging.getLogger(__name__)
 
 
 async def create_ledger(bookkeeper: BookKeeper, settings: LedgerSettings, marks: Mapping[str, str]) -> LedgerWriter:
-    """A new ledger with the custom metadata that Pulsar writes, and these marks of its kind."""
-    custom = {"component": COMPONENT, **{key: text.encode() for key, text in marks.items()}, "application": APPLICATION}
+    """A new ledger of a managed ledger, with these marks of its kind."""
+    return await create_with_marks(bookkeeper, settings, {"component": COMPONENT, **marks})
+
+
+async def create_with_marks(bookkeeper: BookKeeper, settings: LedgerSettings, marks: Mapping[str, str]) -> LedgerWriter:
+    """A new ledger with the custom metadata that Pulsar writes."""
     return await bookkeeper.create(
         settings.ensemble_size,
         settings.write_quorum_size,
         settings.ack_quorum_size,
         settings.digest_type,
         settings.password,
-        custom,
+        {key: text.encode() for key, text in {**marks, "application": APPLICATION}.items()},
     )
 
 

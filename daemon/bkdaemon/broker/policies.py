@@ -1,0 +1,166 @@
+"""What holds for a topic: the policies of its namespace where they say something, broker.conf elsewhere.
+
+    policies key                        what it sets
+    persistence                         quorums, mark-delete rate
+    retention_policies                  minutes, MB; -1 for ever
+    message_ttl_in_seconds              when unacknowledged messages are acknowledged for everybody
+    backlog_quota_map                   bytes or age of the slowest backlog, and what happens then
+    deduplicationEnabled, autoTopicCreationOverride, autoSubscriptionCreationOverride, max_*, delayed_delivery_policies,
+    schema_compatibility_strategy, schema_validation_enforced, subscription_types_enabled
+
+Policies are read again when they are older than POLICIES_AGE_MAX_S. Those of single topics, which Pulsar keeps in a
+system topic, are not read. Source: Policies.java, AbstractTopic.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from bkctl.errors import NotFound
+from bkctl.meta.namespaces import NamespaceStore
+from bkctl.model.topic import TopicName
+from bkdaemon.broker.backend import TopicRules
+from bkdaemon.broker.config import MIB, BrokerConfig
+from bkdaemon.broker.ledger_settings import LedgerSettings
+
+POLICIES_AGE_MAX_S: Final = 5.0
+NAMESPACES_CACHED_MAX: Final = 1_000
+SYSTEM_TOPICS: Final = ("__change_events", "__transaction_", "__consumer_offsets", "transaction_coordinator_assign")
+QUOTA_BYTES: Final = "destination_storage"
+QUOTA_AGE: Final = "message_age"
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogQuota:
+    """Limits of a topic's backlog, -1 for none; policy: producer_request_hold, producer_exception, consumer_…"""
+
+    size: int
+    age_s: int
+    policy: str
+
+
+class TopicPolicies:
+    """Answers for every topic of this broker."""
+
+    def __init__(self, config: BrokerConfig, namespaces: NamespaceStore) -> None:
+        self._config = config
+        self._namespaces = namespaces
+        self._known: dict[str, tuple[float, Mapping[str, Any]]] = {}
+
+    async def of(self, namespace: str) -> Mapping[str, Any]:
+        """The policies of a namespace.
+
+        Raises:
+            NotFound: there is no such namespace.
+        """
+        now = asyncio.get_running_loop().time()
+        known = self._known.get(namespace)
+        if known is not None and now - known[0] < POLICIES_AGE_MAX_S:
+            return known[1]
+        policies = await self._namespaces.policies(namespace)
+        if len(self._known) >= NAMESPACES_CACHED_MAX:
+            self._known.clear()
+        self._known[namespace] = (now, policies)
+        return policies
+
+    def forget(self, namespace: str) -> None:
+        """The policies were changed here: read them again."""
+        self._known.pop(namespace, None)
+
+    async def ledger_settings(self, topic: TopicName) -> LedgerSettings:
+        """How the log of a topic is kept."""
+        return settings_of(self._config, await self._of(topic))
+
+    async def rules(self, topic: TopicName) -> TopicRules:
+        """What the broker's upper half is to hold to."""
+        return rules_of(self._config, await self._of(topic), topic)
+
+    async def ttl_s(self, topic: TopicName) -> int:
+        """Seconds after which a message counts as acknowledged, 0 for never."""
+        found = (await self._of(topic)).get("message_ttl_in_seconds")
+        return int(self._config.ttl_s if found is None else found)
+
+    async def backlog_quota(self, topic: TopicName) -> BacklogQuota:
+        """How long a backlog may grow."""
+        return quota_of(self._config, await self._of(topic))
+
+    async def _of(self, topic: TopicName) -> Mapping[str, Any]:
+        try:
+            return await self.of(topic.namespace_name)
+        except NotFound:
+            return {}
+
+
+def settings_of(config: BrokerConfig, policies: Mapping[str, Any]) -> LedgerSettings:
+    """broker.conf's settings, with what the policies of a namespace say instead."""
+    settings = config.ledger_settings
+    persistence = policies.get("persistence") or {}
+    if persistence.get("bookkeeperEnsemble"):
+        settings = replace(
+            settings,
+            ensemble_size=int(persistence["bookkeeperEnsemble"]),
+            write_quorum_size=int(persistence.get("bookkeeperWriteQuorum", settings.write_quorum_size)),
+            ack_quorum_size=int(persistence.get("bookkeeperAckQuorum", settings.ack_quorum_size)),
+        )
+    if persistence.get("managedLedgerMaxMarkDeleteRate"):
+        settings = replace(settings, mark_delete_rate=float(persistence["managedLedgerMaxMarkDeleteRate"]))
+    retention = policies.get("retention_policies")
+    if retention:
+        minutes, size_mb = retention.get("retentionTimeInMinutes", 0), retention.get("retentionSizeInMB", 0)
+        settings = replace(
+            settings,
+            retention_s=minutes * 60.0 if minutes > 0 else float(minutes),
+            retention_bytes=size_mb * MIB if size_mb > 0 else int(size_mb),
+        )
+    return settings
+
+
+def quota_of(config: BrokerConfig, policies: Mapping[str, Any]) -> BacklogQuota:
+    """The backlog quota of a namespace."""
+    quotas = policies.get("backlog_quota_map") or {}
+    size, age = quotas.get(QUOTA_BYTES), quotas.get(QUOTA_AGE)
+    limit = config.backlog_quota_bytes
+    if size is not None:
+        limit = int(size.get("limitSize", size.get("limit", -1)))
+    policy = (size or age or {}).get("policy", config.backlog_quota_policy)
+    return BacklogQuota(limit, int(age.get("limitTime", -1)) if age is not None else config.backlog_quota_s, policy)
+
+
+def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName) -> TopicRules:
+    """What holds for a topic of a namespace with these policies."""
+    creation = policies.get("autoTopicCreationOverride") or {}
+    subscribing = policies.get("autoSubscriptionCreationOverride") or {}
+    delayed = policies.get("delayed_delivery_policies") or {}
+    system = topic.local.startswith(SYSTEM_TOPICS)
+    kind = creation.get("topicType", config.auto_create_type)
+    partitions = int(creation.get("defaultNumPartitions", config.default_partitions)) if kind == "partitioned" else 0
+    compatibility = policies.get("schema_compatibility_strategy", "UNDEFINED")
+    types = policies.get("subscription_types_enabled") or config.subscription_types.split(",")
+
+    def limit(key: str, default: int) -> int:
+        found = policies.get(key)
+        return default if found is None else int(found)
+
+    return TopicRules(
+        auto_create_topic=system or bool(creation.get("allowAutoTopicCreation", config.auto_create)),
+        auto_partitions=0 if system or topic.partition >= 0 else partitions,
+        auto_create_subscription=bool(subscribing.get("allowAutoSubscriptionCreation", config.auto_subscribe)),
+        deduplication=not system and bool(policies.get("deduplicationEnabled", config.deduplication)),
+        deduplication_entries=config.deduplication_entries,
+        batch_index_acks=config.batch_index_acks,
+        encryption_required=bool(policies.get("encryption_required", False)),
+        unacked_per_consumer_max=limit("max_unacked_messages_per_consumer", config.unacked_per_consumer),
+        unacked_per_subscription_max=limit("max_unacked_messages_per_subscription", config.unacked_per_subscription),
+        producers_max=limit("max_producers_per_topic", config.producers_max),
+        consumers_max=limit("max_consumers_per_topic", config.consumers_max),
+        consumers_per_subscription_max=limit("max_consumers_per_subscription", config.consumers_per_subscription_max),
+        subscription_types=frozenset(name.strip() for name in types if name.strip()),
+        failover_delay_ms=config.failover_delay_ms,
+        delayed_delivery=bool(delayed.get("active", config.delayed_delivery)),
+        delayed_tick_ms=int(delayed.get("tickTime", config.delayed_tick_ms)),
+        schema_compatibility=config.schema_compatibility if compatibility == "UNDEFINED" else compatibility,
+        schema_validation_enforced=bool(policies.get("schema_validation_enforced", False)) or config.schema_enforced,
+    )

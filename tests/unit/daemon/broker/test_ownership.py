@@ -1,0 +1,139 @@
+"""Leases on bundles in virtual time: one owner, redirects to leader and least loaded, fail-over, unloading."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from bkdaemon.broker.backend import Lookup
+from bkdaemon.broker.ownership import BrokerAddress, Ownership
+
+from bkctl.errors import NotFound, Unavailable
+from bkctl.meta.memory import MemoryStore, MemoryTree
+from bkctl.meta.pulsar_cluster import init_pulsar
+from bkctl.model.bundle import Bundle
+from bkctl.model.topic import TopicName
+from tests.sim.loop import SimLoop, run
+
+TOPIC = TopicName.parse("persistent://public/default/t")
+
+
+async def broker(tree: MemoryTree, name: str, topics: int = 0) -> tuple[Ownership, MemoryStore]:
+    store = MemoryStore(tree)
+    address = BrokerAddress(f"{name}:8080", f"pulsar://{name}:6650", f"http://{name}:8080")
+    ownership = Ownership(store, address)
+    ownership.report = lambda: {"pulsarServiceUrl": address.native_url, "numTopics": topics}
+    await ownership.start()
+    return ownership, store
+
+
+def on_a_cluster(scenario: Callable[[MemoryTree], Awaitable[None]]) -> None:
+    async def main(loop: SimLoop) -> None:
+        tree = MemoryTree()
+        urls = {"ledgers_root": "/ledgers", "service_url": "http://a:8080", "broker_service_url": "pulsar://a:6650"}
+        await init_pulsar(MemoryStore(tree), "lab", **urls)
+        await scenario(tree)
+        assert loop.failures == []
+
+    run(main)
+
+
+async def settled(*brokers: Ownership) -> None:
+    for _ in range(100):
+        if any(one.leading for one in brokers):
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError("nobody leads")
+
+
+def test_the_only_broker_takes_what_is_asked_for() -> None:
+    async def scenario(tree: MemoryTree) -> None:
+        a, _ = await broker(tree, "a")
+        await settled(a)
+        with pytest.raises(Unavailable, match="look it up"):
+            await a.check_owned(TOPIC)
+        answers = await asyncio.gather(*(a.lookup(TOPIC, authoritative=False) for _ in range(5)))
+        assert set(answers) == {Lookup("pulsar://a:6650")}
+        await a.check_owned(TOPIC)
+        with pytest.raises(NotFound, match="no namespace"):
+            await a.lookup(TopicName.parse("persistent://public/none/t"), authoritative=False)
+        await a.stop()
+        assert await a.brokers.owned("public/default") == {}
+
+    on_a_cluster(scenario)
+
+
+def test_clients_are_led_from_broker_to_broker() -> None:
+    async def scenario(tree: MemoryTree) -> None:
+        a, _ = await broker(tree, "a", topics=5)
+        await settled(a)
+        b, _ = await broker(tree, "b")
+        await asyncio.sleep(1)
+        assert (a.leading, b.leading) == (True, False)
+        assert await b.lookup(TOPIC, authoritative=False) == Lookup(
+            "pulsar://a:6650", redirect=True, authoritative=False
+        )
+        assert await a.lookup(TOPIC, authoritative=False) == Lookup("pulsar://b:6650", redirect=True)
+        assert await b.lookup(TOPIC, authoritative=True) == Lookup("pulsar://b:6650")
+        assert await a.lookup(TOPIC, authoritative=False) == Lookup("pulsar://b:6650")
+        with pytest.raises(Unavailable):
+            await a.check_owned(TOPIC)
+        await a.stop()
+        await b.stop()
+
+    on_a_cluster(scenario)
+
+
+def test_a_dead_brokers_bundles_and_leadership_go_to_another() -> None:
+    async def scenario(tree: MemoryTree) -> None:
+        a, store = await broker(tree, "a")
+        await settled(a)
+        await a.lookup(TOPIC, authoritative=False)
+        b, _ = await broker(tree, "b")
+        lost: list[set[Bundle]] = []
+        a.on_lost = lost.append
+        store.expire()
+        await settled(b)
+        assert await b.lookup(TOPIC, authoritative=True) == Lookup("pulsar://b:6650")
+        await asyncio.sleep(2)
+        assert lost == [{await b.bundle_of(TOPIC)}]
+        assert not await a.owns(TOPIC)
+        assert a.registered.is_set()
+        assert await a.lookup(TOPIC, authoritative=True) == Lookup("pulsar://b:6650")
+        await a.stop()
+        await b.stop()
+
+    on_a_cluster(scenario)
+
+
+def test_nobody_is_sent_to_a_broker_that_unloads() -> None:
+    async def scenario(tree: MemoryTree) -> None:
+        a, _ = await broker(tree, "a")
+        b, _ = await broker(tree, "b")
+        await a.lookup(TOPIC, authoritative=True)
+        bundle = await a.bundle_of(TOPIC)
+        seen = []
+
+        async def close(closing: Bundle) -> None:
+            for one in (a, b):
+                with pytest.raises(Unavailable, match="look it up again"):
+                    await one.lookup(TOPIC, authoritative=True)
+            seen.append(closing)
+
+        await a.unload(bundle, close)
+        assert seen == [bundle]
+        assert await b.lookup(TOPIC, authoritative=True) == Lookup("pulsar://b:6650")
+        with pytest.raises(NotFound):
+            await a.unload(bundle, close)
+
+        async def nothing(closing: Bundle) -> None:
+            pass
+
+        await b.split(bundle, nothing)
+        assert len(await b.bundles("public/default")) == 17
+        assert await b.brokers.owner(bundle) is None
+        await a.stop()
+        await b.stop()
+
+    on_a_cluster(scenario)
