@@ -224,10 +224,9 @@ class BrokerConversation:
             self.deliverable = _without_anything
         elif exposes and version >= BROKER_METADATA_VERSION:
             self.deliverable = _as_it_is
-        features = api.FeatureFlags(
-            supports_topic_watchers=topic_watchers or None,
-            supports_get_partitioned_metadata_without_auto_creation=True,
-        )
+        features = api.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
+        if topic_watchers:
+            features.supports_topic_watchers = True
         return encode_command(
             Command.CONNECTED,
             server_version=server_version,

@@ -307,6 +307,7 @@ def bookie_configuration(service: Service, metadata_uri: str) -> str:
         "dbStorage_writeCacheMaxSizeMb": 64,
         "dbStorage_readAheadCacheMaxSizeMb": 16,
         "dbStorage_rocksDB_blockCacheSize": 16 << 20,
+        "nettyMaxFrameSizeBytes": 5 * 1024 * 1024 + 10 * 1024,  # as Pulsar's bookkeeper.conf: a message of 5 MiB fits
         "diskUsageThreshold": 0.99,
         "diskUsageWarnThreshold": 0.98,
         "httpServerEnabled": "true",

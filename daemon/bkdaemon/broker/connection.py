@@ -1,0 +1,310 @@
+"""One client's connection: frames to handlers, answers gathered to one write a turn of the loop.
+
+    bytes ─► BrokerConversation ─► Sends ─► Producer ─► Topic.publish
+                                   Call  ─► handler (at once, or a task where it has to wait)
+    anybody ─► queue ─► one write at the end of the turn
+
+Bounded: sends that are not confirmed, requests that wait, bytes the client does not take; at each bound the socket is
+read no further until half is gone. Garbage, a send for nobody, or a peer that is silent end this connection only.
+Source: ServerCnx.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from bkctl.codec.pulsar import NO_REQUEST, PONG_FRAME, Command, ErrorCode, encode_command
+from bkctl.errors import BkctlError
+from bkctl.protocol.broker import KEEP_ALIVE_S, BrokerConversation, Call, Sends
+from bkdaemon.broker.access import ANONYMOUS, authenticate
+from bkdaemon.broker.refusal import error_code
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.consumer import Consumer
+    from bkdaemon.broker.producers import Producer
+    from bkdaemon.broker.server import BrokerServer
+
+logger = logging.getLogger(__name__)
+
+PENDING_SENDS_MAX: Final = 4000
+"""Sends of one connection that are not confirmed."""
+REQUESTS_MAX: Final = 2000
+"""Requests of one connection that wait for something."""
+WRITE_BUFFER_HIGH: Final = 4 * 1024 * 1024
+WRITE_BUFFER_LOW: Final = 1024 * 1024
+JOIN_MAX: Final = 16 * 1024
+"""Parts that are shorter than this on average are joined before they are written."""
+CONGESTED_POLL_S: Final = 0.005
+PRODUCERS_MAX: Final = 50_000
+CONSUMERS_MAX: Final = 50_000
+"""Of one connection."""
+FORGOTTEN_MAX: Final = 10_000
+
+
+class Connection(asyncio.Protocol):
+    """A client.
+
+    Attributes:
+        writable: it takes what is sent.
+        pending: its sends that are not confirmed.
+        producers, consumers: by the client's own numbers; None while one is being made.
+        watchers: what ends each of its watches of topics, by number.
+    """
+
+    def __init__(self, server: BrokerServer) -> None:
+        self.server = server
+        self.conversation = BrokerConversation(
+            message_size_max=server.backend.max_message_size, expose_broker_metadata=server.expose_broker_metadata
+        )
+        self.principal = ANONYMOUS
+        self.peer = "?"
+        self.writable = True
+        self.pending = 0
+        self.producers: dict[int, Producer | None] = {}
+        self.consumers: dict[int, Consumer | None] = {}
+        self.watchers: dict[int, Callable[[], None]] = {}
+        self._closed_producers: dict[int, float] = {}
+        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._out: list[bytes] = []
+        self._reading = True
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._poll: asyncio.TimerHandle | None = None
+
+    # -- what asyncio tells ------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has come."""
+        self._transport = cast("asyncio.Transport", transport)
+        if not self.server.welcome(self):
+            self._transport.abort()
+            return
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH, low=WRITE_BUFFER_LOW)
+        self._timer = self._loop.call_later(KEEP_ALIVE_S, self._tick)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone, and with it all its producers and consumers."""
+        self._transport = None
+        self.writable = False
+        self._out.clear()
+        for timer in (self._timer, self._poll):
+            if timer is not None:
+                timer.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        producers = [p for p in self.producers.values() if p is not None]
+        consumers = [c for c in self.consumers.values() if c is not None]
+        self.producers.clear()
+        self.consumers.clear()
+        for stop in self.watchers.values():
+            stop()
+        self.watchers.clear()
+        self.server.gone(self)
+        for producer in producers:
+            producer.gone = True
+            self.server.spawn(producer.topic.remove_producer(producer))
+        for consumer in consumers:
+            consumer.gone = True
+            self.server.spawn(consumer.subscription.remove(consumer))
+
+    def pause_writing(self) -> None:
+        """The client does not take what it is sent."""
+        self.writable = False
+        self.balance()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self.writable = True
+        for consumer in self.consumers.values():
+            if consumer is not None:
+                consumer.subscription.wake()
+        self.balance()
+
+    def data_received(self, data: bytes) -> None:
+        """Everything that has arrived, in one go."""
+        try:
+            for event in self.conversation.feed(data):
+                if isinstance(event, Sends):
+                    self._take_sends(event)
+                else:
+                    self._take_call(event)
+        except UnicodeDecodeError as error:
+            self.end(f"a name is no UTF-8: {error}")
+            return
+        failed = self.conversation.failed
+        if failed is not None:
+            self.end(failed.message)
+            return
+        self.balance()
+
+    # -- out ---------------------------------------------------------------------------------------------------------
+
+    def queue(self, parts: Iterable[bytes]) -> None:
+        """Sends bytes at the end of this turn; nobody there, nothing sent."""
+        if self._transport is None:
+            return
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out += parts
+
+    def say(self, kind: Command, **fields: Any) -> None:
+        """Sends a command."""
+        self.queue((encode_command(kind, **fields),))
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        if self._transport is None or not out:
+            return
+        if len(out) == 1:
+            self._transport.write(out[0])
+        elif sum(map(len, out)) <= JOIN_MAX * len(out):
+            self._transport.write(b"".join(out))
+        else:
+            self._transport.writelines(out)
+
+    def end(self, why: str) -> None:
+        """Closes the connection when what was answered has been sent."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        logger.info("%s: closing: %s", self.peer, why)
+        self._flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Ends the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- in ----------------------------------------------------------------------------------------------------------
+
+    def _take_sends(self, event: Sends) -> None:
+        producer = self.producers.get(event.producer_id)
+        if producer is None or not producer.ready:
+            closed = self._closed_producers.get(event.producer_id)
+            if closed is None or self._loop.time() - closed > KEEP_ALIVE_S:
+                self.end(f"messages of producer {event.producer_id}, which is not there")
+            return
+        producer.topic.publish(producer, event.sends, event.size)
+
+    def _take_call(self, call: Call) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        kind = call.kind
+        if kind == Command.PING:
+            self.queue((PONG_FRAME,))
+        elif kind == Command.CONNECT:
+            self._connect(call.message)
+        else:
+            self.server.handlers[kind](self, call.message)
+
+    def _connect(self, message: Any) -> None:
+        try:
+            self.principal = authenticate(message)
+        except BkctlError as error:
+            self.say(Command.ERROR, request_id=NO_REQUEST, error=error_code(error), message=error.message)
+            self.end(error.message)
+            return
+        self.queue((self.conversation.accept(message, server_version=self.server.backend.server_version),))
+
+    def later(self, work: Coroutine[Any, Any, None], failed: Callable[[ErrorCode, str], None]) -> None:
+        """Runs a request that has to wait; `failed` tells the client why it could not be done."""
+        task = self._loop.create_task(self._run(work, failed))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, work: Coroutine[Any, Any, None], failed: Callable[[ErrorCode, str], None]) -> None:
+        try:
+            await work
+        except BkctlError as error:
+            logger.debug("%s: %s", self.peer, error.message)
+            failed(error_code(error), error.message)
+        except Exception as error:  # a bug of ours: the client shall not wait for ever
+            logger.exception("%s: a request failed", self.peer)
+            failed(ErrorCode.UNKNOWN, f"{type(error).__name__}: {error}")
+        if not self._reading:
+            self.balance()
+
+    def error_for(self, request_id: int) -> Callable[[ErrorCode, str], None]:
+        """Answers a request with ERROR."""
+
+        def failed(code: ErrorCode, message: str) -> None:
+            self.say(Command.ERROR, request_id=request_id, error=code, message=message)
+
+        return failed
+
+    # -- producers and consumers -------------------------------------------------------------------------------------
+
+    def forget_producer(self, producer: Producer, *, closed_by_broker: bool = False) -> None:
+        """A producer is no more; what it still sends is ignored for a while if it was told so, else ends the link."""
+        if self.producers.get(producer.producer_id) is producer:
+            del self.producers[producer.producer_id]
+            if closed_by_broker:
+                while len(self._closed_producers) >= FORGOTTEN_MAX:
+                    del self._closed_producers[next(iter(self._closed_producers))]
+                self._closed_producers[producer.producer_id] = self._loop.time()
+
+    def forget_consumer(self, consumer: Consumer) -> None:
+        """A consumer is no more."""
+        if self.consumers.get(consumer.consumer_id) is consumer:
+            del self.consumers[consumer.consumer_id]
+
+    def producer_ready(self, producer: Producer) -> None:
+        """Tells a producer that it may send."""
+        self.say(
+            Command.PRODUCER_SUCCESS,
+            request_id=producer.request_id,
+            producer_name=producer.name,
+            last_sequence_id=producer.topic.last_sequence_id(producer.name),
+            schema_version=producer.schema_version,
+            topic_epoch=producer.topic_epoch,
+            producer_ready=producer.ready,
+        )
+
+    def confirmed(self, sends: int) -> None:
+        """Sends have their receipts."""
+        self.pending -= sends
+        if not self._reading and self.pending <= PENDING_SENDS_MAX // 2:
+            self.balance()
+
+    # -- bounds ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _congested(self) -> bool:
+        """True while the log of one of its producers is full."""
+        return any(p is not None and p.topic.congested for p in self.producers.values())
+
+    def balance(self) -> None:
+        """Reads on, or pauses, as the bounds want it."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        full = self.pending > (PENDING_SENDS_MAX if self._reading else PENDING_SENDS_MAX // 2)
+        full = full or len(self._tasks) > REQUESTS_MAX or not self.writable
+        if not full and self.pending and self._congested:
+            full = True
+            if self._poll is None:
+                self._poll = self._loop.call_later(CONGESTED_POLL_S, self._poll_congestion)
+        if full and self._reading:
+            self._reading = False
+            transport.pause_reading()
+        elif not full and not self._reading:
+            self._reading = True
+            transport.resume_reading()
+
+    def _poll_congestion(self) -> None:
+        self._poll = None
+        self.balance()
+
+    def _tick(self) -> None:
+        ping = self.conversation.tick(listening=self._reading)
+        if ping is None:
+            self.end("no word from the client")
+            return
+        self.queue((ping,))
+        self._timer = self._loop.call_later(KEEP_ALIVE_S, self._tick)

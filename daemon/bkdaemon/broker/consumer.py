@@ -1,0 +1,122 @@
+"""One consumer of a subscription: what it may get, what it has and did not acknowledge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bkctl.codec.pulsar import encode_message_head
+from bkctl.model.topic import Position
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.connection import Connection
+
+
+class Delivery(NamedTuple):
+    """An entry on its way to a consumer; messages are those of it that are not acknowledged yet."""
+
+    position: Position
+    entry: bytes
+    messages: int
+    redelivery_count: int = 0
+    ack_set: Sequence[int] = ()
+
+
+class Consumer:
+    """One consumer of one connection.
+
+    Attributes:
+        permits: messages it may still get; a batch may make it negative.
+        pending: of a shared subscription: what it holds, each with its unacknowledged messages.
+        unacked: messages in `pending`.
+        blocked: it gets nothing more until half of what it holds is acknowledged.
+        epoch: stamped on every message once a client sent one.
+    """
+
+    __slots__ = (
+        "blocked",
+        "bytes_out",
+        "connected_since_ms",
+        "connection",
+        "consumer_id",
+        "epoch",
+        "gone",
+        "key_shared",
+        "messages_out",
+        "metadata",
+        "name",
+        "partition",
+        "pending",
+        "permits",
+        "priority",
+        "redelivered",
+        "subscription",
+        "unacked",
+    )
+
+    def __init__(self, connection: Connection, consumer_id: int, name: str, *, partition: int = -1) -> None:
+        self.connection = connection
+        self.consumer_id = consumer_id
+        self.name = name
+        self.partition = partition
+        self.priority = 0
+        self.permits = 0
+        self.pending: dict[Position, int] = {}
+        self.unacked = 0
+        self.blocked = False
+        self.gone = False
+        self.epoch: int | None = None
+        self.key_shared: Any = None
+        self.metadata: dict[str, str] = {}
+        self.subscription: Any = None
+        self.messages_out = 0
+        self.bytes_out = 0
+        self.redelivered = 0
+        self.connected_since_ms = 0
+
+    @property
+    def ready(self) -> bool:
+        """True if it can be sent something now."""
+        return self.permits > 0 and not self.blocked and not self.gone and self.connection.writable
+
+    def deliver(self, deliveries: Iterable[Delivery]) -> None:
+        """Sends entries, as they are stored."""
+        connection = self.connection
+        deliverable = connection.conversation.deliverable
+        consumer_id, partition, epoch = self.consumer_id, self.partition, self.epoch
+        parts: list[bytes] = []
+        messages = size = 0
+        for position, entry, count, redelivery_count, ack_set in deliveries:
+            body = deliverable(entry)
+            head = encode_message_head(
+                consumer_id,
+                position[0],
+                position[1],
+                len(body),
+                partition=partition,
+                redelivery_count=redelivery_count,
+                ack_set=ack_set,
+                consumer_epoch=epoch,
+            )
+            parts += (head, body)
+            messages += count
+            size += len(body)
+            if redelivery_count:
+                self.redelivered += count
+        self.permits -= messages
+        self.messages_out += messages
+        self.bytes_out += size
+        connection.queue(parts)
+
+    def hold(self, position: Position, messages: int) -> None:
+        """Remembers that it has an entry."""
+        self.pending[position] = messages
+        self.unacked += messages
+
+    def let_go(self, position: Position) -> bool:
+        """Forgets an entry; false if it did not have it."""
+        messages = self.pending.pop(position, None)
+        if messages is None:
+            return False
+        self.unacked -= messages
+        return True

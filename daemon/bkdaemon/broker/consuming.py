@@ -1,0 +1,273 @@
+"""What a client asks about its consumers. Source: ServerCnx.java (handleSubscribe and what follows it)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from bkctl.codec.proto import pulsar_api_pb2 as api
+from bkctl.codec.pulsar import POSITION_EARLIEST, Command, ErrorCode, SubscriptionType
+from bkctl.errors import BkctlError
+from bkctl.model.topic import EARLIEST, LATEST, Position
+from bkdaemon.broker.access import Action
+from bkdaemon.broker.compatibility import schema_of
+from bkdaemon.broker.connection import CONSUMERS_MAX
+from bkdaemon.broker.consumer import Consumer
+from bkdaemon.broker.refusal import Refusal, error_code
+from bkdaemon.broker.requests import Handler, topic_named
+from bkdaemon.broker.subscription import TYPE_NAMES
+from bkdaemon.broker.topic import AnyTopic, Topic, reserved
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.connection import Connection
+
+_ORDERED: Final = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
+
+
+def subscribe(connection: Connection, message: Any) -> None:
+    """SUBSCRIBE: makes a consumer, or says again that it is there."""
+    consumer_id, request_id = message.consumer_id, message.request_id
+    failed = connection.error_for(request_id)
+    if message.subType not in TYPE_NAMES:
+        connection.end(f"subscription type {message.subType} is unknown")
+        return
+    if consumer_id in connection.consumers:
+        if connection.consumers[consumer_id] is None:
+            failed(ErrorCode.SERVICE_NOT_READY, "Consumer is already being created on the connection")
+        else:
+            connection.say(Command.SUCCESS, request_id=request_id)
+        return
+    if len(connection.consumers) >= CONSUMERS_MAX:
+        failed(ErrorCode.TOO_MANY_REQUESTS, f"{CONSUMERS_MAX} consumers on this connection already")
+        return
+    connection.consumers[consumer_id] = None
+
+    def failed_for_good(code: ErrorCode, text: str) -> None:
+        if connection.consumers.get(consumer_id, ...) is None:
+            del connection.consumers[consumer_id]
+        failed(code, text)
+
+    connection.later(_create(connection, message), failed_for_good)
+
+
+async def _create(connection: Connection, message: Any) -> None:
+    name = topic_named(connection, message.topic, Action.CONSUME)
+    kind = SubscriptionType(message.subType)
+    if not message.subscription.strip() or reserved(message.subscription):
+        raise Refusal(ErrorCode.PRODUCER_BUSY, f"'{message.subscription}' is no name for a subscription")
+    if message.read_compacted and kind not in _ORDERED:
+        raise Refusal(ErrorCode.NOT_ALLOWED, "readCompacted only allowed on failover or exclusive subscriptions")
+    topic = await connection.server.topics.get(name, create=message.force_topic_creation)
+    if TYPE_NAMES[kind] not in topic.rules.subscription_types:
+        raise Refusal(ErrorCode.NOT_ALLOWED, f"Topic[{name}] doesn't support {TYPE_NAMES[kind]} sub type!")
+    if message.HasField("schema"):
+        await connection.server.schemas.admit(name, schema_of(message.schema), consumer=True)
+    durable = message.durable and topic.persistent
+    subscription = await topic.subscription(
+        message.subscription,
+        durable=durable,
+        initial=await _initial(topic, message, durable),
+        create=topic.rules.auto_create_subscription or not durable,
+        properties={p.key: p.value for p in message.subscription_properties},
+    )
+    new = Consumer(connection, message.consumer_id, message.consumer_name, partition=name.partition)
+    new.priority = message.priority_level
+    new.metadata = {m.key: m.value for m in message.metadata}
+    new.connected_since_ms = connection.server.now_ms()
+    if message.HasField("consumer_epoch"):
+        new.epoch = message.consumer_epoch
+    if kind == SubscriptionType.KEY_SHARED:
+        new.key_shared = message.keySharedMeta if message.HasField("keySharedMeta") else None
+    if connection.consumers.get(new.consumer_id, ...) is not None:
+        raise Refusal(ErrorCode.SERVICE_NOT_READY, "Consumer was closed before it was created")
+    subscription.add(new, kind)
+    connection.consumers[new.consumer_id] = new
+    connection.say(Command.SUCCESS, request_id=message.request_id)
+
+
+async def _initial(topic: AnyTopic, message: Any, durable: bool) -> Position:
+    """Where a subscription begins that does not exist yet."""
+    if isinstance(topic, Topic) and message.start_message_rollback_duration_sec:
+        since_ms = topic.now_ms() - 1000 * message.start_message_rollback_duration_sec
+        return await topic.ledger.find_by_publish_time(since_ms)
+    if not durable and message.HasField("start_message_id"):
+        start = message.start_message_id
+        return Position(start.ledgerId, start.entryId)
+    return EARLIEST if message.initialPosition == POSITION_EARLIEST else LATEST
+
+
+def flow(connection: Connection, message: Any) -> None:
+    """FLOW: the client can take more messages."""
+    if not message.messagePermits:
+        connection.end("FLOW without permits")
+        return
+    consumer = connection.consumers.get(message.consumer_id)
+    if consumer is not None:
+        consumer.subscription.flow(consumer, message.messagePermits)
+
+
+def ack(connection: Connection, message: Any) -> None:
+    """ACK: counts at once; a receipt, if wanted, follows when it is durable."""
+    consumer = connection.consumers.get(message.consumer_id)
+    if consumer is None:
+        return
+    subscription = consumer.subscription
+    subscription.ack(consumer, message)
+    if not message.HasField("request_id"):
+        return
+    consumer_id, request_id = message.consumer_id, message.request_id
+
+    async def work() -> None:
+        if subscription.topic.persistent:
+            await subscription.cursor.flush()
+        connection.say(Command.ACK_RESPONSE, consumer_id=consumer_id, request_id=request_id)
+
+    def failed(code: ErrorCode, text: str) -> None:
+        connection.say(Command.ACK_RESPONSE, consumer_id=consumer_id, request_id=request_id, error=code, message=text)
+
+    connection.later(work(), failed)
+
+
+def redeliver(connection: Connection, message: Any) -> None:
+    """REDELIVER_UNACKNOWLEDGED_MESSAGES: no answer but the messages."""
+    consumer = connection.consumers.get(message.consumer_id)
+    if consumer is not None:
+        consumer.subscription.redeliver(consumer, message)
+
+
+def _consumer(connection: Connection, message: Any) -> Consumer | None:
+    """The consumer a request is about; the client is told if there is none."""
+    consumer = connection.consumers.get(message.consumer_id)
+    if consumer is None:
+        connection.error_for(message.request_id)(ErrorCode.METADATA, "Consumer not found")
+    return consumer
+
+
+def seek(connection: Connection, message: Any) -> None:
+    """SEEK: consumers are closed, the cursor is moved, then SUCCESS."""
+    consumer = _consumer(connection, message)
+    if consumer is None:
+        return
+    subscription = consumer.subscription
+
+    async def work() -> None:
+        if message.HasField("message_id"):
+            place = message.message_id
+            first = place.first_chunk_message_id if place.HasField("first_chunk_message_id") else place
+            await subscription.seek(Position(first.ledgerId, first.entryId))
+        elif message.HasField("message_publish_time"):
+            await subscription.seek_time(message.message_publish_time)
+        else:
+            raise Refusal(ErrorCode.METADATA, "Message id and message publish time were not present")
+        connection.say(Command.SUCCESS, request_id=message.request_id)
+
+    connection.later(work(), connection.error_for(message.request_id))
+
+
+def unsubscribe(connection: Connection, message: Any) -> None:
+    """UNSUBSCRIBE: refused while others are attached, unless it is forced."""
+    consumer = _consumer(connection, message)
+    if consumer is None:
+        return
+    subscription = consumer.subscription
+
+    async def work() -> None:
+        others = [c for c in subscription.consumers if c is not consumer]
+        if others and not message.force:
+            raise Refusal(ErrorCode.METADATA, "Unconnected or shared consumer attempting to unsubscribe")
+        subscription.disconnect(others)
+        connection.forget_consumer(consumer)
+        await subscription.remove(consumer)
+        if subscription.topic.subscriptions.get(subscription.name) is subscription:
+            await subscription.topic.delete_subscription(subscription)
+        connection.say(Command.SUCCESS, request_id=message.request_id)
+
+    connection.later(work(), connection.error_for(message.request_id))
+
+
+def close_consumer(connection: Connection, message: Any) -> None:
+    """CLOSE_CONSUMER: what it held is for others; an unknown one is closed already."""
+    consumer = connection.consumers.pop(message.consumer_id, None)
+    if consumer is None:
+        connection.say(Command.SUCCESS, request_id=message.request_id)
+        return
+
+    async def work() -> None:
+        await consumer.subscription.remove(consumer)
+        connection.say(Command.SUCCESS, request_id=message.request_id)
+
+    connection.later(work(), connection.error_for(message.request_id))
+
+
+def get_last_message_id(connection: Connection, message: Any) -> None:
+    """GET_LAST_MESSAGE_ID: the last entry, and how far the subscription has come."""
+    consumer = _consumer(connection, message)
+    if consumer is None:
+        return
+    subscription = consumer.subscription
+
+    async def work() -> None:
+        last, batch_index = await subscription.topic.last_message_id()
+        partition = consumer.partition
+        mark = subscription.cursor.mark_delete
+        connection.say(
+            Command.GET_LAST_MESSAGE_ID_RESPONSE,
+            last_message_id=api.MessageIdData(
+                ledgerId=last.ledger_id, entryId=last.entry_id, partition=partition, batch_index=batch_index
+            ),
+            request_id=message.request_id,
+            consumer_mark_delete_position=api.MessageIdData(ledgerId=mark.ledger_id, entryId=mark.entry_id),
+        )
+
+    connection.later(work(), connection.error_for(message.request_id))
+
+
+def consumer_stats(connection: Connection, message: Any) -> None:
+    """CONSUMER_STATS; rates are since the consumer came."""
+    consumer = connection.consumers.get(message.consumer_id)
+    if consumer is None:
+        connection.end(f"stats of consumer {message.consumer_id}, which is not there")
+        return
+    subscription = consumer.subscription
+    try:
+        backlog = subscription.cursor.backlog() if subscription.topic.persistent else 0
+    except BkctlError as error:
+        connection.say(
+            Command.CONSUMER_STATS_RESPONSE,
+            request_id=message.request_id,
+            error_code=error_code(error),
+            error_message=error.message,
+        )
+        return
+    since_s = max((connection.server.now_ms() - consumer.connected_since_ms) / 1000, 0.001)
+    connected = datetime.fromtimestamp(consumer.connected_since_ms / 1000, UTC)
+    connection.say(
+        Command.CONSUMER_STATS_RESPONSE,
+        request_id=message.request_id,
+        msgRateOut=consumer.messages_out / since_s,
+        msgThroughputOut=consumer.bytes_out / since_s,
+        msgRateRedeliver=consumer.redelivered / since_s,
+        consumerName=consumer.name,
+        availablePermits=max(consumer.permits, 0),
+        unackedMessages=consumer.unacked,
+        blockedConsumerOnUnackedMsgs=consumer.blocked,
+        address=f"/{connection.peer}",
+        connectedSince=connected.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        type=TYPE_NAMES[subscription.type],
+        msgRateExpired=0.0,
+        msgBacklog=backlog,
+        messageAckRate=0.0,
+    )
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    Command.SUBSCRIBE: subscribe,
+    Command.FLOW: flow,
+    Command.ACK: ack,
+    Command.REDELIVER_UNACKNOWLEDGED_MESSAGES: redeliver,
+    Command.SEEK: seek,
+    Command.UNSUBSCRIBE: unsubscribe,
+    Command.CLOSE_CONSUMER: close_consumer,
+    Command.GET_LAST_MESSAGE_ID: get_last_message_id,
+    Command.CONSUMER_STATS: consumer_stats,
+}

@@ -1,0 +1,274 @@
+"""Who gets an entry next: the consumers of one subscription, in one of two ways.
+
+    SingleActive   Exclusive and Failover: one consumer gets everything in order; others wait
+    Shared         round robin, a few entries each; redeliveries before new entries (see shared.py)
+
+A dispatcher reads when somebody can take something, and stops when nobody can or nothing is left. `wake` starts it:
+on permits, on new entries, when a client reads its socket again. Reading takes time; whatever changed the picture
+meanwhile raises `generation`, and what was read is thrown away. Nothing is sent that its cursor knows as acknowledged.
+Source: AbstractBaseDispatcher.java, PersistentDispatcherSingleActiveConsumer.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from bkctl.codec.pulsar import Command, ErrorCode, encode_command
+from bkctl.codec.pulsar_entry import count_unacked, decode_metadata
+from bkctl.codec.pulsar_hash import murmur3
+from bkctl.errors import BadBytes, BkctlError
+from bkctl.model.topic import Position
+from bkdaemon.broker.consumer import Consumer, Delivery
+from bkdaemon.broker.refusal import Refusal
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.subscription import Subscription
+
+logger = logging.getLogger(__name__)
+
+READ_ENTRIES_MAX: Final = 100
+READ_BYTES_MAX: Final = 5 * 1024 * 1024
+"""As dispatcherMaxReadBatchSize and dispatcherMaxReadSizeBytes: what one read may bring."""
+RETRY_S: Final = 1.0
+"""After a read that failed."""
+RING_POINTS: Final = 100
+
+
+class Dispatcher(ABC):
+    """Sends the entries of one subscription to its consumers."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self.subscription = subscription
+        self.consumers: list[Consumer] = []
+        self.generation = 0
+        self.closed = False
+        self._task: asyncio.Task[None] | None = None
+        self._again = False
+
+    def wake(self) -> None:
+        """Something may be possible that was not before."""
+        self._again = True
+        if self._task is None and not self.closed and self.consumers:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def changed(self) -> None:
+        """What is being read is not what is wanted any more."""
+        self.generation += 1
+
+    def close(self) -> None:
+        """Sends nothing any more."""
+        self.closed = True
+        self.changed()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            while not self.closed:
+                self._again = False
+                try:
+                    went_on = await self._step()
+                except BkctlError as error:
+                    logger.warning("%s: %s", self.subscription, error.message)
+                    await asyncio.sleep(RETRY_S)
+                    went_on = True
+                if not went_on and not self._again:
+                    return
+        finally:
+            self._task = None
+            if self._again and not self.closed and self.consumers:
+                self.wake()
+
+    @abstractmethod
+    async def _step(self) -> bool:
+        """Reads and sends once; false if there is nothing to do before the next `wake`."""
+
+    @abstractmethod
+    def add(self, consumer: Consumer) -> None:
+        """A consumer joins.
+
+        Raises:
+            Refusal: it cannot be beside the others.
+        """
+
+    @abstractmethod
+    def remove(self, consumer: Consumer) -> None:
+        """A consumer leaves; what it held is for others."""
+
+    @abstractmethod
+    def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None) -> None:
+        """A consumer wants these again, or (None) all that it holds."""
+
+    def flow(self, consumer: Consumer, permits: int) -> None:
+        """A consumer can take more messages."""
+        consumer.permits += permits
+        self.wake()
+
+    def acked(self, consumer: Consumer, positions: Iterable[Position]) -> None:
+        """Entries were acknowledged, whole."""
+        return
+
+    def acked_partly(self, consumer: Consumer, position: Position) -> None:
+        """Some messages of a batch were acknowledged."""
+        return
+
+    def reset(self) -> None:
+        """The cursor was moved: nothing that was known about single entries counts."""
+        self.changed()
+
+    def _examine(self, position: Position, entry: bytes, redelivery_count: int = 0) -> Delivery | None:
+        """The entry as it is to be sent; None if it is acknowledged, or the broker's own."""
+        cursor = self.subscription.cursor
+        if cursor.is_acked(position):
+            return None
+        try:
+            metadata = decode_metadata(entry)
+        except BadBytes as error:  # stored by somebody else: the client shall see and refuse it
+            logger.warning("%s %s: %s", self.subscription, tuple(position), error.message)
+            return Delivery(position, entry, 1, redelivery_count)
+        if metadata.HasField("marker_type"):
+            cursor.ack((position,))
+            return None
+        ack_set = cursor.ack_set(position)
+        if ack_set:
+            return Delivery(position, entry, count_unacked(ack_set), redelivery_count, ack_set)
+        return Delivery(position, entry, max(metadata.num_messages_in_batch, 1), redelivery_count)
+
+
+class SingleActive(Dispatcher):
+    """Exclusive and Failover."""
+
+    def __init__(self, subscription: Subscription, *, failover: bool) -> None:
+        super().__init__(subscription)
+        self.active: Consumer | None = None
+        self._failover = failover
+        self._per_entry = 1.0  # messages in an entry, as they were lately
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, consumer: Consumer) -> None:
+        """The second consumer of an Exclusive subscription is refused."""
+        if self.consumers and not self._failover:
+            raise Refusal(ErrorCode.CONSUMER_BUSY, "Exclusive consumer is already connected")
+        self.consumers.append(consumer)
+        if not self._choose():
+            self._notify(consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        """The next one begins with the first entry that is not acknowledged."""
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+        if consumer is self.active:
+            self.active = None
+            self.changed()
+            self._choose()
+        elif self.consumers:
+            self._choose()
+
+    def close(self) -> None:
+        """No notice is given any more either."""
+        if self._timer is not None:
+            self._timer.cancel()
+        super().close()
+
+    def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None) -> None:
+        """Everything that is not acknowledged comes again, in order."""
+        if consumer is self.active:
+            self._rewind()
+            self.wake()
+
+    def reset(self) -> None:
+        """The cursor's read position is the new one already."""
+        self.changed()
+
+    def _rewind(self) -> None:
+        self.changed()
+        cursor = self.subscription.cursor
+        cursor.read_position = self.subscription.topic.ledger.next_position(cursor.mark_delete)
+
+    def _choose(self) -> bool:
+        """Picks the active consumer; true if it is another one than before."""
+        chosen = self._chosen()
+        if chosen is self.active:
+            return False
+        self.active = chosen
+        self._rewind()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if chosen is None:
+            return True
+        if self._failover:
+            delay_s = self.subscription.topic.rules.failover_delay_ms / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._take_over)
+        else:
+            self.wake()
+        return True
+
+    def _take_over(self) -> None:
+        self._timer = None
+        for consumer in self.consumers:
+            self._notify(consumer)
+        self._rewind()
+        self.wake()
+
+    def _notify(self, consumer: Consumer) -> None:
+        if self._failover and consumer.connection.conversation.protocol_version >= ACTIVE_CHANGE_VERSION:
+            active = consumer is self.active
+            change = encode_command(Command.ACTIVE_CONSUMER_CHANGE, consumer_id=consumer.consumer_id, is_active=active)
+            consumer.connection.queue((change,))
+
+    def _chosen(self) -> Consumer | None:
+        """By priority; then a partition's number picks, or the topic's place on a ring of names."""
+        if not self.consumers:
+            return None
+        best = min(c.priority for c in self.consumers)
+        group = sorted((c for c in self.consumers if c.priority == best), key=lambda c: c.name)
+        if len(group) == 1 or not self._failover:
+            return group[0]
+        topic = self.subscription.topic.name
+        if topic.partition >= 0:
+            return group[topic.partition % len(group)]
+        ring = sorted((murmur3(f"{c.name}{i}".encode()), k) for k, c in enumerate(group) for i in range(RING_POINTS))
+        at = bisect_left(ring, (murmur3(str(topic).encode()), -1))
+        return group[ring[at % len(ring)][1]]
+
+    async def _step(self) -> bool:
+        consumer = self.active
+        if consumer is None or not consumer.ready or self._timer is not None:
+            return False
+        generation = self.generation
+        subscription = self.subscription
+        ledger, cursor = subscription.topic.ledger, subscription.cursor
+        wanted = min(max(int(consumer.permits / self._per_entry), 1), READ_ENTRIES_MAX)
+        entries = await ledger.read(cursor.read_position, wanted, READ_BYTES_MAX)
+        if generation != self.generation or consumer is not self.active or not consumer.ready:
+            return True
+        if not entries:
+            subscription.reached_end(consumer)
+            return False
+        deliveries: list[Delivery] = []
+        left = consumer.permits
+        messages = 0
+        last = entries[0][0]
+        for position, entry in entries:
+            if left <= messages:
+                break
+            last = position
+            delivery = self._examine(position, entry)
+            if delivery is not None:
+                deliveries.append(delivery)
+                messages += delivery.messages
+        cursor.read_position = ledger.next_position(last)
+        if deliveries:
+            self._per_entry = messages / len(deliveries)
+            consumer.deliver(deliveries)
+        return True
+
+
+ACTIVE_CHANGE_VERSION: Final = 12
+"""The first protocol version whose clients know ACTIVE_CONSUMER_CHANGE."""

@@ -1,0 +1,240 @@
+"""Key_Shared: entries of one key to one consumer, in order.
+
+A key's hash is a slot of 65,536. In sticky mode consumers say which ranges are theirs; otherwise each consumer has a
+hundred points on a ring, so that a joiner takes a little from everybody. A slot that has moved waits until its former
+consumer has acknowledged, or lost, all it holds of it; and no entry overtakes an older one of its slot that waits.
+Source: PersistentStickyKeyDispatcherMultipleConsumers.java, HashRangeExclusiveStickyKeyConsumerSelector.java,
+ConsistentHashingStickyKeyConsumerSelector.java, DrainingHashesTracker.java.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from bkctl.codec.pulsar import KEY_SHARED_STICKY, ErrorCode
+from bkctl.codec.pulsar_entry import decode_metadata, message_key
+from bkctl.codec.pulsar_hash import SLOTS, murmur3, slot_of
+from bkctl.errors import BadBytes
+from bkctl.model.topic import Position
+from bkdaemon.broker.consumer import Consumer
+from bkdaemon.broker.dispatch import RING_POINTS
+from bkdaemon.broker.refusal import Refusal
+from bkdaemon.broker.shared import Shared
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.subscription import Subscription
+
+LOOK_AHEAD_MAX: Final = 2000
+"""Entries that wait for their consumer before nothing new is read, for each consumer."""
+
+
+def entry_slot(metadata: Any) -> int:
+    """The slot of an entry; one without a key goes by its producer and number."""
+    if metadata is None:
+        return 1
+    key = message_key(metadata)
+    return slot_of(key if key is not None else f"{metadata.producer_name}-{metadata.sequence_id}".encode())
+
+
+class Ring:
+    """Automatic division of the slots."""
+
+    def __init__(self) -> None:
+        self._points: list[tuple[int, int, Consumer]] = []
+
+    def add(self, consumer: Consumer) -> None:
+        """A consumer joins."""
+        order = id(consumer)
+        points = [(murmur3(f"{consumer.name}{order}{i}".encode()) % SLOTS, order, consumer) for i in range(RING_POINTS)]
+        self._points = sorted(self._points + points, key=lambda p: p[:2])
+
+    def remove(self, consumer: Consumer) -> None:
+        """A consumer leaves."""
+        self._points = [p for p in self._points if p[2] is not consumer]
+
+    def owner(self, slot: int) -> Consumer | None:
+        """Whose slot it is."""
+        if not self._points:
+            return None
+        at = bisect_left(self._points, slot, key=lambda p: p[0])
+        return self._points[at % len(self._points)][2]
+
+
+class Ranges:
+    """Ranges that consumers chose."""
+
+    def __init__(self) -> None:
+        self._ranges: list[tuple[int, int, Consumer]] = []
+
+    def add(self, consumer: Consumer) -> None:
+        """A consumer joins.
+
+        Raises:
+            Refusal: no range, an impossible one, or one that meets another's.
+        """
+        wanted = [(r.start, r.end) for r in consumer.key_shared.hashRanges]
+        if not wanted:
+            raise Refusal(ErrorCode.CONSUMER_ASSIGN, "Ranges for KeyShared policy must not be empty.")
+        taken = [(start, end) for start, end, _ in self._ranges]
+        for start, end in wanted:
+            if not 0 <= start <= end < SLOTS:
+                raise Refusal(ErrorCode.CONSUMER_ASSIGN, f"Ranges must be [0, {SLOTS - 1}], found [{start}, {end}]")
+            if any(start <= e and s <= end for s, e in taken):
+                raise Refusal(ErrorCode.CONSUMER_ASSIGN, f"Range conflict with consumer: [{start}, {end}]")
+            taken.append((start, end))
+        self._ranges += [(start, end, consumer) for start, end in wanted]
+
+    def remove(self, consumer: Consumer) -> None:
+        """A consumer leaves."""
+        self._ranges = [r for r in self._ranges if r[2] is not consumer]
+
+    def owner(self, slot: int) -> Consumer | None:
+        """Whose slot it is; None where nobody chose it."""
+        return next((c for start, end, c in self._ranges if start <= slot <= end), None)
+
+
+class KeyShared(Shared):
+    """Many consumers, order within a key."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        super().__init__(subscription)
+        self._division: Ring | Ranges = Ring()
+        self._mode: tuple[int, bool] | None = None
+        self._owners: dict[int, Consumer | None] = {}
+        self._slots: dict[Position, int] = {}  # of what is held or waits
+        self._holders: dict[int, list[Any]] = {}  # slot → [consumer, entries of it that are held]
+        self._waiting: dict[int, int] = {}  # slot → entries of it in replay
+
+    def add(self, consumer: Consumer) -> None:
+        """All consumers agree about the mode and about order.
+
+        Raises:
+            Refusal: they do not, or ranges meet.
+        """
+        meta = consumer.key_shared
+        mode = (meta.keySharedMode, meta.allowOutOfOrderDelivery) if meta is not None else (0, False)
+        if not self.consumers:
+            self._mode = mode
+            self._division = Ranges() if mode[0] == KEY_SHARED_STICKY else Ring()
+        elif mode != self._mode:
+            raise Refusal(ErrorCode.CONSUMER_ASSIGN, "Consumers of a Key_Shared subscription must have one policy")
+        self._division.add(consumer)
+        self._owners.clear()
+        super().add(consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        """Its slots go to others once what it held is to be sent again."""
+        self._division.remove(consumer)
+        self._owners.clear()
+        super().remove(consumer)
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._slots.clear()
+        self._holders.clear()
+        self._waiting.clear()
+
+    def owner(self, slot: int) -> Consumer | None:
+        """Whose slot it is now."""
+        if slot not in self._owners:
+            self._owners[slot] = self._division.owner(slot)
+        return self._owners[slot]
+
+    @property
+    def _replay_max(self) -> int:
+        return LOOK_AHEAD_MAX * max(len(self.consumers), 1)
+
+    # -- what is held and what waits ---------------------------------------------------------------------------------
+
+    def _hold(self, consumer: Consumer, position: Position, messages: int) -> None:
+        super()._hold(consumer, position, messages)
+        holder = self._holders.setdefault(self._slots[position], [consumer, 0])
+        holder[0] = consumer
+        holder[1] += 1
+
+    def _let_go(self, consumer: Consumer, position: Position) -> bool:
+        if not super()._let_go(consumer, position):
+            return False
+        slot = self._slots.get(position, 0)
+        holder = self._holders.get(slot)
+        if holder is not None:
+            holder[1] -= 1
+            if not holder[1]:
+                del self._holders[slot]
+                if slot in self._waiting:
+                    self.wake()
+        return True
+
+    def acked(self, consumer: Consumer, positions: Iterable[Position]) -> None:
+        """What is acknowledged has no slot any more."""
+        positions = list(positions)
+        super().acked(consumer, positions)
+        for position in positions:
+            self._slots.pop(position, None)
+
+    def _again_later(self, position: Position) -> None:
+        if position not in self.replay:
+            slot = self._slots.get(position, 0)
+            self._waiting[slot] = self._waiting.get(slot, 0) + 1
+        super()._again_later(position)
+
+    def _not_waiting(self, position: Position) -> None:
+        if position in self.replay:
+            slot = self._slots.get(position, 0)
+            left = self._waiting.get(slot, 0) - 1
+            if left > 0:
+                self._waiting[slot] = left
+            else:
+                self._waiting.pop(slot, None)
+        super()._not_waiting(position)
+
+    @property
+    def _ordered(self) -> bool:
+        return self._mode is None or not self._mode[1]
+
+    def _free(self, slot: int) -> Consumer | None:
+        """Who could be sent an entry of the slot now."""
+        consumer = self.owner(slot)
+        if consumer is None or not consumer.ready:
+            return None
+        holder = self._holders.get(slot)
+        return None if self._ordered and holder is not None and holder[0] is not consumer else consumer
+
+    def _possible(self, position: Position) -> bool:
+        slot = self._slots.get(position)
+        return slot is None or self._free(slot) is not None
+
+    def _learn(self, entries: list[tuple[Position, bytes]]) -> bool:
+        learned = False
+        for position, entry in entries:
+            if position not in self._slots:
+                learned = True
+                self._slots[position] = entry_slot(_metadata(entry))
+        return learned
+
+    def _consumer_for(
+        self, position: Position, metadata: Any, taken: dict[Consumer, int], held: set[int]
+    ) -> Consumer | None:
+        slot = self._slots.get(position)
+        if slot is None:
+            slot = self._slots[position] = entry_slot(metadata)
+        if self._ordered:
+            if slot in held:
+                return None
+            if position not in self.replay and slot in self._waiting:
+                held.add(slot)
+                return None
+        consumer = self._free(slot)
+        if consumer is None or consumer.permits <= taken.get(consumer, 0):
+            held.add(slot)
+            return None
+        return consumer
+
+
+def _metadata(entry: bytes) -> Any:
+    try:
+        return decode_metadata(entry)
+    except BadBytes:
+        return None

@@ -1,0 +1,99 @@
+"""What a client asks about its producers: PRODUCER, CLOSE_PRODUCER. Source: ServerCnx.java (handleProducer)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from bkctl.codec.pulsar import AccessMode, Command, ErrorCode, encode_command
+from bkctl.model.topic import EARLIEST
+from bkdaemon.broker.access import Action
+from bkdaemon.broker.compatibility import encode_version, schema_of
+from bkdaemon.broker.connection import PRODUCERS_MAX
+from bkdaemon.broker.producers import Producer
+from bkdaemon.broker.refusal import Refusal
+from bkdaemon.broker.requests import Handler, topic_named
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.connection import Connection
+
+
+def producer(connection: Connection, message: Any) -> None:
+    """PRODUCER: makes one, or says again that it is there."""
+    producer_id, request_id = message.producer_id, message.request_id
+    failed = connection.error_for(request_id)
+    if producer_id in connection.producers:
+        there = connection.producers[producer_id]
+        if there is None or not there.ready:
+            failed(ErrorCode.SERVICE_NOT_READY, "Producer is already being created on the connection")
+        else:
+            there.request_id = request_id
+            connection.producer_ready(there)
+        return
+    if len(connection.producers) >= PRODUCERS_MAX:
+        failed(ErrorCode.TOO_MANY_REQUESTS, f"{PRODUCERS_MAX} producers on this connection already")
+        return
+    connection.producers[producer_id] = None
+
+    def failed_for_good(code: ErrorCode, text: str) -> None:
+        if connection.producers.get(producer_id, ...) is None:
+            del connection.producers[producer_id]
+        failed(code, text)
+
+    connection.later(_create(connection, message), failed_for_good)
+
+
+async def _create(connection: Connection, message: Any) -> None:
+    name = topic_named(connection, message.topic, Action.PRODUCE)
+    if message.producer_access_mode not in list(AccessMode):
+        raise Refusal(ErrorCode.METADATA, f"access mode {message.producer_access_mode} is unknown")
+    topic = await connection.server.topics.get(name, create=True)
+    schema = schema_of(message.schema) if message.HasField("schema") else None
+    version = await connection.server.schemas.admit(name, schema)
+    given = message.producer_name if message.HasField("producer_name") and message.producer_name else None
+    new = Producer(
+        connection,
+        topic,
+        message.producer_id,
+        given or connection.server.backend.producer_name(),
+        generated_name=given is None or not message.user_provided_producer_name,
+        mode=message.producer_access_mode,
+        epoch=message.epoch,
+        topic_epoch=message.topic_epoch if message.HasField("topic_epoch") else None,
+    )
+    new.request_id = message.request_id
+    new.schema_version = encode_version(version)
+    new.encrypted = message.encrypted
+    new.metadata = {m.key: m.value for m in message.metadata}
+    new.connected_since_ms = connection.server.now_ms()
+    if message.HasField("initial_subscription_name") and topic.persistent:
+        await topic.subscription(message.initial_subscription_name, durable=True, initial=EARLIEST)
+    await _let_in(connection, new)
+
+
+async def _let_in(connection: Connection, new: Producer) -> None:
+    """The topic takes it, unless the client has changed its mind meanwhile."""
+    topic = new.topic
+    try:
+        await topic.add_producer(new)
+    except BaseException:
+        await topic.remove_producer(new)
+        raise
+    if connection.producers.get(new.producer_id, ...) is not None or topic.closed:
+        await topic.remove_producer(new)
+        raise Refusal(ErrorCode.SERVICE_NOT_READY, "Producer was closed before it was created")
+    connection.producers[new.producer_id] = new
+    connection.producer_ready(new)
+
+
+def close_producer(connection: Connection, message: Any) -> None:
+    """CLOSE_PRODUCER: answered behind the last receipt; an unknown one is closed already."""
+    there = connection.producers.pop(message.producer_id, None)
+    success = encode_command(Command.SUCCESS, request_id=message.request_id)
+    if there is None:
+        connection.queue((success,))
+        return
+    there.topic.answer_in_order(there, success)
+    connection.server.spawn(there.topic.remove_producer(there))
+
+
+HANDLERS: Final[dict[int, Handler]] = {Command.PRODUCER: producer, Command.CLOSE_PRODUCER: close_producer}

@@ -1,0 +1,43 @@
+"""What a client is told when something cannot be done: an error of Pulsar's protocol and a sentence."""
+
+from __future__ import annotations
+
+from bkctl.codec.pulsar import ErrorCode
+from bkctl.errors import (
+    BkctlError,
+    Conflict,
+    LedgerClosed,
+    LedgerFenced,
+    NotFound,
+    Refused,
+    ServerError,
+    Unavailable,
+    UsageError,
+)
+
+
+class Refusal(ServerError):
+    """The broker says no, in the protocol's own numbers."""
+
+    kind = "refusal"
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message, status=code)
+        self.code = code
+
+
+def error_code(error: BkctlError) -> ErrorCode:
+    """What an error is called in the protocol. A topic that must be looked up again is "not ready"."""
+    if isinstance(error, Refusal):
+        return error.code
+    if isinstance(error, NotFound):
+        return ErrorCode.TOPIC_NOT_FOUND
+    if isinstance(error, Unavailable | Conflict | LedgerFenced | LedgerClosed):
+        return ErrorCode.SERVICE_NOT_READY
+    if isinstance(error, UsageError):
+        return ErrorCode.INVALID_TOPIC_NAME
+    if isinstance(error, Refused):
+        return ErrorCode.NOT_ALLOWED
+    if isinstance(error, ServerError):
+        return ErrorCode.PERSISTENCE
+    return ErrorCode.UNKNOWN

@@ -1,0 +1,275 @@
+"""What a client asks that has nothing to do with its producers and consumers: lookups, lists, schemas.
+
+Their errors travel inside their own answers: a client does not look for them anywhere else.
+Source: ServerCnx.java, TopicLookupBase.java, TopicList.java, TopicListService.java.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from bkctl.codec.pulsar import (
+    LOOKUP_CONNECT,
+    LOOKUP_FAILED,
+    LOOKUP_REDIRECT,
+    PARTITIONS_FAILED,
+    PARTITIONS_SUCCESS,
+    Command,
+    ErrorCode,
+)
+from bkctl.codec.pulsar_hash import topics_hash
+from bkctl.model.topic import TopicName
+from bkdaemon.broker.access import Action, allowed
+from bkdaemon.broker.compatibility import decode_version, encode_version, schema_of, to_wire
+from bkdaemon.broker.refusal import Refusal
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+MODE_PERSISTENT: Final = 0
+MODE_NON_PERSISTENT: Final = 1
+WATCHERS_MAX: Final = 1000
+"""Of one connection."""
+SYSTEM_PREFIX: Final = "__"
+
+
+def topic_named(connection: Connection, text: str, action: Action) -> TopicName:
+    """The topic a client means.
+
+    Raises:
+        UsageError: it names none. Refusal: the client may not do this with it.
+    """
+    topic = TopicName.parse(text)
+    if not allowed(connection.principal, action, topic):
+        raise Refusal(ErrorCode.AUTHORIZATION, f"{connection.principal.role} may not {action.value} {topic}")
+    return topic
+
+
+def lookup(connection: Connection, message: Any) -> None:
+    """LOOKUP: who serves a topic, which need not exist."""
+
+    async def work() -> None:
+        topic = topic_named(connection, message.topic, Action.LOOKUP)
+        found = await connection.server.backend.lookup(topic, authoritative=message.authoritative)
+        connection.say(
+            Command.LOOKUP_RESPONSE,
+            brokerServiceUrl=found.broker_url,
+            brokerServiceUrlTls=found.broker_url_tls,
+            response=LOOKUP_REDIRECT if found.redirect else LOOKUP_CONNECT,
+            request_id=message.request_id,
+            authoritative=found.authoritative,
+            proxy_through_service_url=False,
+        )
+
+    def failed(code: ErrorCode, text: str) -> None:
+        connection.say(
+            Command.LOOKUP_RESPONSE, response=LOOKUP_FAILED, request_id=message.request_id, error=code, message=text
+        )
+
+    connection.later(work(), failed)
+
+
+def partitioned_metadata(connection: Connection, message: Any) -> None:
+    """PARTITIONED_METADATA: how many partitions; the topic may be made by this."""
+
+    async def work() -> None:
+        topic = topic_named(connection, message.topic, Action.LOOKUP)
+        partitions = await connection.server.backend.partitions(topic, create=message.metadata_auto_creation_enabled)
+        connection.say(
+            Command.PARTITIONED_METADATA_RESPONSE,
+            partitions=partitions,
+            request_id=message.request_id,
+            response=PARTITIONS_SUCCESS,
+        )
+
+    def failed(code: ErrorCode, text: str) -> None:
+        connection.say(
+            Command.PARTITIONED_METADATA_RESPONSE,
+            request_id=message.request_id,
+            response=PARTITIONS_FAILED,
+            error=code,
+            message=text,
+        )
+
+    connection.later(work(), failed)
+
+
+async def _topics(connection: Connection, namespace: str, mode: int) -> list[str]:
+    """Names of a namespace's topics, sorted, without the system's own."""
+    names: list[str] = []
+    if mode != MODE_NON_PERSISTENT:
+        names += await connection.server.backend.topics(namespace)
+    if mode != MODE_PERSISTENT:
+        served = connection.server.topics.open
+        names += [str(t) for t in served if not t.persistent and t.namespace_name == namespace]
+    return sorted(n for n in names if not n.rpartition("/")[2].startswith(SYSTEM_PREFIX))
+
+
+def _filtered(names: list[str], pattern: str) -> list[str] | None:
+    """Names that a Java pattern fits, whatever its scheme; None where Python cannot read it."""
+    try:
+        compiled = re.compile(pattern.partition("://")[2] or pattern)
+    except re.error:
+        return None
+    return [n for n in names if compiled.fullmatch(n.partition("://")[2])]
+
+
+def topics_of_namespace(connection: Connection, message: Any) -> None:
+    """GET_TOPICS_OF_NAMESPACE; nothing but "unchanged" where the client knows the list."""
+
+    async def work() -> None:
+        names = await _topics(connection, message.namespace, message.mode)
+        kept = _filtered(names, message.topics_pattern) if message.HasField("topics_pattern") else None
+        shown = names if kept is None else kept
+        known = topics_hash(shown)
+        changed = not (message.HasField("topics_hash") and message.topics_hash == known)
+        connection.say(
+            Command.GET_TOPICS_OF_NAMESPACE_RESPONSE,
+            request_id=message.request_id,
+            topics=shown if changed else [],
+            filtered=kept is not None,
+            topics_hash=known,
+            changed=changed,
+        )
+
+    connection.later(work(), connection.error_for(message.request_id))
+
+
+def watch_topic_list(connection: Connection, message: Any) -> None:
+    """WATCH_TOPIC_LIST: the list now, and what changes in it from now on."""
+    watcher_id, pattern, namespace = message.watcher_id, message.topics_pattern, message.namespace
+
+    async def names() -> list[str]:
+        every = await _topics(connection, namespace, MODE_PERSISTENT)
+        kept = _filtered(every, pattern)
+        return every if kept is None else kept
+
+    async def work() -> None:
+        if len(connection.watchers) >= WATCHERS_MAX:
+            raise Refusal(ErrorCode.TOO_MANY_REQUESTS, f"{WATCHERS_MAX} watchers on this connection already")
+        known: list[str] = []
+
+        async def compare() -> None:
+            nonlocal known
+            found = await names()
+            if watcher_id not in connection.watchers:
+                return
+            new, gone = sorted(set(found) - set(known)), sorted(set(known) - set(found))
+            known = found
+            if new or gone:
+                connection.say(
+                    Command.WATCH_TOPIC_UPDATE,
+                    watcher_id=watcher_id,
+                    new_topics=new,
+                    deleted_topics=gone,
+                    topics_hash=topics_hash(found),
+                )
+
+        def changed() -> None:
+            connection.later(compare(), lambda code, text: logger.warning("watching %s: %s", namespace, text))
+
+        connection.watchers[watcher_id] = connection.server.backend.watch_topics(namespace, changed)
+        known = await names()
+        known_hash = topics_hash(known)
+        connection.say(
+            Command.WATCH_TOPIC_LIST_SUCCESS,
+            request_id=message.request_id,
+            watcher_id=watcher_id,
+            topic=[] if message.topics_hash == known_hash else known,
+            topics_hash=known_hash,
+        )
+
+    connection.later(work(), connection.error_for(message.request_id))
+
+
+def watch_topic_list_close(connection: Connection, message: Any) -> None:
+    """WATCH_TOPIC_LIST_CLOSE."""
+    stop = connection.watchers.pop(message.watcher_id, None)
+    if stop is not None:
+        stop()
+    connection.say(Command.SUCCESS, request_id=message.request_id)
+
+
+def get_schema(connection: Connection, message: Any) -> None:
+    """GET_SCHEMA: a version, or the latest."""
+
+    async def work() -> None:
+        topic = topic_named(connection, message.topic, Action.LOOKUP)
+        version = decode_version(message.schema_version) if message.schema_version else None
+        found = await connection.server.backend.schema(topic.partitioned, version)
+        if found is None:
+            raise Refusal(ErrorCode.TOPIC_NOT_FOUND, "Topic not found or no-schema")
+        connection.say(
+            Command.GET_SCHEMA_RESPONSE,
+            request_id=message.request_id,
+            schema=to_wire(found, f"{topic.namespace_name}/{topic.partitioned.local}"),
+            schema_version=encode_version(found.version),
+        )
+
+    def failed(code: ErrorCode, text: str) -> None:
+        connection.say(Command.GET_SCHEMA_RESPONSE, request_id=message.request_id, error_code=code, error_message=text)
+
+    connection.later(work(), failed)
+
+
+def get_or_create_schema(connection: Connection, message: Any) -> None:
+    """GET_OR_CREATE_SCHEMA: a producer's further schema."""
+
+    async def work() -> None:
+        topic = topic_named(connection, message.topic, Action.PRODUCE)
+        version = await connection.server.schemas.admit(topic, schema_of(message.schema))
+        connection.say(
+            Command.GET_OR_CREATE_SCHEMA_RESPONSE, request_id=message.request_id, schema_version=encode_version(version)
+        )
+
+    def failed(code: ErrorCode, text: str) -> None:
+        connection.say(
+            Command.GET_OR_CREATE_SCHEMA_RESPONSE, request_id=message.request_id, error_code=code, error_message=text
+        )
+
+    connection.later(work(), failed)
+
+
+def no_transactions(connection: Connection, message: Any) -> None:
+    """Every command of transactions: this broker has none."""
+    connection.error_for(message.request_id)(ErrorCode.NOT_ALLOWED, "Transactions are not enabled.")
+
+
+def ignore(connection: Connection, message: Any) -> None:
+    """What needs no answer."""
+
+
+def out_of_place(connection: Connection, message: Any) -> None:
+    """What no client of ours sends."""
+    connection.end(f"{type(message).__name__} is not expected")
+
+
+Handler = Callable[["Connection", Any], None]
+
+HANDLERS: Final[dict[int, Handler]] = {
+    Command.LOOKUP: lookup,
+    Command.PARTITIONED_METADATA: partitioned_metadata,
+    Command.GET_TOPICS_OF_NAMESPACE: topics_of_namespace,
+    Command.WATCH_TOPIC_LIST: watch_topic_list,
+    Command.WATCH_TOPIC_LIST_CLOSE: watch_topic_list_close,
+    Command.GET_SCHEMA: get_schema,
+    Command.GET_OR_CREATE_SCHEMA: get_or_create_schema,
+    Command.AUTH_RESPONSE: ignore,
+    **dict.fromkeys(
+        (
+            Command.NEW_TXN,
+            Command.ADD_PARTITION_TO_TXN,
+            Command.ADD_SUBSCRIPTION_TO_TXN,
+            Command.END_TXN,
+            Command.END_TXN_ON_PARTITION,
+            Command.END_TXN_ON_SUBSCRIPTION,
+            Command.TC_CLIENT_CONNECT_REQUEST,
+        ),
+        no_transactions,
+    ),
+}

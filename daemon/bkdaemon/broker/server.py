@@ -1,0 +1,104 @@
+"""The broker's port: accepts clients, and holds what their connections share.
+
+    Connection ─► handlers ─► Topics ─► Topic ─► ManagedLedger
+                          └─► Backend (who owns what, rules, names), Schemas
+
+Source: PulsarService.java, BrokerService.java, PulsarChannelInitializer.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from bkctl.codec.pulsar import Command
+from bkctl.errors import BkctlError
+from bkdaemon.broker import consuming, producing, requests
+from bkdaemon.broker.compatibility import Schemas
+from bkdaemon.broker.connection import Connection
+from bkdaemon.broker.topics import Topics
+
+if TYPE_CHECKING:
+    from bkctl.world import Listener, World
+    from bkdaemon.broker.backend import Backend
+
+logger = logging.getLogger(__name__)
+
+CONNECTIONS_MAX: Final = 10_000
+
+
+class BrokerServer:
+    """Listens, and serves topics to many clients.
+
+    Attributes:
+        connections: those that are open.
+        topics: those that are served here.
+        handlers: what a connection does with a command, by its number.
+    """
+
+    def __init__(self, backend: Backend, world: World, *, expose_broker_metadata: bool = False) -> None:
+        self.backend = backend
+        self.expose_broker_metadata = expose_broker_metadata
+        self.now_ms = world.clock.now_ms
+        self.topics = Topics(backend, self.now_ms)
+        self.schemas = Schemas(backend)
+        self.connections: set[Connection] = set()
+        self.refused_connections = 0
+        self.handlers: dict[int, requests.Handler] = {
+            **dict.fromkeys(map(int, Command), requests.out_of_place),
+            **requests.HANDLERS,
+            **producing.HANDLERS,
+            **consuming.HANDLERS,
+        }
+        self._network = world.network
+        self._listener: Listener | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self, host: str, port: int) -> None:
+        """Opens the port; 0 picks a free one."""
+        self._listener = await self._network.listen(host, port, lambda: Connection(self))
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        if self._listener is None:
+            raise RuntimeError("the server was not started")
+        return self._listener.port
+
+    async def stop(self) -> None:
+        """Accepts nobody, closes the topics (clients go elsewhere), then every connection."""
+        if self._listener is not None:
+            await self._listener.close()
+        await self.topics.close()
+        for connection in list(self.connections):
+            connection.end("the broker is shutting down")
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def welcome(self, connection: Connection) -> bool:
+        """Counts a new connection; false if there are too many."""
+        if len(self.connections) >= CONNECTIONS_MAX:
+            self.refused_connections += 1
+            return False
+        self.connections.add(connection)
+        return True
+
+    def gone(self, connection: Connection) -> None:
+        """A connection has ended."""
+        self.connections.discard(connection)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs what belongs to no connection."""
+        task = asyncio.get_running_loop().create_task(self._run(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except BkctlError as error:
+            logger.warning("%s", error.message)
+        except Exception:  # a bug of ours, which shall be seen
+            logger.exception("work in the background failed")

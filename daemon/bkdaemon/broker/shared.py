@@ -1,0 +1,361 @@
+"""Shared: every entry to one of many consumers, round robin, redeliveries first.
+
+    new entry ──► due? ──no──► delayed (by time) ──due──► replay (by position) ──► consumer ──ack──► gone
+                   └──yes──► consumer with permits; nobody: replay                    └─nack, leaves──► replay
+
+Within one priority each consumer gets up to 20 entries before the next. All chunks of one message go to one consumer.
+Source: PersistentDispatcherMultipleConsumers.java, MessageRedeliveryController.java,
+InMemoryDelayedDeliveryTracker.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from bkctl.codec.pulsar_entry import count_unacked, decode_metadata
+from bkctl.errors import BadBytes
+from bkctl.model.topic import Position
+from bkdaemon.broker.consumer import Consumer, Delivery
+from bkdaemon.broker.dispatch import READ_BYTES_MAX, READ_ENTRIES_MAX, Dispatcher
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.subscription import Subscription
+
+logger = logging.getLogger(__name__)
+
+SLICE_ENTRIES: Final = 20
+"""As dispatcherMaxRoundRobinBatchSize."""
+REPLAY_MAX: Final = 100_000
+"""Entries that were read and could not be sent: above, nothing new is read."""
+DELAYED_MAX: Final = 1_000_000
+"""Entries that wait for their time: above, nothing new is read."""
+CHUNKED_MAX: Final = 10_000
+"""Chunked messages that are under way to a consumer."""
+
+
+class Shared(Dispatcher):
+    """Many consumers, no promise of order.
+
+    Attributes:
+        replay: entries to be sent (again) before new ones.
+        redeliveries: how often an entry was given back.
+    """
+
+    def __init__(self, subscription: Subscription) -> None:
+        super().__init__(subscription)
+        self.replay: set[Position] = set()
+        self.redeliveries: dict[Position, int] = {}
+        self._order: list[Position] = []  # heap of replay, with some that are gone
+        self._delayed: list[tuple[int, Position]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._current: Consumer | None = None
+        self._slice_left = 0
+        self._chunked: dict[str, Consumer] = {}
+
+    # -- consumers ---------------------------------------------------------------------------------------------------
+
+    def add(self, consumer: Consumer) -> None:
+        """Anybody may join."""
+        self.consumers.append(consumer)
+        self.consumers.sort(key=lambda c: c.priority)
+
+    def remove(self, consumer: Consumer) -> None:
+        """What it held comes again, counted once more."""
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+        if self._current is consumer:
+            self._current = None
+        for uuid in [u for u, c in self._chunked.items() if c is consumer]:
+            del self._chunked[uuid]
+        self.redeliver(consumer, None)
+        if not self.consumers:  # begin anew with the next one: it may be of another type
+            self._forget()
+
+    def _forget(self) -> None:
+        self.replay.clear()
+        self._order.clear()
+        self._delayed.clear()
+        self._chunked.clear()
+        cursor = self.subscription.cursor
+        cursor.read_position = self.subscription.ledger.next_position(cursor.mark_delete)
+        self.changed()
+
+    def close(self) -> None:
+        """No entry's time comes any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        super().close()
+
+    def reset(self) -> None:
+        """The cursor was moved: pending entries, redeliveries and delays are forgotten."""
+        read_position = self.subscription.cursor.read_position
+        for consumer in self.consumers:
+            consumer.pending.clear()
+            consumer.unacked = 0
+            consumer.blocked = False
+        self.redeliveries.clear()
+        self._forget()
+        self.subscription.cursor.read_position = read_position
+
+    # -- what comes back ---------------------------------------------------------------------------------------------
+
+    def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None) -> None:
+        """What the consumer holds of these comes again."""
+        for position in list(consumer.pending) if positions is None else positions:
+            if self._let_go(consumer, position):
+                self.redeliveries[position] = self.redeliveries.get(position, 0) + 1
+                self._again_later(position)
+        self._unblock(consumer)
+        self.wake()
+
+    def acked(self, consumer: Consumer, positions: Iterable[Position]) -> None:
+        """Whoever holds them holds them no more."""
+        for position in positions:
+            if not self._let_go(consumer, position):
+                for other in self.consumers:
+                    if other is not consumer and self._let_go(other, position):
+                        self._unblock(other)
+                        break
+            if self.redeliveries:
+                self.redeliveries.pop(position, None)
+            self._not_waiting(position)
+        self._unblock(consumer)
+
+    def acked_partly(self, consumer: Consumer, position: Position) -> None:
+        """Counts what is left of the batch."""
+        cursor = self.subscription.cursor
+        left = count_unacked(cursor.ack_set(position) or ())
+        if cursor.is_acked(position) or not left:
+            self.acked(consumer, (position,))
+            return
+        for holder in self.consumers:
+            held = holder.pending.get(position)
+            if held is not None:
+                holder.pending[position] = left
+                holder.unacked += left - held
+                self._unblock(holder)
+
+    def _let_go(self, consumer: Consumer, position: Position) -> bool:
+        return consumer.let_go(position)
+
+    def _unblock(self, consumer: Consumer) -> None:
+        rules = self.subscription.rules
+        if consumer.blocked and consumer.unacked <= rules.unacked_per_consumer_max // 2:
+            consumer.blocked = False
+            self.wake()
+        elif self._full:
+            self.wake()
+
+    @property
+    def _full(self) -> bool:
+        """True while all consumers together hold too much."""
+        most = self.subscription.rules.unacked_per_subscription_max
+        return 0 < most <= sum(c.unacked for c in self.consumers)
+
+    def _again_later(self, position: Position) -> None:
+        if position not in self.replay:
+            self.replay.add(position)
+            heapq.heappush(self._order, position)
+
+    def _not_waiting(self, position: Position) -> None:
+        self.replay.discard(position)
+
+    def _hold(self, consumer: Consumer, position: Position, messages: int) -> None:
+        consumer.hold(position, messages)
+
+    # -- what goes out -----------------------------------------------------------------------------------------------
+
+    async def _step(self) -> bool:
+        if self._full or not any(c.ready for c in self.consumers):
+            return False
+        generation = self.generation
+        positions = self._take_replay()
+        if positions:
+            entries = await self._read(positions)
+            if generation != self.generation:
+                return True
+            learned = self._learn(entries)
+            for position, _ in entries:  # the others are no more
+                self._again_later(position)
+            return self._hand_out(entries) or learned or await self._read_new()
+        return await self._read_new()
+
+    @property
+    def _replay_max(self) -> int:
+        return REPLAY_MAX
+
+    async def _read_new(self) -> bool:
+        if len(self.replay) >= self._replay_max or len(self._delayed) >= DELAYED_MAX:
+            return False
+        generation = self.generation
+        subscription = self.subscription
+        cursor = subscription.cursor
+        entries = await subscription.ledger.read(cursor.read_position, READ_ENTRIES_MAX, READ_BYTES_MAX)
+        if generation != self.generation:
+            return True
+        if not entries:
+            for consumer in self.consumers:
+                subscription.reached_end(consumer)
+            return False
+        cursor.read_position = subscription.ledger.next_position(entries[-1][0])
+        self._hand_out(entries)
+        return True
+
+    def _take_replay(self) -> list[Position]:
+        """The first entries that wait and somebody could take; they are out of `replay` until they are read."""
+        taken: list[Position] = []
+        aside: list[Position] = []
+        while self._order and len(taken) < READ_ENTRIES_MAX:
+            position = heapq.heappop(self._order)
+            if position not in self.replay:
+                continue
+            if self._possible(position):
+                taken.append(position)
+                self._not_waiting(position)
+            else:
+                aside.append(position)
+        for position in aside:
+            heapq.heappush(self._order, position)
+        return taken
+
+    def _possible(self, position: Position) -> bool:
+        return True
+
+    def _learn(self, entries: list[tuple[Position, bytes]]) -> bool:
+        """True if reading these told something that makes another attempt sensible."""
+        return False
+
+    async def _read(self, positions: list[Position]) -> list[tuple[Position, bytes]]:
+        """These entries, as far as they are still there; neighbours in one read."""
+        ledger = self.subscription.ledger
+        found: list[tuple[Position, bytes]] = []
+        wanted = set(positions)
+        at = 0
+        while at < len(positions):
+            first = positions[at]
+            end = at + 1
+            while end < len(positions) and positions[end] == (first[0], first[1] + end - at):
+                end += 1
+            entries = await ledger.read(first, end - at, READ_BYTES_MAX)
+            found += [e for e in entries if e[0] in wanted]
+            reached = entries[-1][0] if entries else positions[end - 1]
+            while at < end and positions[at] <= reached:  # what lies before it and was not returned is no more
+                at += 1
+        return found
+
+    def _hand_out(self, entries: list[tuple[Position, bytes]]) -> bool:
+        """Gives entries to consumers; who gets none waits in `replay`. True if something went out."""
+        batches: dict[Consumer, list[Delivery]] = {}
+        taken: dict[Consumer, int] = {}
+        held: set[int] = set()  # slots of which an entry had to wait
+        for position, entry in entries:
+            metadata: Any = None
+            try:
+                metadata = decode_metadata(entry)
+            except BadBytes as error:  # stored by somebody else: the client shall see and refuse it
+                logger.warning("%s %s: %s", self.subscription, tuple(position), error.message)
+            if self._nothing_to_send(position, metadata):
+                self._not_waiting(position)
+                continue
+            consumer = self._consumer_for(position, metadata, taken, held)
+            if consumer is None:
+                self._again_later(position)
+                continue
+            self._not_waiting(position)
+            delivery = self._delivery(position, entry, metadata)
+            self._hold(consumer, position, delivery.messages)
+            taken[consumer] = taken.get(consumer, 0) + delivery.messages
+            batches.setdefault(consumer, []).append(delivery)
+        most = self.subscription.rules.unacked_per_consumer_max
+        for consumer, deliveries in batches.items():
+            consumer.deliver(deliveries)
+            if 0 < most <= consumer.unacked:
+                consumer.blocked = True
+        return bool(batches)
+
+    def _nothing_to_send(self, position: Position, metadata: Any) -> bool:
+        """True for what is acknowledged, is the broker's own, or has to wait for its time."""
+        cursor = self.subscription.cursor
+        if cursor.is_acked(position):
+            return True
+        if metadata is None:
+            return False
+        if metadata.HasField("marker_type"):
+            cursor.ack((position,))
+            return True
+        at_ms = metadata.deliver_at_time
+        if at_ms and self.subscription.rules.delayed_delivery:
+            now_ms = self.subscription.now_ms()
+            if at_ms > now_ms + self.subscription.rules.delayed_tick_ms:
+                heapq.heappush(self._delayed, (at_ms, position))
+                self._set_timer(now_ms)
+                return True
+        return False
+
+    def _delivery(self, position: Position, entry: bytes, metadata: Any) -> Delivery:
+        count = self.redeliveries.get(position, 0) if self.redeliveries else 0
+        ack_set = self.subscription.cursor.ack_set(position)
+        if ack_set:
+            return Delivery(position, entry, count_unacked(ack_set), count, ack_set)
+        messages = 1 if metadata is None else max(metadata.num_messages_in_batch, 1)
+        return Delivery(position, entry, messages, count)
+
+    def _consumer_for(
+        self, position: Position, metadata: Any, taken: dict[Consumer, int], held: set[int]
+    ) -> Consumer | None:
+        """Who gets an entry; None if nobody can now."""
+        if metadata is None or metadata.num_chunks_from_msg <= 1:
+            return self._next(taken)
+        uuid = metadata.uuid
+        consumer = self._chunked.get(uuid)
+        if consumer is None:
+            consumer = self._next(taken)
+            if consumer is not None and len(self._chunked) < CHUNKED_MAX:
+                self._chunked[uuid] = consumer
+        elif not _can(consumer, taken):
+            return None
+        if consumer is not None and metadata.chunk_id == metadata.num_chunks_from_msg - 1:
+            self._chunked.pop(uuid, None)
+        return consumer
+
+    def _next(self, taken: dict[Consumer, int]) -> Consumer | None:
+        """Round robin among those of the best priority that can take something."""
+        current = self._current
+        if current is not None and self._slice_left > 0 and _can(current, taken):
+            self._slice_left -= 1
+            return current
+        consumers = self.consumers
+        start = consumers.index(current) + 1 if current is not None and current in consumers else 0
+        chosen: Consumer | None = None
+        for offset in range(len(consumers)):
+            consumer = consumers[(start + offset) % len(consumers)]
+            if (chosen is None or consumer.priority < chosen.priority) and _can(consumer, taken):
+                chosen = consumer
+        self._current = chosen
+        self._slice_left = SLICE_ENTRIES - 1
+        return chosen
+
+    # -- delays ------------------------------------------------------------------------------------------------------
+
+    def _set_timer(self, now_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        wait_s = max(self._delayed[0][0] - now_ms, 0) / 1000
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._time_came)
+
+    def _time_came(self) -> None:
+        self._timer = None
+        now_ms = self.subscription.now_ms()
+        while self._delayed and self._delayed[0][0] <= now_ms:
+            self._again_later(heapq.heappop(self._delayed)[1])
+        if self._delayed:
+            self._set_timer(now_ms)
+        self.wake()
+
+
+def _can(consumer: Consumer, taken: dict[Consumer, int]) -> bool:
+    return consumer.ready and consumer.permits > taken.get(consumer, 0)

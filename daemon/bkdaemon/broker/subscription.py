@@ -1,0 +1,254 @@
+"""A subscription of a topic: a cursor, its consumers, and a dispatcher of the type they agreed on.
+
+The type is that of the consumers that are attached; when the last one has left, the next may choose another. A
+durable subscription stays without consumers, one that is not goes with its last. While its cursor is moved or deleted
+it is `fenced`: nobody may join. Source: PersistentSubscription.java.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from bkctl.codec.pulsar import (
+    ACK_CUMULATIVE,
+    NO_REQUEST,
+    Command,
+    ErrorCode,
+    SubscriptionType,
+    encode_command,
+)
+from bkctl.model.topic import EARLIEST, LATEST, Position
+from bkdaemon.broker.consumer import Consumer
+from bkdaemon.broker.dispatch import Dispatcher, SingleActive
+from bkdaemon.broker.key_shared import KeyShared
+from bkdaemon.broker.refusal import Refusal
+from bkdaemon.broker.shared import Shared
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.backend import TopicRules
+    from bkdaemon.broker.cursor import Cursor
+    from bkdaemon.broker.managed_ledger import ManagedLedger
+    from bkdaemon.broker.topic import Topic
+
+logger = logging.getLogger(__name__)
+
+TYPE_NAMES: Final = {
+    SubscriptionType.EXCLUSIVE: "Exclusive",
+    SubscriptionType.SHARED: "Shared",
+    SubscriptionType.FAILOVER: "Failover",
+    SubscriptionType.KEY_SHARED: "Key_Shared",
+}
+_MANY: Final = (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
+
+
+class Subscription:
+    """One subscription of a persistent topic.
+
+    Attributes:
+        type: of the consumers that are or were attached last.
+        fenced: its cursor is being moved or deleted.
+        properties: its own, as the cursor keeps them.
+    """
+
+    def __init__(self, topic: Topic, name: str, cursor: Cursor, *, durable: bool = True) -> None:
+        self.topic = topic
+        self.name = name
+        self.cursor = cursor
+        self.durable = durable
+        self.type = SubscriptionType.EXCLUSIVE
+        self.fenced = False
+        self.dispatcher: Dispatcher | None = None
+        self._told_end: set[int] = set()
+
+    def __str__(self) -> str:
+        return f"{self.topic.name} {self.name}"
+
+    @property
+    def consumers(self) -> list[Consumer]:
+        """Who is attached."""
+        return self.dispatcher.consumers if self.dispatcher is not None else []
+
+    @property
+    def ledger(self) -> ManagedLedger:
+        """The topic's log."""
+        return self.topic.ledger
+
+    @property
+    def rules(self) -> TopicRules:
+        """What holds for the topic."""
+        return self.topic.rules
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The subscription's own."""
+        return self.cursor.properties
+
+    def now_ms(self) -> int:
+        """The time of day."""
+        return self.topic.now_ms()
+
+    # -- consumers -----------------------------------------------------------------------------------------------------
+
+    def add(self, consumer: Consumer, kind: SubscriptionType) -> None:
+        """A consumer joins.
+
+        Raises:
+            Refusal: CONSUMER_BUSY for another type or a second exclusive one, CONSUMER_ASSIGN for ranges that meet,
+                SERVICE_NOT_READY while it is fenced.
+        """
+        if self.fenced:
+            raise Refusal(ErrorCode.SERVICE_NOT_READY, "Subscription is fenced")
+        if self.consumers and kind != self.type:
+            raise Refusal(
+                ErrorCode.CONSUMER_BUSY,
+                f"Subscription is of different type: it is {TYPE_NAMES[self.type]}, not {TYPE_NAMES[kind]}",
+            )
+        most = self.rules.consumers_per_subscription_max
+        if 0 < most <= len(self.consumers):
+            raise Refusal(ErrorCode.CONSUMER_BUSY, "Subscription reached max consumers limit")
+        if self.dispatcher is None or not self.consumers:
+            if self.dispatcher is not None:
+                self.dispatcher.close()
+            self.type = kind
+            self.dispatcher = self._new_dispatcher(kind)
+        consumer.subscription = self
+        self.dispatcher.add(consumer)
+
+    def _new_dispatcher(self, kind: SubscriptionType) -> Dispatcher:
+        self.cursor.read_position = self.ledger.next_position(self.cursor.mark_delete)
+        if kind == SubscriptionType.SHARED:
+            return Shared(self)
+        if kind == SubscriptionType.KEY_SHARED:
+            return KeyShared(self)
+        return SingleActive(self, failover=kind == SubscriptionType.FAILOVER)
+
+    async def remove(self, consumer: Consumer) -> None:
+        """A consumer has left; a subscription that is not durable goes with the last."""
+        consumer.gone = True
+        if self.dispatcher is not None and consumer in self.consumers:
+            self.dispatcher.remove(consumer)
+            if not self.consumers and not self.durable and not self.fenced:
+                await self.topic.delete_subscription(self)
+
+    def disconnect(self, consumers: list[Consumer]) -> None:
+        """Tells consumers that they are closed, which makes clients come back."""
+        for consumer in consumers:
+            consumer.gone = True
+            consumer.connection.forget_consumer(consumer)
+            consumer.connection.queue(
+                (encode_command(Command.CLOSE_CONSUMER, consumer_id=consumer.consumer_id, request_id=NO_REQUEST),)
+            )
+            if self.dispatcher is not None and consumer in self.consumers:
+                self.dispatcher.remove(consumer)
+
+    def flow(self, consumer: Consumer, permits: int) -> None:
+        """A consumer can take more messages."""
+        if self.dispatcher is not None:
+            self.dispatcher.flow(consumer, permits)
+
+    def wake(self) -> None:
+        """There are new entries, or room for them."""
+        if self.dispatcher is not None:
+            self.dispatcher.wake()
+
+    def reached_end(self, consumer: Consumer) -> None:
+        """Nothing is left to read: of a terminated topic the consumer is told so, once."""
+        if not self.topic.terminated or consumer.consumer_id in self._told_end or self.cursor.backlog():
+            return
+        self._told_end.add(consumer.consumer_id)
+        if consumer.connection.conversation.knows_end_of_topic:
+            consumer.connection.queue((encode_command(Command.REACHED_END_OF_TOPIC, consumer_id=consumer.consumer_id),))
+
+    # -- acknowledgements ----------------------------------------------------------------------------------------------
+
+    def ack(self, consumer: Consumer, message: Any) -> None:
+        """Applies an ACK command. What cannot be acknowledged is ignored, as Java's broker does."""
+        if self.fenced or self.dispatcher is None:
+            return
+        if message.ack_type == ACK_CUMULATIVE:
+            self._ack_cumulative(message.message_id)
+            return
+        last = self.ledger.last_confirmed
+        whole: list[Position] = []
+        for place in message.message_id:
+            position = Position(place.ledgerId, place.entryId)
+            if position > last:
+                continue
+            if place.ack_set:
+                if self.rules.batch_index_acks:
+                    self.cursor.ack_batch(position, list(place.ack_set))
+                    self.dispatcher.acked_partly(consumer, position)
+            else:
+                whole.append(position)
+        if whole:
+            self.cursor.ack(whole)
+            self.dispatcher.acked(consumer, whole)
+        self._check_end()
+
+    def _ack_cumulative(self, places: Any) -> None:
+        if self.type in _MANY or len(places) != 1:
+            return
+        place = places[0]
+        position = Position(place.ledgerId, place.entryId)
+        if position > self.ledger.last_confirmed:
+            return
+        if not place.ack_set:
+            self.cursor.ack_cumulative(position)
+        elif self.rules.batch_index_acks:
+            self.cursor.ack_cumulative(position, list(place.ack_set))
+        elif place.entryId > 0:
+            self.cursor.ack_cumulative(Position(place.ledgerId, place.entryId - 1))
+        self._check_end()
+
+    def _check_end(self) -> None:
+        if self.topic.terminated:
+            for consumer in self.consumers:
+                self.reached_end(consumer)
+
+    def redeliver(self, consumer: Consumer, message: Any) -> None:
+        """Applies a REDELIVER command."""
+        if self.fenced or self.dispatcher is None:
+            return
+        if message.HasField("consumer_epoch") and message.consumer_epoch > (consumer.epoch or 0):
+            consumer.epoch = message.consumer_epoch
+        ids = [Position(place.ledgerId, place.entryId) for place in message.message_ids]
+        self.dispatcher.redeliver(consumer, ids or None)
+
+    # -- the cursor ----------------------------------------------------------------------------------------------------
+
+    async def seek(self, position: Position) -> None:
+        """Makes position the next entry. Consumers are closed first, and come back.
+
+        Raises:
+            Refusal: SERVICE_NOT_READY while another seek is under way. Conflict, Unavailable: it could not be stored.
+        """
+        if self.fenced:
+            raise Refusal(ErrorCode.SERVICE_NOT_READY, "Subscription is fenced")
+        self.fenced = True
+        try:
+            self.disconnect(list(self.consumers))
+            if position == EARLIEST:
+                position = self.ledger.first_position
+            elif position >= LATEST:
+                position = self.ledger.next_position(self.ledger.last_confirmed)
+            await self.cursor.reset(position)
+            if self.dispatcher is not None:
+                self.dispatcher.reset()
+                self.dispatcher.close()
+                self.dispatcher = None
+            self._told_end.clear()
+        finally:
+            self.fenced = False
+
+    async def seek_time(self, ms: int) -> None:
+        """Makes the first entry that was published at or after ms the next one."""
+        await self.seek(await self.ledger.find_by_publish_time(ms))
+
+    def close(self, *, tell: bool = True) -> None:
+        """Sends nothing any more; consumers are told if wanted."""
+        self.fenced = True
+        if tell:
+            self.disconnect(list(self.consumers))
+        if self.dispatcher is not None:
+            self.dispatcher.close()

@@ -1,0 +1,382 @@
+"""A persistent topic: producers' entries into a managed ledger, receipts back in their order, readers told.
+
+    Sends ─► producer known? checksums, duplicates ─► ManagedLedger.add_many ─► on_confirmed ─► receipts, subscriptions
+
+What is sent stays one object from frame to ledger. `pending` remembers who sent what, in the order of the adds, which
+is the order of the confirmations. A ledger that fails closes the topic: clients are told that their producers and
+consumers are closed, hear nothing of what was not confirmed, and come back. Source: PersistentTopic.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeAlias, Union
+
+from bkctl.codec.pulsar import NO_REQUEST, Command, ErrorCode, encode_command, encode_receipts
+from bkctl.codec.pulsar_entry import checksum_ok, decode_metadata
+from bkctl.errors import BadBytes, BkctlError
+from bkctl.model.topic import EARLIEST, Position, TopicName
+from bkdaemon.broker.deduplication import Deduplication, Verdict
+from bkdaemon.broker.producers import Producer, ProducerTable
+from bkdaemon.broker.refusal import Refusal
+from bkdaemon.broker.state import State
+from bkdaemon.broker.subscription import Subscription
+
+if TYPE_CHECKING:
+    from bkctl.protocol.broker import Send
+    from bkdaemon.broker.backend import TopicRules
+    from bkdaemon.broker.managed_ledger import ManagedLedger
+    from bkdaemon.broker.nonpersistent import NonPersistentTopic
+
+logger = logging.getLogger(__name__)
+
+AnyTopic: TypeAlias = Union["Topic", "NonPersistentTopic"]
+
+EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
+DEDUPLICATION_CURSOR: Final = "pulsar.dedup"
+COMPACTION_CURSOR: Final = "__compaction"
+REPLICATOR_PREFIX: Final = "pulsar.repl"
+SUBSCRIPTIONS_MAX: Final = 10_000
+_DUPLICATE: Final = -1
+
+
+def reserved(subscription: str) -> bool:
+    """True for the names of cursors that are no subscriptions."""
+    return subscription in (DEDUPLICATION_CURSOR, COMPACTION_CURSOR) or subscription.startswith(REPLICATOR_PREFIX)
+
+
+class _Chunk:
+    """Sends of one producer that were added together; `then` is sent once all of them are confirmed."""
+
+    __slots__ = ("done", "producer", "sends", "then")
+
+    def __init__(self, producer: Producer, sends: list[Send]) -> None:
+        self.producer = producer
+        self.sends = sends
+        self.done = 0
+        self.then: list[bytes] = []
+
+
+class Topic:
+    """One topic, or one partition, that this broker owns. `Topic.open` makes it.
+
+    Attributes:
+        producers: who produces.
+        subscriptions: by name.
+        closed: it serves no more; ask for it again.
+        terminated: nothing can be added any more.
+    """
+
+    persistent = True
+
+    def __init__(self, name: TopicName, ledger: ManagedLedger, rules: TopicRules, now_ms: Callable[[], int]) -> None:
+        self.name = name
+        self.ledger = ledger
+        self.rules = rules
+        self.now_ms = now_ms
+        self.closed = False
+        self.terminated = ledger.state is State.TERMINATED
+        self.on_closed: Callable[[Topic], None] = lambda topic: None
+        self.subscriptions: dict[str, Subscription] = {}
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.used_ms = now_ms()
+        epoch = ledger.properties.get(EPOCH_PROPERTY)
+        self.producers = ProducerTable(str(name), None if epoch is None else int(epoch), self._store_epoch)
+        self.partition = name.partition
+        self._pending: deque[_Chunk] = deque()
+        self._deduplication: Deduplication | None = None
+        self._opening = asyncio.Lock()
+        ledger.on_confirmed = self._confirmed
+        ledger.on_failed = self.fail
+
+    @classmethod
+    async def open(cls, name: TopicName, ledger: ManagedLedger, rules: TopicRules, now_ms: Callable[[], int]) -> Topic:
+        """A topic over its open ledger: durable cursors become subscriptions, sequence ids are recovered."""
+        topic = cls(name, ledger, rules, now_ms)
+        for cursor_name, cursor in ledger.cursors.items():
+            if not reserved(cursor_name):
+                topic.subscriptions[cursor_name] = Subscription(topic, cursor_name, cursor)
+        if rules.deduplication:
+            topic._deduplication = await Deduplication.recover(ledger, rules.deduplication_entries)
+        return topic
+
+    async def _store_epoch(self, epoch: int) -> None:
+        await self.ledger.set_property(EPOCH_PROPERTY, str(epoch))
+
+    # -- producers ---------------------------------------------------------------------------------------------------
+
+    async def add_producer(self, producer: Producer) -> None:
+        """Takes a producer in; it is ready, or waits to be.
+
+        Raises:
+            Refusal: what forbids it.
+        """
+        self.check_open()
+        if self.terminated:
+            raise Refusal(ErrorCode.TOPIC_TERMINATED, "Topic was already terminated")
+        if self.rules.encryption_required and not producer.encrypted:
+            raise Refusal(ErrorCode.METADATA, f"Encryption is required in {self.name}")
+        if self.rules.backlog_exceeded == "producer_request_hold":
+            raise Refusal(
+                ErrorCode.PRODUCER_BLOCKED_QUOTA_ERROR, "Cannot create producer on topic with backlog quota exceeded"
+            )
+        if self.rules.backlog_exceeded == "producer_exception":
+            raise Refusal(
+                ErrorCode.PRODUCER_BLOCKED_QUOTA_EXCEPTION,
+                "Cannot create producer on topic with backlog quota exceeded",
+            )
+        if 0 < self.rules.producers_max <= len(self.producers):
+            raise Refusal(ErrorCode.PRODUCER_BUSY, "Topic reached max producers limit")
+        self.used_ms = self.now_ms()
+        await self.producers.admit(producer)
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        """The highest that is known to be stored, or -1."""
+        return -1 if self._deduplication is None else self._deduplication.last(producer_name)
+
+    async def remove_producer(self, producer: Producer) -> None:
+        """A producer has left; the first that waits may be let in, and is told."""
+        self.used_ms = self.now_ms()
+        if self.producers.remove(producer) and not self.closed:
+            waiting = await self.producers.next_waiting()
+            if waiting is not None:
+                waiting.connection.producer_ready(waiting)
+
+    def publish(self, producer: Producer, sends: list[Send], size: int) -> None:
+        """Adds what a producer sent; receipts and errors follow in its order."""
+        if self.closed:
+            return  # the producer is being told
+        accepted = sends
+        for at, send in enumerate(sends):
+            refusal = self._refused(producer, send)
+            if refusal is not None:
+                accepted = sends[:at]
+                self._add(producer, accepted)
+                self.answer_in_order(producer, refusal)
+                self.publish(producer, sends[at + 1 :], size)
+                return
+        self._add(producer, accepted)
+
+    def _refused(self, producer: Producer, send: Send) -> bytes | None:
+        """The answer to a send that is not stored; None if it is to be."""
+        sequence_id, highest, _, entry, chunk = send
+        if not checksum_ok(entry):
+            return _send_error(producer, sequence_id, ErrorCode.CHECKSUM, "Checksum failed on the broker")
+        if self.rules.encryption_required:
+            try:
+                encrypted = bool(decode_metadata(entry).encryption_keys)
+            except BadBytes as error:
+                return _send_error(producer, sequence_id, ErrorCode.METADATA, error.message)
+            if not encrypted:
+                return _send_error(producer, sequence_id, ErrorCode.METADATA, "Messages must be encrypted")
+        if self._deduplication is not None:
+            verdict = self._deduplication.judge(producer.name, sequence_id, highest, entry if chunk else None)
+            if verdict is Verdict.DUPLICATE:
+                return encode_receipts(producer.producer_id, [(sequence_id, highest, _DUPLICATE, _DUPLICATE)])
+            if verdict is Verdict.UNKNOWN:
+                return _send_error(
+                    producer, sequence_id, ErrorCode.UNKNOWN, "Cannot determine whether the message is a duplicate"
+                )
+        return None
+
+    def _add(self, producer: Producer, sends: list[Send]) -> None:
+        if not sends or self.closed:
+            return
+        chunk = _Chunk(producer, sends)
+        self._pending.append(chunk)
+        producer.pending += len(sends)
+        producer.connection.pending += len(sends)
+        entries = [send[3] for send in sends]
+        size = sum(map(len, entries))
+        messages = sum([send[2] for send in sends])
+        producer.messages_in += messages
+        producer.bytes_in += size
+        self.messages_in += messages
+        self.bytes_in += size
+        try:
+            self.ledger.add_many(entries)
+        except BkctlError as error:
+            self.fail(error)
+
+    def answer_in_order(self, producer: Producer, answer: bytes) -> None:
+        """Sends an answer behind the receipts of what the producer sent before."""
+        if producer.pending:
+            for chunk in reversed(self._pending):
+                if chunk.producer is producer:
+                    chunk.then.append(answer)
+                    return
+        producer.connection.queue((answer,))
+
+    def _confirmed(self, positions: list[Position]) -> None:
+        """The ledger has stored these, in the order of the adds."""
+        pending = self._pending
+        at, count = 0, len(positions)
+        while at < count and pending:
+            chunk = pending[0]
+            sends, done = chunk.sends, chunk.done
+            taken = min(len(sends) - done, count - at)
+            now = sends[done : done + taken] if taken < len(sends) else sends
+            producer = chunk.producer
+            if self._deduplication is not None:
+                self._deduplication.stored(producer.name, now, positions[at + taken - 1])
+            receipts = encode_receipts(
+                producer.producer_id,
+                [(send[0], send[1], p[0], p[1]) for send, p in zip(now, positions[at : at + taken], strict=True)],
+            )
+            chunk.done += taken
+            at += taken
+            producer.pending -= taken
+            connection = producer.connection
+            if chunk.done == len(sends):
+                pending.popleft()
+                if chunk.then:
+                    receipts = b"".join((receipts, *chunk.then))
+            connection.queue((receipts,))
+            connection.confirmed(taken)
+        for subscription in self.subscriptions.values():
+            subscription.wake()
+
+    @property
+    def congested(self) -> bool:
+        """True while its ledger takes no more."""
+        return self.ledger.congested
+
+    # -- subscriptions -----------------------------------------------------------------------------------------------
+
+    async def subscription(
+        self,
+        name: str,
+        *,
+        durable: bool,
+        initial: Position,
+        create: bool = True,
+        properties: dict[str, str] | None = None,
+    ) -> Subscription:
+        """The subscription of that name, made where it is missing.
+
+        Raises:
+            Refusal: SUBSCRIPTION_NOT_FOUND if it may not be made, NOT_ALLOWED if it is of the other durability.
+        """
+        async with self._opening:
+            self.check_open()
+            self.used_ms = self.now_ms()
+            found = self.subscriptions.get(name)
+            if found is not None:
+                if found.durable != durable:
+                    kind = "durable" if found.durable else "non-durable"
+                    raise Refusal(ErrorCode.NOT_ALLOWED, f"There is a {kind} subscription '{name}' already")
+                return found
+            if not create:
+                raise Refusal(ErrorCode.SUBSCRIPTION_NOT_FOUND, f"Subscription {name} does not exist")
+            if len(self.subscriptions) >= SUBSCRIPTIONS_MAX:
+                raise Refusal(ErrorCode.NOT_ALLOWED, f"The topic has {SUBSCRIPTIONS_MAX} subscriptions already")
+            cursor = await self.ledger.open_cursor(name, initial, durable=durable, properties=properties or {})
+            self.check_open()
+            subscription = Subscription(self, name, cursor, durable=durable)
+            self.subscriptions[name] = subscription
+            return subscription
+
+    async def delete_subscription(self, subscription: Subscription, *, force: bool = True) -> None:
+        """Forgets a subscription for good; its consumers are closed if force is set.
+
+        Raises:
+            Refusal: METADATA, it has consumers.
+        """
+        if subscription.consumers and not force:
+            raise Refusal(ErrorCode.METADATA, "Subscription has active consumers")
+        subscription.close()
+        try:
+            await self.ledger.delete_cursor(subscription.name)
+        except BkctlError:
+            subscription.fenced = False
+            raise
+        if self.subscriptions.get(subscription.name) is subscription:
+            del self.subscriptions[subscription.name]
+
+    async def last_message_id(self) -> tuple[Position, int]:
+        """The last entry, and the index of its last message in its batch: -1 if it is none, or there is no entry."""
+        last = self.ledger.last_confirmed
+        if last.entry_id < 0:
+            return EARLIEST, -1
+        entries = await self.ledger.read(last, 1, 1)
+        if not entries or entries[0][0] != last:
+            return last, -1
+        metadata = decode_metadata(entries[0][1])
+        return last, metadata.num_messages_in_batch - 1 if metadata.HasField("num_messages_in_batch") else -1
+
+    # -- its end -----------------------------------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """Raises: Refusal, SERVICE_NOT_READY: it is closed; look it up again."""
+        if self.closed:
+            raise Refusal(ErrorCode.SERVICE_NOT_READY, "Topic is temporarily unavailable")
+
+    def fail(self, error: BkctlError) -> None:
+        """The ledger takes no more: closes the topic; nothing is said about what was not confirmed."""
+        if self.closed:
+            return
+        logger.warning("%s: closing: %s", self.name, error.message)
+        self._disconnect()
+        task = asyncio.ensure_future(self._close_ledger())
+        self._closing = task
+
+    async def _close_ledger(self) -> None:
+        try:
+            await self.ledger.close()
+        except BkctlError as error:
+            logger.warning("%s: %s", self.name, error.message)
+        self.on_closed(self)
+
+    def _disconnect(self) -> None:
+        self.closed = True
+        producers = list(self.producers.by_name.values())
+        for producer in producers:
+            producer.gone = True
+            producer.connection.forget_producer(producer, closed_by_broker=True)
+            producer.connection.queue(
+                (encode_command(Command.CLOSE_PRODUCER, producer_id=producer.producer_id, request_id=NO_REQUEST),)
+            )
+        for chunk in self._pending:
+            chunk.producer.connection.confirmed(len(chunk.sends) - chunk.done)
+        self._pending.clear()
+        for subscription in self.subscriptions.values():
+            subscription.close()
+
+    async def close(self) -> None:
+        """Closes producers and consumers, which come back where the topic is then; stores the cursors.
+
+        Raises:
+            BkctlError: the ledger could not be closed; the topic is closed all the same.
+        """
+        if self.closed:
+            return
+        self._disconnect()
+        try:
+            await self.ledger.close()
+        finally:
+            self.on_closed(self)
+
+    async def terminate(self) -> Position:
+        """Lets nothing be added any more, and returns the last position."""
+        self.check_open()
+        last = await self.ledger.terminate()
+        self.terminated = True
+        for producer in list(self.producers.by_name.values()):
+            self.producers.remove(producer)
+            producer.connection.forget_producer(producer, closed_by_broker=True)
+            producer.connection.queue(
+                (encode_command(Command.CLOSE_PRODUCER, producer_id=producer.producer_id, request_id=NO_REQUEST),)
+            )
+        for subscription in self.subscriptions.values():
+            subscription.wake()
+        return last
+
+
+def _send_error(producer: Producer, sequence_id: int, code: ErrorCode, message: str) -> bytes:
+    return encode_command(
+        Command.SEND_ERROR, producer_id=producer.producer_id, sequence_id=sequence_id, error=code, message=message
+    )

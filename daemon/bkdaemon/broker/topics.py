@@ -1,0 +1,126 @@
+"""The topics that this broker serves: opened when somebody asks, closed when they go elsewhere.
+
+Who asks for a topic that is being opened waits for the same opening. Source: BrokerService.java (getTopic).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from bkctl.codec.pulsar import ErrorCode
+from bkctl.errors import BkctlError, NotFound
+from bkdaemon.broker.nonpersistent import NonPersistentTopic
+from bkdaemon.broker.refusal import Refusal
+from bkdaemon.broker.topic import Topic
+
+if TYPE_CHECKING:
+    from bkctl.model.topic import TopicName
+    from bkdaemon.broker.backend import Backend
+    from bkdaemon.broker.topic import AnyTopic
+
+logger = logging.getLogger(__name__)
+
+OPENING_MAX: Final = 10_000
+"""Topics that are being opened at a time; more are asked to come again."""
+
+
+class Topics:
+    """Topics by name.
+
+    Attributes:
+        open: those that are served now.
+    """
+
+    def __init__(self, backend: Backend, now_ms: Callable[[], int]) -> None:
+        self.open: dict[TopicName, AnyTopic] = {}
+        self.closed = False
+        self._backend = backend
+        self._now_ms = now_ms
+        self._opening: dict[tuple[TopicName, bool], asyncio.Task[AnyTopic]] = {}
+
+    async def get(self, name: TopicName, *, create: bool) -> AnyTopic:
+        """The topic, opened if it is not; made if it is not there, create is set and the rules allow it.
+
+        Raises:
+            NotFound: there is no such topic, and it is not to be made.
+            Refusal, Unavailable, Conflict: it is served elsewhere, or cannot be opened now.
+        """
+        found = self.open.get(name)
+        if found is not None and not found.closed:
+            return found
+        if self.closed:
+            raise Refusal(ErrorCode.SERVICE_NOT_READY, "The broker is shutting down")
+        task = self._opening.get((name, create))
+        if task is None:
+            if len(self._opening) >= OPENING_MAX:
+                raise Refusal(ErrorCode.SERVICE_NOT_READY, f"{OPENING_MAX} topics are being opened already")
+            task = asyncio.ensure_future(self._open(name, create, self._opening.get((name, not create))))
+            self._opening[name, create] = task
+            task.add_done_callback(lambda _: self._opening.pop((name, create), None))
+            task.add_done_callback(_seen)
+        return await asyncio.shield(task)
+
+    async def _open(self, name: TopicName, create: bool, before: asyncio.Task[AnyTopic] | None) -> AnyTopic:
+        if before is not None:
+            await asyncio.wait((before,))
+            found = self.open.get(name)
+            if found is not None and not found.closed:
+                return found
+        backend = self._backend
+        await backend.check_owned(name)
+        rules = await backend.rules(name)
+        if name.persistent:
+            ledger = await backend.open_ledger(
+                name, create=create and await self._may_make(name, rules.auto_create_topic)
+            )
+            topic: AnyTopic = await Topic.open(name, ledger, rules, self._now_ms)
+        else:
+            topic = NonPersistentTopic(name, rules, self._now_ms)
+        if self.closed:
+            await topic.close()
+            raise Refusal(ErrorCode.SERVICE_NOT_READY, "The broker is shutting down")
+        self.open[name] = topic
+        topic.on_closed = self._gone
+        return topic
+
+    async def _may_make(self, name: TopicName, allowed: bool) -> bool:
+        """A partition is made as often as its topic has it; another topic as the rules say."""
+        if name.partition >= 0:
+            try:
+                partitions = await self._backend.partitions(name.partitioned, create=False)
+            except NotFound:
+                partitions = 0
+            if partitions:
+                return name.partition < partitions
+        return allowed
+
+    def _gone(self, topic: AnyTopic) -> None:
+        if self.open.get(topic.name) is topic:
+            del self.open[topic.name]
+
+    async def unload(self, name: TopicName) -> bool:
+        """Closes a topic; its clients look it up again. False if it was not open."""
+        topic = self.open.get(name)
+        if topic is None:
+            return False
+        await topic.close()
+        return True
+
+    async def close(self) -> None:
+        """Closes every topic, and opens none any more."""
+        self.closed = True
+        results = await asyncio.gather(*(t.close() for t in list(self.open.values())), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BkctlError):
+                logger.warning("closing a topic: %s", result.message)
+            elif isinstance(result, BaseException):
+                logger.error("closing a topic", exc_info=result)
+
+
+def _seen(task: asyncio.Task[AnyTopic]) -> None:
+    """Whoever waited has the error; if nobody did, it is of no interest."""
+    if not task.cancelled():
+        task.exception()
