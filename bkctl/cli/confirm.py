@@ -2,7 +2,7 @@
 
 plan → --dry-run: the plan is the answer (stdout), exit 0
      → --yes: go on
-     → a terminal: show, ask (deletes: type the name of what goes)
+     → a terminal: show, ask (deletes, and what may lose data: type the name of what goes)
      → no terminal: refused, exit 3
 """
 
@@ -23,11 +23,13 @@ class Plan:
         summary: one sentence: what is done to what.
         steps: what happens, in order.
         subject: the name of the object; deletes ask for it.
+        typed: ask for the subject whatever the effect: what is done may lose data.
     """
 
     summary: str
     steps: tuple[str, ...] = field(default=())
     subject: str = ""
+    typed: bool = False
 
     def text(self) -> str:
         """The plan for a person."""
@@ -61,7 +63,7 @@ def confirm(plan: Plan, effect: Effect, *, yes: bool, dry_run: bool, answers: Te
     if answers is None:
         raise Refused(f"not confirmed: {plan.summary}", hint="--yes does it, --dry-run only shows the plan")
     messages.write(plan.text())
-    if effect is Effect.DELETES and plan.subject:
+    if (effect is Effect.DELETES or plan.typed) and plan.subject:
         wanted: tuple[str, ...] = (plan.subject,)
         question = f"type {plan.subject} to go on: "
     else:

@@ -35,7 +35,7 @@ class ClientContext:
         Raises:
             NotEnoughBookies: there are too few, or on too few racks.
         """
-        writable, quarantined = await self._candidates()
+        writable, quarantined = await self.candidates()
         if quarantined:
             try:
                 return tuple(self.placement.choose(ensemble_size, write_quorum_size, writable - quarantined))
@@ -51,10 +51,11 @@ class ClientContext:
         exclude: AbstractSet[BookieId] = frozenset(),
     ) -> Mapping[int, BookieId]:
         """Bookies for as many of the failed places of an ensemble as there are, none of `exclude`."""
-        writable, quarantined = await self._candidates()
+        writable, quarantined = await self.candidates()
         return replacements(self.placement, ensemble, failed, write_quorum_size, writable - exclude, quarantined)
 
-    async def _candidates(self) -> tuple[set[BookieId], set[BookieId]]:
+    async def candidates(self) -> tuple[set[BookieId], set[BookieId]]:
+        """The writable bookies, and those of them that are in quarantine; their racks are known then."""
         writable = await self.registry.writable()
         if self.racks is not None:
             await self.racks.load(writable, lambda b: b.rpartition(":")[0] or b)

@@ -1,184 +1,326 @@
-"""Moves ledgers off bookies by hand: plan, apply, verify. The copying is the replication worker's, without a queue.
+"""The engine of all work by hand on many ledgers: plan, apply, verify. The copying is the replication worker's.
 
-    plan     every fragment that names one of the bookies: entries, bytes; open ledgers that have to be fenced first;
-             ledgers that cannot be moved, and why
-    apply    open ledgers are recovered (which fences their writer) or left, the others copied, several at a time
-    verify   reads all metadata again: what still names the bookies
+    plan     what is copied from where to where, what has to be fenced first, what cannot be done and why (plan.py)
+    apply    several ledgers at a time; goes on past those that fail, up to a number; tells how each went
+    verify   reads all metadata again: what is still to be done
 
-Every fragment is done by compare-and-set when all of its copies are there, so a job that was stopped anywhere is
-resumed by starting it again: what is done names the bookies no more. It takes no locks and marks nothing; it can race
-with workers, and the compare-and-set decides. Source: BookKeeperAdmin.java (recoverBookieData).
+Every fragment is done by compare-and-set when all of its copies are there and their digests were right; a conflict is
+planned again. So a job that was stopped anywhere goes on when it is started again: what is done shows in the metadata.
+The state of a job (job_state.py) saves the reading of all ledgers, and keeps what failed. A job takes no locks and
+marks nothing; it can race with workers, and the compare-and-set decides. Source: BookKeeperAdmin.java.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+import copy
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from bkctl.client.client import BookKeeper
 from bkctl.codec.checksum import master_key
-from bkctl.errors import BadBytes, BkctlError, NoSuchLedger
+from bkctl.errors import BadBytes, BkctlError, Conflict, NoSuchLedger, SessionExpired
+from bkctl.meta.ledgers import LedgerRecord
 from bkctl.model.ids import BookieId, LedgerId
 from bkctl.model.ledger import LedgerMetadata
 from bkrecovery.checker import confirmed_end
 from bkrecovery.fragment import Fragment, fragments_of
+from bkrecovery.job_state import JobFile, JobState
 from bkrecovery.ledger import recover_ledger
+from bkrecovery.plan import (
+    LedgerMove,
+    MovePlan,
+    OpenLedgers,
+    PlannedPlacement,
+    TargetChoice,
+    affected,
+    plan_ledger,
+    with_targets,
+)
 from bkrecovery.rereplicate import LedgerKeys, Replicator
 
-LEDGERS_AT_ONCE: Final = 4
+LEDGERS_AT_ONCE: Final = 16
+LEDGERS_AT_ONCE_MAX: Final = 256
 ROUNDS_MAX: Final = 5
 """Looks at one ledger: its recovery changes it once, somebody else may another time."""
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerMove:
-    """What is to be done for one ledger. entries and size_bytes are what its bad indexes store; None: not known."""
-
-    ledger_id: int
-    fragments: tuple[Fragment, ...]
-    fence: bool
-    entries: int
-    size_bytes: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class MovePlan:
-    """The moves, ascending by ledger; blocked are ledgers that cannot be read."""
-
-    bookies: frozenset[BookieId]
-    moves: tuple[LedgerMove, ...]
-    blocked: tuple[tuple[int, str], ...]
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes to copy, as far as they are known."""
-        return sum(move.size_bytes or 0 for move in self.moves)
-
-    @property
-    def fences(self) -> list[int]:
-        """Open ledgers whose writers are stopped."""
-        return [move.ledger_id for move in self.moves if move.fence]
+TOO_MANY_ERRORS: Final = "not tried: too many others had failed"
 
 
 @dataclass(slots=True)
 class MoveResult:
-    """How one ledger went: error is None where it names the bookies no more."""
+    """How one ledger went: error is None where nothing is left to do. waiting: its writer still uses the bookie."""
 
     ledger_id: int
     fragments: int = 0
     fenced: bool = False
     error: str | None = None
+    waiting: bool = False
+
+
+@dataclass(slots=True)
+class JobOptions:
+    """How a job works. max_errors None: however many; to None: any writable bookie takes copies."""
+
+    open_ledgers: OpenLedgers = OpenLedgers.FENCE
+    parallel: int = LEDGERS_AT_ONCE
+    max_errors: int | None = None
+    to: frozenset[BookieId] | None = None
+    avoided: frozenset[BookieId] = frozenset()
+
+
+class JobRecord:
+    """The state of a running job and its file; without a file it is only kept in memory."""
+
+    def __init__(self, state: JobState, file: JobFile | None = None) -> None:
+        self.state = state
+        self._file = file
+        self._left: dict[int, None] = dict.fromkeys(state.left or ())
+
+    def begin(self, ledger_ids: Iterable[int]) -> None:
+        """These are to be done now."""
+        self._left = dict.fromkeys(ledger_ids)
+        self.save()
+
+    def note(self, result: MoveResult) -> None:
+        """One more was done, or failed."""
+        if result.error is None and not result.waiting:
+            self._left.pop(result.ledger_id, None)
+            self.state.failed.pop(result.ledger_id, None)
+            self.state.done += 1
+        elif result.error is not None:
+            self.state.failed[result.ledger_id] = result.error
+        if self._file is not None:
+            self._store(asyncio.get_running_loop().time())
+
+    def save(self) -> None:
+        """Writes the file now."""
+        if self._file is not None:
+            self._store(None)
+
+    def end(self) -> None:
+        """Nothing is left: there is nothing to remember."""
+        if self._file is not None:
+            self._file.remove()
+
+    def _store(self, now: float | None) -> None:
+        assert self._file is not None
+        self.state.left = list(self._left)
+        self._file.save(self.state, now)
 
 
 @dataclass(slots=True)
 class MoveJob:
-    """One job. skip_open leaves ledgers whose last ensemble has a bookie and that are not closed."""
+    """Takes ledgers off bookies. Subclasses look for other things to repair: `look`."""
 
     bookkeeper: BookKeeper
     bookies: frozenset[BookieId]
     replicator: Replicator
-    skip_open: bool = False
+    options: JobOptions = field(default_factory=JobOptions)
+    record: JobRecord | None = None
     results: list[MoveResult] = field(default_factory=list)
+    placement: PlannedPlacement = field(init=False)
+    errors: int = 0
+
+    def __post_init__(self) -> None:
+        context = self.bookkeeper.context
+        self.placement = PlannedPlacement(context.placement, self.options.to, self.options.avoided | self.bookies)
+
+    # -- plan -----------------------------------------------------------------------------------------------------
 
     async def plan(self, ledger_ids: Iterable[int] | None = None) -> MovePlan:
-        """Reads the metadata of these ledgers, or of all."""
+        """Reads the metadata of these ledgers, or of all; chooses targets among the bookies writable now."""
         moves: list[LedgerMove] = []
         blocked: list[tuple[int, str]] = []
+        candidates, quarantined = await self.bookkeeper.context.candidates()
+        choice = self.choice(candidates, quarantined)
+        available = frozenset(candidates) | await self.bookkeeper.registry.read_only()
+        async for ledger in self._records(ledger_ids, blocked):
+            try:
+                move = await self.look(ledger.ledger_id, ledger.metadata)
+            except BkctlError as e:
+                blocked.append((ledger.ledger_id, str(e)))
+                continue
+            if move is None:
+                continue
+            if move.fence and self.options.open_ledgers is OpenLedgers.LEAVE:
+                blocked.append((ledger.ledger_id, "it is open"))
+                continue
+            possible, why = with_targets(move, choice, available)
+            if possible is not None:
+                moves.append(possible)
+            if why is not None:
+                blocked.append((ledger.ledger_id, why))
+        return MovePlan(self.bookies, tuple(moves), tuple(sorted(blocked)))
+
+    async def _records(
+        self, ledger_ids: Iterable[int] | None, blocked: list[tuple[int, str]]
+    ) -> AsyncIterator[LedgerRecord]:
+        """The ledgers to look at; those whose metadata is broken are blocked."""
+        ledgers = self.bookkeeper.ledgers
 
         def broken(ledger_id: LedgerId, error: BadBytes) -> None:
             blocked.append((ledger_id, str(error)))
 
-        ledgers = self.bookkeeper.ledgers
-        batches = [list(ledger_ids)] if ledger_ids is not None else [part async for part in ledgers.ids()]
-        for batch in batches:
-            async for record in ledgers.read_many(batch, broken):
-                move = plan_ledger(record.ledger_id, record.metadata, self.bookies)
-                if move is None:
-                    continue
-                if move.fence and self.skip_open:
-                    blocked.append((record.ledger_id, "it is open"))
-                else:
-                    moves.append(move)
-        return MovePlan(self.bookies, tuple(moves), tuple(sorted(blocked)))
+        if ledger_ids is not None:
+            async for record in ledgers.read_many(ledger_ids, broken):
+                yield record
+            return
+        async for part in ledgers.ids():
+            async for record in ledgers.read_many(part, broken):
+                yield record
+
+    async def look(self, ledger_id: int, metadata: LedgerMetadata) -> LedgerMove | None:
+        """What one ledger needs; None for nothing."""
+        waits = self.options.open_ledgers is OpenLedgers.WAIT
+        return plan_ledger(ledger_id, metadata, self.bookies, waits=waits)
+
+    def choice(self, candidates: set[BookieId], quarantined: set[BookieId]) -> TargetChoice:
+        """Who chooses the targets of the plan."""
+        return TargetChoice(self.placement, candidates, quarantined)
+
+    # -- apply ----------------------------------------------------------------------------------------------------
 
     async def apply(self, plan: MovePlan, done: Callable[[MoveResult], None] = lambda _: None) -> list[MoveResult]:
-        """Carries the plan out; goes on past ledgers that fail. done hears of each ledger."""
+        """Carries the plan out; goes on past ledgers that fail, up to max_errors. done hears of each ledger.
+
+        Raises:
+            SessionExpired, and whatever else is no fault of one ledger.
+        """
+        found: list[MoveResult] = []
         left = iter(plan.moves)
+        counts, loop = self.replicator.counts, asyncio.get_running_loop()
+        start, written = loop.time(), counts.bytes_written
+        if self.record is not None:
+            failed_before = [ledger_id for ledger_id, _ in plan.blocked]
+            self.record.begin(sorted({move.ledger_id for move in plan.moves} | set(failed_before)))
 
         async def lane() -> None:
             for move in left:
-                result = await self._move(move)
-                self.results.append(result)
+                result = await self.move(move)
+                found.append(result)
                 done(result)
 
-        async with asyncio.TaskGroup() as group:
-            for number in range(LEDGERS_AT_ONCE):
-                group.create_task(lane(), name=f"moving ledgers, lane {number}")
-        return sorted(self.results, key=lambda result: result.ledger_id)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(min(self.options.parallel, max(len(plan.moves), 1))):
+                    group.create_task(lane(), name=f"work by hand, lane {number}")
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            if self.record is not None:
+                self.record.state.seconds += loop.time() - start
+                self.record.state.bytes_copied += counts.bytes_written - written
+                self.record.save()
+        self.results += found
+        return sorted(found, key=lambda result: result.ledger_id)
 
-    async def verify(self) -> list[int]:
-        """Ledgers that still name one of the bookies."""
-        return [move.ledger_id for move in (await self.plan()).moves]
-
-    async def _move(self, move: LedgerMove) -> MoveResult:
+    async def move(self, move: LedgerMove) -> MoveResult:
+        """Does one ledger; its errors are in the result."""
         result = MoveResult(move.ledger_id)
+        limit = self.options.max_errors
+        if limit is not None and self.errors > limit:
+            result.error = TOO_MANY_ERRORS
+            return result
         try:
             await self._clear(move, result)
         except NoSuchLedger:
-            pass  # deleted meanwhile: it names nobody
+            pass  # deleted meanwhile: nothing is left to do
+        except SessionExpired:
+            raise
         except BkctlError as e:
             result.error = str(e)
+        self.errors += result.error is not None
+        if self.record is not None:
+            self.record.note(result)
         return result
 
+    async def verify(self) -> list[int]:
+        """Ledgers of which something is still to be done, as all metadata tells now."""
+        plan = await self.plan()
+        return sorted({move.ledger_id for move in plan.moves} | {ledger_id for ledger_id, _ in plan.blocked})
+
     async def _clear(self, move: LedgerMove, result: MoveResult) -> None:
-        """Until the ledger names none of the bookies. Only what the plan said is fenced."""
+        """Until nothing is left to do. Only what the plan said is fenced."""
         for _ in range(ROUNDS_MAX):
             metadata, _ = await self.bookkeeper.ledgers.read(move.ledger_id)
-            now = plan_ledger(move.ledger_id, metadata, self.bookies)
+            now = await self.look(move.ledger_id, metadata)
             if now is None:
                 return
-            password = metadata.password or b""
-            if now.fence:
+            if now.fence and not now.waits:
                 if not move.fence:
                     result.error = "it was closed when this was planned and is open now"
                     return
-                await recover_ledger(self.bookkeeper, move.ledger_id, password)
+                await recover_ledger(self.bookkeeper, move.ledger_id, metadata.password or b"")
                 result.fenced = True
                 continue
-            digest = self.bookkeeper.digest_of(metadata, move.ledger_id, password)
-            keys = LedgerKeys(digest, master_key(password))
-            end = await confirmed_end(self.bookkeeper.context, move.ledger_id, metadata, digest)
-            for fragment in affected(fragments_of(move.ledger_id, metadata, end), self.bookies):
-                if fragment.settled:
-                    await self.replicator.repair(fragment, metadata, keys)
-                    result.fragments += 1
+            before = result.fragments
+            error = await self._repair(move, now, metadata, result)
+            if isinstance(error, Conflict):
+                continue  # somebody else was at it: look again
+            if error is not None:
+                raise error
+            if now.waits:
+                result.waiting = True
+                return
+            if result.fragments == before:
+                result.error = "it is open, and its bookies do not tell that what is to be copied is confirmed"
+                return
         result.error = "it changes all the time"
 
+    async def _repair(
+        self, planned: LedgerMove, now: LedgerMove, metadata: LedgerMetadata, result: MoveResult
+    ) -> BkctlError | None:
+        """Copies every settled fragment that needs it; returns the first error once all had their turn."""
+        password = metadata.password or b""
+        digest = self.bookkeeper.digest_of(metadata, now.ledger_id, password)
+        keys = LedgerKeys(digest, master_key(password))
+        first_error: BkctlError | None = None
+        for fragment in await self._settled(now, metadata, keys):
+            try:
+                await self.repair(self._replicator(planned, fragment), fragment, metadata, keys)
+                result.fragments += 1
+            except (NoSuchLedger, SessionExpired):
+                raise
+            except BkctlError as e:
+                first_error = first_error or e
+        return first_error
 
-def plan_ledger(ledger_id: int, metadata: LedgerMetadata, bookies: Collection[BookieId]) -> LedgerMove | None:
-    """What it takes to free one ledger of these bookies; None if it names none of them."""
-    fragments = affected(fragments_of(ledger_id, metadata, metadata.last_ensemble.first_entry_id - 1), bookies)
-    if not fragments:
-        return None
-    fence = not metadata.closed and any(fragment.last for fragment in fragments)
-    entries = sum(
-        last - first + 1
-        for fragment in fragments
-        if fragment.settled
-        for index in fragment.bad
-        if (ends := fragment.striped(index)) is not None
-        for first, last in (ends,)
-    )
-    share = metadata.write_quorum_size / metadata.ensemble_size
-    size = None
-    if metadata.closed:
-        size = int(metadata.length / max(metadata.last_entry_id + 1, 1) * entries * share)
-    return LedgerMove(ledger_id, tuple(fragments), fence, int(entries * share), size)
+    async def repair(
+        self, replicator: Replicator, fragment: Fragment, metadata: LedgerMetadata, keys: LedgerKeys
+    ) -> None:
+        """Brings the copies of one fragment where they should be."""
+        await replicator.repair(fragment, metadata, keys)
+
+    async def _settled(self, now: LedgerMove, metadata: LedgerMetadata, keys: LedgerKeys) -> list[Fragment]:
+        """The fragments that may be copied. Of an open ledger, what its bookies say is confirmed counts."""
+        if metadata.closed:
+            return list(now.fragments)
+        end = await confirmed_end(self.bookkeeper.context, now.ledger_id, metadata, keys.digest)
+        bad = {fragment.first_entry_id: fragment.bad for fragment in now.fragments}
+        fragments = (
+            f.with_bad(bad[f.first_entry_id])
+            for f in fragments_of(now.ledger_id, metadata, end)
+            if f.first_entry_id in bad
+        )
+        return [fragment for fragment in fragments if fragment.settled]
+
+    def _replicator(self, planned: LedgerMove, fragment: Fragment) -> Replicator:
+        """The replicator, with the planned bookies for this fragment; its budget, rate and counts are shared."""
+        placement = self.placement.following(planned.target_of(fragment.first_entry_id))
+        own = copy.copy(self.replicator)
+        own.context = replace(own.context, placement=placement)
+        return own
 
 
-def affected(fragments: Iterable[Fragment], bookies: Collection[BookieId]) -> list[Fragment]:
-    """The fragments that name any of the bookies, with those indexes bad."""
-    marked = (f.with_bad(i for i, bookie in enumerate(f.bookies) if bookie in bookies) for f in fragments)
-    return [fragment for fragment in marked if fragment.bad]
+__all__ = [
+    "LEDGERS_AT_ONCE",
+    "JobOptions",
+    "JobRecord",
+    "LedgerMove",
+    "MoveJob",
+    "MovePlan",
+    "MoveResult",
+    "affected",
+    "plan_ledger",
+]

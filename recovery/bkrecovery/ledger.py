@@ -7,6 +7,7 @@ are `bkctl.protocol.recovery`'s; here are the hands, and the report of what ever
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,6 +19,8 @@ from bkctl.codec.wire import Reply
 from bkctl.errors import BkctlError, Unavailable
 from bkctl.model.ids import NO_ENTRY, BookieId, EntryId, LedgerId
 from bkctl.model.ledger import DigestType, LedgerMetadata, LedgerState
+from bkctl.model.placement import write_set
+from bkctl.model.status import Status
 from bkctl.protocol.actions import (
     Action,
     Closed,
@@ -27,11 +30,15 @@ from bkctl.protocol.actions import (
     FencingCovered,
     SendRead,
 )
-from bkctl.protocol.quorum import UNREACHABLE
+from bkctl.protocol.quorum import EXPLICITLY_ABSENT, UNREACHABLE
 from bkctl.protocol.recovery import RecoveryCore, status_name
 
 NOT_WAITED_FOR: Final = "not waited for"
 """In a report: enough others had answered."""
+ANSWERS_KEPT_MAX: Final = 10_000
+"""Entries whose answers are kept, for the sake of lost bookies, before those that are confirmed are forgotten."""
+DECLARED_LOST: Final = "declared lost"
+"""In a report: not asked, an operator said that it is gone for good."""
 
 
 @dataclass(slots=True)
@@ -60,9 +67,18 @@ class RecoveryReport:
 
 
 async def recover_ledger(
-    bookkeeper: BookKeeper, ledger_id: int, password: bytes | None = b"", digest_type: DigestType = DigestType.CRC32C
+    bookkeeper: BookKeeper,
+    ledger_id: int,
+    password: bytes | None = b"",
+    digest_type: DigestType = DigestType.CRC32C,
+    *,
+    lost: AbstractSet[BookieId] = frozenset(),
 ) -> RecoveryReport:
     """Recovers and closes a ledger; a closed one is left as it is. With password None that of the metadata counts.
+
+    lost are bookies that an operator declares gone for good: they are not asked, count as fenced, and are not waited
+    for. Acknowledged entries that only they had are cut off or become holes (explain.py tells); where another bookie
+    that does not answer now may have an entry, it is waited for as ever.
 
     Raises:
         NoSuchLedger; Unauthorized: another password.
@@ -70,11 +86,17 @@ async def recover_ledger(
         NotEnoughBookies: entries cannot be written back to enough bookies.
         Conflict: somebody else changed the ledger in a way that recovery does not expect.
     """
-    return await run_recovery(bookkeeper, ledger_id, password, digest_type, fence_only=False)
+    return await run_recovery(bookkeeper, ledger_id, password, digest_type, fence_only=False, lost=lost)
 
 
 async def run_recovery(
-    bookkeeper: BookKeeper, ledger_id: int, password: bytes | None, digest_type: DigestType, *, fence_only: bool
+    bookkeeper: BookKeeper,
+    ledger_id: int,
+    password: bytes | None,
+    digest_type: DigestType,
+    *,
+    fence_only: bool,
+    lost: AbstractSet[BookieId] = frozenset(),
 ) -> RecoveryReport:
     """A whole recovery, or only its fencing."""
     metadata, version = await bookkeeper.ledgers.read(ledger_id)
@@ -89,6 +111,7 @@ async def run_recovery(
     )
     report = RecoveryReport(LedgerId(ledger_id), metadata.state, metadata)
     driver = _RecoveryDriver(bookkeeper, ledger_id, core, master_key(password), report, metadata.write_quorum_size)
+    driver.lost = frozenset(lost)
     try:
         await driver.run()
     finally:
@@ -110,6 +133,9 @@ class _RecoveryDriver(CoreDriver):
     ) -> None:
         super().__init__(ledger_id, core, bookkeeper.context, key, write_quorum_size)
         self.core = core
+        self.lost: frozenset[BookieId] = frozenset()
+        self._held: dict[int, list[int]] = {}  # entry id → indexes of lost bookies that were asked
+        self._statuses: dict[int, dict[int, int]] = {}  # what the others said of entries, to those that ask the lost
         self._report = report
         self._error: BkctlError | None = None
 
@@ -144,10 +170,13 @@ class _RecoveryDriver(CoreDriver):
         if answers:
             self._report.fencing = {
                 b: status_name(answers[i]) if i in answers else NOT_WAITED_FOR for i, b in enumerate(bookies)
-            }
+            } | {b: DECLARED_LOST for b in bookies if b in self.lost}
         last_read = self.core.last_read
         if last_read is not None:
-            self._report.end = {bookies[i]: status_name(s) for i, s in last_read.answers.items()}
+            self._report.end = {
+                bookies[i]: DECLARED_LOST if bookies[i] in self.lost else status_name(s)
+                for i, s in last_read.answers.items()
+            }
 
     def _send_read(self, action: SendRead) -> None:
         index, entry_id = action.index, action.entry_id
@@ -165,6 +194,9 @@ class _RecoveryDriver(CoreDriver):
                 timer.cancel()
             self._heard(index, entry_id, status, None)
 
+        if action.bookie in self.lost:  # soon, not now: a core never sees two events at once
+            self._loop.call_soon(self._speak_for_the_lost, action)
+            return
         key = self._master_key if action.flags else None
         try:
             connection = self.context.pool.connection(action.bookie, ledger_id=self.ledger_id)
@@ -186,5 +218,40 @@ class _RecoveryDriver(CoreDriver):
     def _heard(self, index: int, entry_id: int, status: int, body: bytes | None) -> None:
         if entry_id == NO_ENTRY:
             self.perform(self.core.fencing_answered(index, status, body))
-        else:
-            self.perform(self.core.read_answered(index, entry_id, status, body))
+            return
+        if self.lost:
+            self._statuses.setdefault(entry_id, {})[index] = status
+            if len(self._statuses) > ANSWERS_KEPT_MAX:
+                confirmed = self.core.last_confirmed
+                self._statuses = {e: answers for e, answers in self._statuses.items() if e > confirmed}
+        self.perform(self.core.read_answered(index, entry_id, status, body))
+        if entry_id in self._held:
+            self.perform(self.core.read_slow(entry_id))  # the core waits for the lost one: the next has to be asked
+            self._release(entry_id)
+
+    # -- bookies declared lost ------------------------------------------------------------------------------------
+
+    def _speak_for_the_lost(self, action: SendRead) -> None:
+        """A lost bookie counts as fenced. What it says of an entry waits for the others: it must not outvote them."""
+        entry_id = action.entry_id
+        if entry_id == NO_ENTRY or not action.flags:  # without flags only the length is asked for
+            self._heard(action.index, entry_id, Status.NO_LEDGER, None)
+            return
+        self._held.setdefault(entry_id, []).append(action.index)
+        self.perform(self.core.read_slow(entry_id))
+        self._release(entry_id)
+
+    def _release(self, entry_id: int) -> None:
+        """Once all others have answered: if none has the entry, neither had the lost; else nobody knows."""
+        metadata = self.core.metadata
+        bookies = metadata.ensemble_of(entry_id).bookies
+        indexes = write_set(entry_id, metadata.ensemble_size, metadata.write_quorum_size)
+        others = [index for index in indexes if bookies[index] not in self.lost]
+        statuses = self._statuses.get(entry_id, {})
+        if not all(index in statuses for index in others) or len(self._held[entry_id]) + len(others) < len(indexes):
+            return
+        gone = all(statuses[index] in EXPLICITLY_ABSENT for index in others)
+        self._statuses.pop(entry_id, None)
+        for index in self._held.pop(entry_id):
+            status = int(Status.NO_LEDGER) if gone else UNREACHABLE
+            self.perform(self.core.read_answered(index, entry_id, status, None))

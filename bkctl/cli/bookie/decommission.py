@@ -1,57 +1,149 @@
-"""`bkctl bookie decommission`: takes a stopped bookie out of the cluster for good."""
+"""`bkctl bookie decommission`: takes a bookie out of the cluster for good."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bkctl.cli.bookie._draining import claimed, drained, make_read_only
 from bkctl.cli.bookie._items import bookie_ids
-from bkctl.cli.bookie._moving import COLUMNS, moving, plan_words, work
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
+from bkctl.cli.jobs import (
+    COLUMNS,
+    JobArguments,
+    MaxErrors,
+    Parallel,
+    RateText,
+    Restart,
+    Session,
+    StateFile,
+    To,
+    blocked_item,
+    job_session,
+)
 from bkctl.errors import Exit, NotFound, Refused
+from bkctl.model.ids import BookieId
+
+if TYPE_CHECKING:
+    from bkctl.cli.access import ClusterAccess
+    from bkctl.meta.store import Version
 
 COMMAND = Command(
     effect=Effect.DELETES,
-    examples=("bkctl bookie decommission 10.0.0.1:3181 --dry-run", "bkctl bookie decommission 10.0.0.1:3181 --yes"),
+    examples=(
+        "bkctl bookie decommission 10.0.0.1:3181 --dry-run",
+        "bkctl bookie decommission 10.0.0.1:3181 --yes",
+        "bkctl bookie decommission 10.0.0.1:3181 --drain --rate 200MB --yes",
+    ),
     columns=COLUMNS,
     name="ledger_id",
     timeout_s=None,
 )
+Wait = Annotated[
+    float | None,
+    typer.Option("--wait", metavar="SECONDS", min=0, help="for writers, and for the bookie to stop; default: for ever"),
+]
 
 
 async def run(
     env: Env,
-    bookie: Annotated[str, typer.Argument(metavar="BOOKIE", help="bookie id; it must be stopped")],
-    rate: Annotated[
-        int | None, typer.Option("--rate", metavar="BYTES", min=1, help="copy so many bytes a second")
-    ] = None,
+    bookie: Annotated[str, typer.Argument(metavar="BOOKIE", help="bookie id")],
+    drain: Annotated[bool, typer.Option("--drain", help="drain it while it runs, then wait until it stops")] = False,
+    fence_open: Annotated[
+        bool, typer.Option("--fence-open", help="with --drain: fence open ledgers, do not wait for their writers")
+    ] = False,
+    rate: RateText = None,
+    parallel: Parallel = None,
+    to: To = None,
+    wait: Wait = None,
+    max_errors: MaxErrors = None,
+    restart: Restart = False,
+    state: StateFile = None,
 ) -> list[dict[str, object]]:
-    """Moves everything off a stopped bookie as `bookie recover` does, verifies it, and deletes the bookie's cookie.
+    """Moves everything off a bookie, verifies it against all metadata, and deletes the bookie's cookie.
 
-    Refused while the bookie is registered (exit 3). The cookie stays where any ledger still names the bookie: then
-    exit 1 with the ledgers and reasons, and the same command goes on from there.
+    A stopped bookie is recovered from the other replicas, as by `bookie recover`. A running one is refused (exit 3)
+    without --drain: with it the bookie is drained as by `bookie drain`; then stop it, and the command goes on when its
+    registration is gone. Nothing here sleeps for a guess: it hears of every change by a watch. The cookie stays
+    where any ledger still names the bookie: then exit 1 with the ledgers and reasons, and the same command goes on.
     """
+    from bkrecovery.job import JobOptions
+    from bkrecovery.plan import OpenLedgers
+
     (bookie_id,) = bookie_ids(env, [bookie])
-    async with env.cluster() as cluster, moving(env, cluster, [bookie_id], rate, False) as job:
+    arguments = JobArguments(rate, parallel, max_errors, restart, state, to)
+    async with env.cluster() as cluster:
         registered = await cluster.bookies.registered()
-        if bookie_id in registered.writable | registered.read_only:
-            raise Refused(f"bookie {bookie_id} is running", hint="stop it first: it would be given new entries")
-        plan = await job.plan()
-        try:
-            _, version = await cluster.bookies.cookie(bookie_id)
-        except NotFound:
-            if not plan.moves:
-                raise
-            version = None
-        last = () if version is None else (f"delete the cookie of {bookie_id}",)
-        env.confirm(plan_words(f"decommission {bookie_id}", plan, last))
-        items = await work(env, job, plan)
-        if await job.verify() or any(item["error"] is not None for item in items):
-            env.exit = Exit.FINDINGS
-            env.note(f"ledgers still name {bookie_id}, so its cookie stays")
-        elif version is not None:
-            await cluster.bookies.delete_cookie(bookie_id, version)
-            env.note(f"{bookie_id} is out of the cluster")
+        alive = bookie_id in registered.writable | registered.read_only
+        if alive and not drain:
+            raise Refused(
+                f"bookie {bookie_id} is running", hint="stop it first, or --drain takes everything off it while it runs"
+            )
+        options = JobOptions(OpenLedgers.WAIT if alive and not fence_open else OpenLedgers.FENCE)
+        async with job_session(env, cluster, "bookie decommission", [bookie_id], arguments, options) as session:
+            return await _decommission(env, cluster, session, bookie_id, alive, wait)
+
+
+async def _decommission(
+    env: Env, cluster: ClusterAccess, session: Session, bookie_id: BookieId, alive: bool, wait_s: float | None
+) -> list[dict[str, Any]]:
+    plan = await session.plan()
+    version = await _cookie_version(cluster, bookie_id)
+    if version is None and not plan.moves and not plan.blocked:
+        raise NotFound(f"there is no bookie {bookie_id}: no cookie, no ledger names it", bookie_id=bookie_id)
+    first = (f"make {bookie_id} read-only",) if alive else ()
+    last: tuple[str, ...] = ("wait until it is stopped",) if alive else ()
+    if version is not None:
+        last += (f"delete the cookie of {bookie_id}",)
+    env.confirm(session.words(f"decommission {bookie_id}", plan, last, first))
+    session.begin()
+    if alive:
+        async with claimed(env, cluster, [bookie_id]) as claims:
+            await make_read_only(env, cluster, [bookie_id])
+            items = await drained(env, session, claims, plan, wait_s)
+            if all(item["error"] is None for item in items) and not await _stopped(env, cluster, bookie_id, wait_s):
+                env.exit = Exit.FINDINGS
+                env.note(f"{bookie_id} is empty but still runs: stop it and give the command again")
+                session.record.save()
+                return items
+    else:
+        items = await session.work(plan)
+    left = set(await session.job.verify())
+    known = {item["ledger_id"] for item in items if item["error"] is not None}
+    items += [blocked_item(e, "it came to the bookie meanwhile") for e in sorted(left - known)]
+    session.finish(items)
+    if env.exit is not Exit.OK:
+        env.note(f"ledgers still name {bookie_id}, so its cookie stays")
+        return items
+    await _take_out(env, cluster, bookie_id)
     return items
+
+
+async def _stopped(env: Env, cluster: ClusterAccess, bookie_id: BookieId, wait_s: float | None) -> bool:
+    """Waits, by a watch on its registration, until the bookie is gone."""
+    from bkrecovery.drain import until_registered
+
+    env.note(f"nothing is on {bookie_id} any more: stop it now")
+    return await until_registered(
+        cluster.bookies, lambda found: bookie_id not in found.writable | found.read_only, wait_s
+    )
+
+
+async def _take_out(env: Env, cluster: ClusterAccess, bookie_id: BookieId) -> None:
+    from bkrecovery.drain import DrainClaims
+
+    version = await _cookie_version(cluster, bookie_id)
+    if version is not None:
+        await cluster.bookies.delete_cookie(bookie_id, version)
+    await DrainClaims(cluster.store, cluster.root).forget(bookie_id)
+    env.note(f"{bookie_id} is out of the cluster")
+
+
+async def _cookie_version(cluster: ClusterAccess, bookie_id: BookieId) -> Version | None:
+    try:
+        _, version = await cluster.bookies.cookie(bookie_id)
+    except NotFound:
+        return None
+    return version

@@ -7,16 +7,26 @@ from typing import Annotated
 import typer
 
 from bkctl.cli.bookie._items import Bookies, bookie_ids
-from bkctl.cli.bookie._moving import COLUMNS, moving, plan_words, work
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
-from bkctl.errors import Exit
+from bkctl.cli.jobs import (
+    COLUMNS,
+    JobArguments,
+    MaxErrors,
+    Parallel,
+    RateText,
+    Restart,
+    StateFile,
+    To,
+    blocked_item,
+    job_session,
+)
 
 COMMAND = Command(
     effect=Effect.FENCES,
     examples=(
         "bkctl bookie recover 10.0.0.1:3181 --dry-run",
-        "bkctl bookie recover 10.0.0.1:3181 10.0.0.2:3181 --rate 50000000 --yes",
+        "bkctl bookie recover 10.0.0.1:3181 10.0.0.2:3181 --rate 50MB --yes",
         "bkctl bookie recover 10.0.0.1:3181 --ledger 5 --skip-open --yes -o json",
     ),
     columns=COLUMNS,
@@ -29,30 +39,42 @@ async def run(
     env: Env,
     bookies: Bookies,
     ledger: Annotated[list[str] | None, typer.Option("--ledger", metavar="LEDGER", help="only these ledgers")] = None,
-    rate: Annotated[
-        int | None, typer.Option("--rate", metavar="BYTES", min=1, help="copy so many bytes a second")
-    ] = None,
+    rate: RateText = None,
+    parallel: Parallel = None,
+    to: To = None,
     skip_open: Annotated[bool, typer.Option("--skip-open", help="leave ledgers that would have to be fenced")] = False,
+    max_errors: MaxErrors = None,
+    restart: Restart = False,
+    state: StateFile = None,
 ) -> list[dict[str, object]]:
     """Copies what lost bookies stored from the other replicas to other bookies, and changes the ledgers' ensembles.
 
+    The plan says what is copied from where to where, how much, how long it takes, and what cannot be done and why.
     Open ledgers that write to one of the bookies are recovered first, which stops their writers for good; --skip-open
     leaves them. Entries are checked by their digests. Works whether or not auto recovery is enabled. After ^C or a
-    crash start it again: what is done is not done twice. Exit 1: some ledgers still name the bookies, with reasons.
+    crash start it again: it goes on where it was. Exit 1: some ledgers still name the bookies, with reasons.
     """
+    from bkrecovery.job import JobOptions
+    from bkrecovery.plan import OpenLedgers
+
     ids = bookie_ids(env, bookies)
     only = list(env.ledger_ids(ledger)) if ledger else None
-    async with env.cluster() as cluster, moving(env, cluster, ids, rate, skip_open) as job:
-        plan = await job.plan(only)
+    arguments = JobArguments(rate, parallel, max_errors, restart, state, to)
+    options = JobOptions(OpenLedgers.LEAVE if skip_open else OpenLedgers.FENCE)
+    subjects = [*ids, *map(str, only or ())]
+    async with (
+        env.cluster() as cluster,
+        job_session(env, cluster, "bookie recover", ids, arguments, options, subjects=subjects) as session,
+    ):
+        plan = await session.plan(only)
         if not plan.moves and not plan.blocked:
             env.note(f"no ledger names {', '.join(ids)}")
             return []
-        env.confirm(plan_words(f"recover {', '.join(ids)}", plan))
-        items = await work(env, job, plan)
-        left = set(await job.verify()) if only is None else set()
+        env.confirm(session.words(f"recover {', '.join(ids)}", plan))
+        session.begin()
+        items = await session.work(plan)
+        left = set(await session.job.verify()) if only is None else set()
         known = {item["ledger_id"] for item in items if item["error"] is not None}
-        for ledger_id in sorted(left - known):
-            why = "it came to the bookie meanwhile"
-            items.append({"ledger_id": ledger_id, "fragments": 0, "fenced": False, "error": why})
-            env.exit = Exit.FINDINGS
+        items += [blocked_item(e, "it came to the bookie meanwhile") for e in sorted(left - known)]
+        session.finish(items)
     return items

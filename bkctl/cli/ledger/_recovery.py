@@ -1,23 +1,46 @@
-"""What `recover` and `fence` share: the plan, the password, one report an item."""
+"""What `recover` and `fence` share: the plan, the password, one report an item; and what `--explain` shows."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from bkctl.cli.command import Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
 from bkctl.cli.ledger._client import password_of
 from bkctl.cli.ledger._items import is_one, records_of, some_failed
-from bkctl.errors import BkctlError
+from bkctl.errors import BkctlError, Exit, Refused
+from bkctl.model.ids import BookieId
 
 if TYPE_CHECKING:
+    from bkrecovery.explain import Explanation
     from bkrecovery.ledger import RecoveryReport
 
     from bkctl.cli.access import ClusterAccess
-    from bkctl.client.client import BookKeeper
     from bkctl.meta.ledgers import LedgerRecord
+
+
+EXPLAIN_COLUMNS: Final = (
+    "ledger_id",
+    "state",
+    "can_recover",
+    "could_lose",
+    "closes_at",
+    "waits_for",
+    "verdict",
+    "next",
+)
+EXPLAIN_WIDE: Final = ("last_confirmed_found", "fencing_covered", "end_entry_id", "end_answers", "holes", "bookies")
+
+
+class Planner(Protocol):
+    """Puts a recovery into words; told is what explaining it said, by ledger."""
+
+    def __call__(self, records: list[LedgerRecord], lost: list[BookieId], told: dict[int, str]) -> Plan:
+        """The plan."""
 
 
 async def recover_each(
@@ -25,16 +48,46 @@ async def recover_each(
     names: Sequence[str],
     password: str | None,
     password_file: Path | None,
-    plan: Callable[[list[LedgerRecord]], Plan],
-    recover: Callable[[BookKeeper, int, bytes], Awaitable[RecoveryReport]],
+    plan: Planner,
+    recover: Callable[..., Awaitable[RecoveryReport]],
+    lost: Sequence[BookieId] = (),
 ) -> object:
     """Plans for the ledgers named, confirms, then recovers one after another; goes on past one of many that fails."""
     async with env.cluster() as cluster:
         records = [record async for record in records_of(env, await cluster.ledgers(), names)]
+        given = password_of(env, password, password_file)
+        told = await _told(cluster, records, given, lost) if lost else {}
         if records:
-            env.confirm(plan(records))
-        items = await _recover(env, cluster, names, records, password_of(env, password, password_file), recover)
+            env.confirm(plan(records, list(lost), told))
+        items = await _recover(env, cluster, names, records, given, recover, {"lost": frozenset(lost)} if lost else {})
     return items[0] if is_one(names) else items
+
+
+async def _told(
+    cluster: ClusterAccess, records: list[LedgerRecord], given: bytes, lost: Sequence[BookieId]
+) -> dict[int, str]:
+    """What declaring these bookies lost may lose, by ledger.
+
+    Raises:
+        Refused: one of them is registered: it can be asked.
+    """
+    from bkrecovery.explain import explain_recovery
+
+    registered = await cluster.bookies.registered()
+    alive = sorted(set(lost) & (registered.writable | registered.read_only))
+    if alive:
+        raise Refused(
+            f"bookie {', '.join(alive)} is registered: it is not lost, and can be asked",
+            hint="stop it for good before you declare it lost",
+        )
+    told: dict[int, str] = {}
+    async with cluster.bookkeeper() as client:
+        for record in records:
+            password = given or record.metadata.password or b""
+            told[record.ledger_id] = (
+                await explain_recovery(client, record.ledger_id, password, frozenset(lost))
+            ).verdict
+    return told
 
 
 async def _recover(
@@ -43,21 +96,77 @@ async def _recover(
     names: Sequence[str],
     records: list[LedgerRecord],
     password: bytes,
-    recover: Callable[[BookKeeper, int, bytes], Awaitable[RecoveryReport]],
+    recover: Callable[..., Awaitable[RecoveryReport]],
+    how: dict[str, Any],
 ) -> list[dict[str, object]]:
     items = []
     async with cluster.bookkeeper() as client:
         for record in records:
             try:
                 # who may fence may know the password that the metadata holds: an operator has no other
-                items.append(
-                    report_item(await recover(client, record.ledger_id, password or record.metadata.password or b""))
-                )
+                key = password or record.metadata.password or b""
+                items.append(report_item(await recover(client, record.ledger_id, key, **how)))
             except BkctlError as error:
                 if is_one(names):
                     raise
                 some_failed(env, error)
     return items
+
+
+async def explain_each(
+    env: Env, names: Sequence[str], password: str | None, password_file: Path | None, lost: Sequence[BookieId]
+) -> object:
+    """What recovering each of these ledgers would find; exit 1 where one would have to wait, or could lose entries."""
+    from bkrecovery.explain import explain_recovery
+
+    env.command = replace(env.command, effect=Effect.READS, columns=EXPLAIN_COLUMNS, wide=EXPLAIN_WIDE)
+    items: list[dict[str, object]] = []
+    given = password_of(env, password, password_file)
+    async with env.cluster() as cluster, cluster.bookkeeper() as client:
+        async for record in records_of(env, await cluster.ledgers(), names):
+            key = given or record.metadata.password or b""
+            found = await explain_recovery(client, record.ledger_id, key, frozenset(lost))
+            items.append(explanation_item(found))
+            if found.could_lose or found.holes or not found.can_recover:
+                env.exit = Exit.FINDINGS
+    return items[0] if is_one(names) else items
+
+
+def explanation_item(found: Explanation) -> dict[str, object]:
+    """One explanation as an item."""
+    return {
+        "ledger_id": found.ledger_id,
+        "state_before": found.state,
+        "state": found.state,
+        "verdict": found.verdict,
+        "next": found.next,
+        "can_recover": found.can_recover,
+        "could_lose": found.could_lose,
+        "closes_at": found.closes_at,
+        "waits_for": found.waits_for,
+        "ensemble_size": found.ensemble_size,
+        "write_quorum_size": found.write_quorum_size,
+        "ack_quorum_size": found.ack_quorum_size,
+        "first_entry_id": found.first_entry_id,
+        "last_confirmed_found": found.last_confirmed_found,
+        "fencing_covered": found.fencing_covered,
+        "end_entry_id": found.end_entry_id,
+        "end_answers": found.end_answers,
+        "left_over": found.left_over,
+        "holes": found.holes,
+        "bookies": [
+            {
+                "bookie_id": a.bookie,
+                "registered": a.registered,
+                "answer": a.answer,
+                "last_entry_id": a.last_entry_id,
+                "last_confirmed": a.last_confirmed,
+                "explicit_lac": a.explicit_lac,
+                "entries_beyond": a.beyond,
+            }
+            for a in found.bookies
+        ],
+    }
 
 
 def report_item(report: RecoveryReport) -> dict[str, object]:

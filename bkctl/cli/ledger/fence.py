@@ -10,6 +10,7 @@ from bkctl.cli.env import Env
 from bkctl.cli.ledger import _client as options
 from bkctl.cli.ledger._items import Ledgers
 from bkctl.cli.ledger._recovery import recover_each
+from bkctl.model.ids import BookieId
 
 if TYPE_CHECKING:
     from bkctl.meta.ledgers import LedgerRecord
@@ -39,7 +40,7 @@ async def run(
     return await recover_each(env, ledgers, password, password_file, _plan, fence_ledger)
 
 
-def _plan(records: list[LedgerRecord]) -> Plan:
+def _plan(records: list[LedgerRecord], lost: list[BookieId], told: dict[int, str]) -> Plan:
     steps = [f"fence ledger {r.ledger_id} on {', '.join(r.metadata.last_ensemble.bookies)}" for r in records]
     count = f"ledger {records[0].ledger_id}" if len(records) == 1 else f"{len(records)} ledgers"
     return Plan(f"fence {count}: stop the writer for good, leave the end open", tuple(steps), subject=count)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
 from bkctl.cli.ledger import _client as options
 from bkctl.cli.ledger._items import Ledgers
-from bkctl.cli.ledger._recovery import recover_each
+from bkctl.cli.ledger._recovery import explain_each, recover_each
+from bkctl.errors import UsageError
+from bkctl.model.ids import BookieId, parse_bookie_id
 
 if TYPE_CHECKING:
     from bkctl.meta.ledgers import LedgerRecord
@@ -18,8 +22,10 @@ COMMAND = Command(
     effect=Effect.FENCES,
     examples=(
         "bkctl ledger recover 5",
+        "bkctl ledger recover 5 --explain",
         "bkctl ledger list --state open -o name | bkctl ledger recover - --dry-run",
         "bkctl ledger recover 5 6 --yes -o json",
+        "bkctl ledger recover 5 --declare-lost 10.0.0.1:3181",
     ),
     columns=("ledger_id", "state_before", "state", "last_entry_id", "length", "closed_by_us", "entries_written_back"),
     wide=("last_confirmed_found", "fencing_answers", "end_answers", "ensembles_changed"),
@@ -30,6 +36,17 @@ COMMAND = Command(
 async def run(
     env: Env,
     ledgers: Ledgers,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="only tell what recovery would find: nobody is fenced, nothing is changed")
+    ] = False,
+    declare_lost: Annotated[
+        list[str] | None,
+        typer.Option("--declare-lost", metavar="BOOKIE", help="count this bookie as gone for good; may be repeated"),
+    ] = None,
+    confirm_lost: Annotated[
+        list[str] | None,
+        typer.Option("--confirm-lost", metavar="BOOKIE", help="with --yes: the same names again, as if typed"),
+    ] = None,
     password: options.Password = None,
     password_file: options.PasswordFile = None,
 ) -> object:
@@ -38,18 +55,40 @@ async def run(
     Its writer, if it still lives, can add nothing more. No acknowledged entry is lost: where too few bookies answer to
     be sure of the end, nothing is cut off and the exit is 6. A closed ledger is left as it is. Without --password the
     one in the metadata is used.
+
+    --explain fences nobody and tells which bookies answer, what each has behind the last confirmed entry, where the
+    ledger would be closed, whether that could cut off an acknowledged entry, and whom recovery has to wait for (exit 1
+    where it could, or has to). --declare-lost does not wait for a bookie that never comes back: it counts as having
+    nothing. What only it had is lost; the plan says what that may be, and asks for the bookie's name. Without a
+    terminal it needs --yes and --confirm-lost with the name. A bookie that is registered cannot be declared lost.
     """
     from bkrecovery.ledger import recover_ledger
 
-    return await recover_each(env, ledgers, password, password_file, _plan, recover_ledger)
+    lost = [parse_bookie_id(name) for name in declare_lost or ()]
+    if explain:
+        return await explain_each(env, ledgers, password, password_file, lost)
+    if not lost:
+        return await recover_each(env, ledgers, password, password_file, _plan, recover_ledger)
+    if env.options.yes and not env.options.dry_run and sorted(confirm_lost or ()) != sorted(lost):
+        names = " ".join(f"--confirm-lost {bookie}" for bookie in lost)
+        raise UsageError("--declare-lost with --yes needs every name once more", hint=names)
+
+    return await recover_each(env, ledgers, password, password_file, _plan, recover_ledger, lost)
 
 
-def _plan(records: list[LedgerRecord]) -> Plan:
-    steps = [
-        f"ledger {r.ledger_id} is closed at entry {r.metadata.last_entry_id}: nothing to do"
-        if r.metadata.closed
-        else f"fence ledger {r.ledger_id} on {', '.join(r.metadata.last_ensemble.bookies)}; find its end; close it"
-        for r in records
-    ]
+def _plan(records: list[LedgerRecord], lost: list[BookieId], told: dict[int, str]) -> Plan:
+    steps = []
+    for r in records:
+        bookies = ", ".join(b for b in r.metadata.last_ensemble.bookies if b not in lost)
+        if r.metadata.closed:
+            steps.append(f"ledger {r.ledger_id} is closed at entry {r.metadata.last_entry_id}: nothing to do")
+        else:
+            steps.append(f"fence ledger {r.ledger_id} on {bookies or 'nobody'}; find its end; close it")
+        if r.ledger_id in told:
+            steps.append(f"ledger {r.ledger_id}: {told[r.ledger_id]}")
     count = f"ledger {records[0].ledger_id}" if len(records) == 1 else f"{len(records)} ledgers"
-    return Plan(f"recover {count}: stop the writer for good and close", tuple(steps), subject=count)
+    summary = f"recover {count}: stop the writer for good and close"
+    if not lost:
+        return Plan(summary, tuple(steps), subject=count)
+    names = ", ".join(lost)
+    return Plan(f"{summary}, with {names} counted as gone for good", tuple(steps), subject=names, typed=True)

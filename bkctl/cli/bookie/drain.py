@@ -1,0 +1,130 @@
+"""`bkctl bookie drain`: empties bookies while they live."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from bkctl.cli.bookie._draining import check_live, claimed, drained, make_read_only
+from bkctl.cli.bookie._items import Bookies, bookie_ids
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.confirm import Plan
+from bkctl.cli.env import Env
+from bkctl.cli.jobs import (
+    COLUMNS,
+    JobArguments,
+    MaxErrors,
+    Parallel,
+    RateText,
+    Restart,
+    StateFile,
+    To,
+    job_session,
+    remembered,
+    who,
+)
+from bkctl.model.ids import BookieId
+
+COMMAND = Command(
+    effect=Effect.FENCES,
+    examples=(
+        "bkctl bookie drain 10.0.0.1:3181 --dry-run",
+        "bkctl bookie drain 10.0.0.1:3181 10.0.0.2:3181 --rate 200MB --parallel 8 --yes",
+        "bkctl bookie drain 10.0.0.1:3181 --cancel --yes",
+    ),
+    columns=COLUMNS,
+    name="ledger_id",
+    timeout_s=None,
+)
+
+
+async def run(
+    env: Env,
+    bookies: Bookies,
+    rate: RateText = None,
+    parallel: Parallel = None,
+    to: To = None,
+    fence_open: Annotated[
+        bool, typer.Option("--fence-open", help="fence and close open ledgers instead of waiting for their writers")
+    ] = False,
+    wait: Annotated[
+        float | None,
+        typer.Option("--wait", metavar="SECONDS", min=0, help="for the writers of open ledgers; default: for ever"),
+    ] = None,
+    leave_writable: Annotated[
+        bool, typer.Option("--leave-writable", help="do not make the bookies read-only first")
+    ] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="stop draining: the bookies are writable again")] = False,
+    max_errors: MaxErrors = None,
+    restart: Restart = False,
+    state: StateFile = None,
+) -> list[dict[str, object]]:
+    """Takes everything off bookies that serve: no ledger names them afterwards, and they can be stopped.
+
+    First they are made read-only (ours by their admin port, Java's by their HTTP server; --leave-writable does
+    without), so that writers leave them at their next add. Closed fragments are copied, from the bookie itself if need
+    be. Open ledgers are watched until their writers have rolled over; --fence-open fences and closes them at once,
+    which stops their writers for good. At the end all metadata is read again. The bookie stays read-only until
+    --cancel. Other commands see the drain: they copy nothing to the bookie, and a second drain of it is refused (exit
+    5). After ^C or a crash the same command goes on. Exit 1: some ledgers still name the bookies, with reasons.
+    """
+    from bkrecovery.job import JobOptions
+    from bkrecovery.plan import OpenLedgers
+
+    ids = bookie_ids(env, bookies)
+    arguments = JobArguments(rate, parallel, max_errors, restart, state, to)
+    if cancel:
+        return await _cancel(env, ids, arguments)
+    options = JobOptions(OpenLedgers.FENCE if fence_open else OpenLedgers.WAIT)
+    async with (
+        env.cluster() as cluster,
+        job_session(env, cluster, "bookie drain", ids, arguments, options) as session,
+    ):
+        await check_live(cluster, ids)
+        plan = await session.plan()
+        first = () if leave_writable else (f"make {', '.join(ids)} read-only",)
+        env.confirm(session.words(f"drain {', '.join(ids)}", plan, ("read all metadata again",), first))
+        session.begin()
+        async with claimed(env, cluster, ids) as claims:
+            if not leave_writable:
+                await make_read_only(env, cluster, ids)
+            items = await drained(env, session, claims, plan, wait)
+            session.finish(items)
+            if all(item["error"] is None for item in items):
+                for bookie in ids:
+                    await claims.leave(bookie, done=True)
+                env.note(
+                    f"no ledger names {', '.join(ids)} any more; bkctl bookie decommission takes them out for good"
+                )
+    return items
+
+
+async def _cancel(env: Env, ids: list[BookieId], arguments: JobArguments) -> list[dict[str, object]]:
+    """Gives the bookies their mode back, and forgets the drain."""
+    from bkrecovery.drain import DrainClaims
+    from bkrecovery.mode import set_mode
+
+    async with env.cluster() as cluster:
+        claims = DrainClaims(cluster.store, cluster.root)
+        file, _ = remembered(env, cluster, "bookie drain", ids, arguments)
+        steps = []
+        for bookie in ids:
+            found = await claims.read(bookie)
+            if found is None:
+                steps.append(f"{bookie} is not being drained")
+            else:
+                back = "it was read-only before, and stays so" if found[0].was_read_only else "it is writable again"
+                steps.append(f"stop the drain of {bookie} by {found[0].by}: {back}")
+        env.confirm(Plan(f"cancel the drain of {', '.join(ids)}", tuple(steps)))
+        rows: list[dict[str, object]] = []
+        for bookie in ids:
+            was = await claims.cancel(bookie, who(env))
+            writable = was is not None and not was.was_read_only and bookie in await cluster.bookies.read_only()
+            if writable:
+                await set_mode(cluster.bookies, bookie, read_only=False, who=who(env), why="")
+            rows.append({"bookie_id": bookie, "drained_by": was and was.by, "made_writable": writable})
+        file.remove()
+    env.command = replace(env.command, columns=("bookie_id", "drained_by", "made_writable"), name="bookie_id")
+    return rows

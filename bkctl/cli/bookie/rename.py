@@ -1,0 +1,175 @@
+"""`bkctl bookie rename`: changes a bookie's id in all ledgers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.confirm import Plan
+from bkctl.cli.env import Env
+from bkctl.cli.jobs import JobArguments, MaxErrors, Restart, StateFile, remembered
+from bkctl.errors import Exit, NotFound, Refused, UsageError
+from bkctl.model.ids import BookieId, parse_bookie_id
+
+if TYPE_CHECKING:
+    from bkrecovery.job import JobRecord
+    from bkrecovery.rename import Rename, RenamePlan
+
+    from bkctl.cli.access import ClusterAccess
+
+COMMAND = Command(
+    effect=Effect.WRITES,
+    examples=(
+        "bkctl bookie rename --from 10.0.0.1:3181 --to bk1.example.org:3181 --dry-run",
+        "bkctl bookie rename --from 10.0.0.1:3181 --to bk1.example.org:3181 --rate 500 --move-cookie --yes",
+    ),
+    columns=("ledger_id", "segments", "error"),
+    name="ledger_id",
+    timeout_s=None,
+)
+SHOWN_MAX = 20
+
+
+async def run(
+    env: Env,
+    old: Annotated[str, typer.Option("--from", metavar="OLD", help="the id that ledgers name now")],
+    new: Annotated[str, typer.Option("--to", metavar="NEW", help="the id of the same bookie from now on")],
+    rate: Annotated[
+        float | None, typer.Option("--rate", metavar="LEDGERS", min=0.001, help="change so many ledgers a second")
+    ] = None,
+    open_too: Annotated[
+        bool, typer.Option("--open-too", help="also open ledgers that write to OLD: a writer that lives loses them")
+    ] = False,
+    while_registered: Annotated[
+        bool, typer.Option("--while-registered", help="although a bookie is registered as OLD")
+    ] = False,
+    move_cookie: Annotated[
+        bool, typer.Option("--move-cookie", help="give OLD's cookie in the metadata store to NEW")
+    ] = False,
+    max_errors: MaxErrors = None,
+    restart: Restart = False,
+    state: StateFile = None,
+) -> list[dict[str, Any]]:
+    """Gives a bookie another name in the metadata of all ledgers, after its address or its bookieId was changed.
+
+    No entry is moved: NEW has to be the same bookie, with the same data. Each ledger is one compare-and-set. Refused
+    (exit 3) while OLD is registered. Left, with their reasons (exit 1): ledgers that name NEW beside OLD, and open
+    ones that write to OLD, whose writer would lose them. The cookie in the metadata store is moved with --move-cookie;
+    those in the bookie's directories (current/VERSION: the line bookieHost) have to be changed on its machine before
+    it starts as NEW. After ^C or a crash the same command goes on behind the last ledger that was done.
+    """
+    from bkrecovery.job import JobRecord
+    from bkrecovery.rename import Rename
+
+    before, after = parse_bookie_id(old), parse_bookie_id(new)
+    if before == after:
+        raise UsageError("--from and --to are the same id")
+    arguments = JobArguments(None, None, max_errors, restart, state)
+    async with env.cluster() as cluster:
+        await _check(cluster, before, while_registered)
+        file, found = remembered(env, cluster, "bookie rename", [before, after], arguments)
+        record = JobRecord(found, file)
+        rename = Rename(
+            await cluster.ledgers(), before, after, rate=rate or 0.0, open_too=open_too, max_errors=max_errors,
+            record=record,
+        )  # fmt: skip
+        if found.cursor is not None:
+            env.note(
+                f"going on behind ledger {found.cursor}: {found.done} are done ({file.path}; --restart begins anew)"
+            )
+        plan = await rename.plan(found.cursor)
+        env.confirm(_words(plan, before, after, rate, move_cookie))
+        file.acquire()
+        try:
+            items = await _work(env, rename, plan, record)
+            await _finish(env, cluster, items, before, after, move_cookie, record)
+        finally:
+            file.close()
+    return items
+
+
+async def _check(cluster: ClusterAccess, old: BookieId, while_registered: bool) -> None:
+    registered = await cluster.bookies.registered()
+    if old in registered.writable | registered.read_only and not while_registered:
+        raise Refused(
+            f"a bookie is registered as {old}: what is renamed could not be read any more",
+            hint="stop it, change its id and its cookies, rename, start it; --while-registered if you know better",
+        )
+
+
+def _words(plan: RenamePlan, old: BookieId, new: BookieId, rate: float | None, move_cookie: bool) -> Plan:
+    steps = [f"change the metadata of ledger {e}" for e in plan.ledgers[:SHOWN_MAX]]
+    if len(plan.ledgers) > SHOWN_MAX:
+        steps.append(f"and of {len(plan.ledgers) - SHOWN_MAX} ledgers more")
+    if plan.open_ledgers:
+        steps.append(f"{plan.open_ledgers} of them are open: a writer that still lives loses its ledger")
+    if rate:
+        steps.append(f"{rate:g} ledgers a second: about {len(plan.ledgers) / rate:.0f} s")
+    steps += [f"ledger {e} is left: {reason}" for e, reason in plan.blocked[:SHOWN_MAX]]
+    if len(plan.blocked) > SHOWN_MAX:
+        steps.append(f"and {len(plan.blocked) - SHOWN_MAX} ledgers more are left")
+    if move_cookie:
+        steps.append(f"the cookie of {old} in the metadata store becomes that of {new}")
+    else:
+        steps.append(f"the cookie of {old} stays as it is (--move-cookie)")
+    steps.append(f"for you: bookieHost in current/VERSION of the bookie's directories has to be {new} before it starts")
+    return Plan(f"rename {old} to {new} in {len(plan.ledgers)} ledgers", tuple(steps), subject=old)
+
+
+async def _work(env: Env, rename: Rename, plan: RenamePlan, record: JobRecord) -> list[dict[str, Any]]:
+    progress = env.progress("ledgers", len(plan.ledgers))
+    try:
+        results = await rename.apply(plan, lambda _: progress.add(1))
+    except BaseException:
+        env.note("stopped; the same command goes on from here")
+        raise
+    finally:
+        progress.end()
+        record.save()
+    items = [{"ledger_id": r.ledger_id, "segments": r.fragments, "error": r.error} for r in results]
+    tried = {r.ledger_id for r in results}
+    items += [
+        {"ledger_id": e, "segments": 0, "error": "not tried: too many others had failed"}
+        for e in plan.ledgers
+        if e not in tried
+    ]
+    return items + [{"ledger_id": e, "segments": 0, "error": reason} for e, reason in plan.blocked]
+
+
+async def _finish(
+    env: Env,
+    cluster: ClusterAccess,
+    items: list[dict[str, Any]],
+    old: BookieId,
+    new: BookieId,
+    move_cookie: bool,
+    record: JobRecord,
+) -> None:
+    """Reads all metadata again; the cookie goes last."""
+    from bkrecovery.rename import Rename
+    from bkrecovery.rename import move_cookie as move
+
+    known = {item["ledger_id"] for item in items if item["error"] is not None}
+    left = await Rename(await cluster.ledgers(), old, new).plan()
+    still = sorted({*left.ledgers, *(e for e, _ in left.blocked)} - known)
+    items += [{"ledger_id": e, "segments": 0, "error": "it came to name the old id meanwhile"} for e in still]
+    failed = [item for item in items if item["error"] is not None]
+    record.state.cursor = None  # what failed may lie anywhere: the next run looks at all
+    record.save()
+    env.note(f"{len(items) - len(failed)} ledgers renamed, {len(failed)} not")
+    if failed:
+        env.exit = Exit.FINDINGS
+    else:
+        record.end()
+    if move_cookie:
+        if failed:
+            env.note(f"ledgers still name {old}, so its cookie stays")
+            return
+        try:
+            moved = await move(cluster.bookies, old, new)
+        except NotFound:
+            env.warn(f"neither {old} nor {new} has a cookie")
+            return
+        env.note(f"the cookie of {old} is that of {new} now" if moved else f"{new} has its cookie already")

@@ -1,0 +1,326 @@
+"""What all work by hand on many ledgers shares: its options, the client, the plan in words, the work, its summary."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from bkctl.cli.confirm import Plan
+from bkctl.cli.env import Env
+from bkctl.cli.progress import size_words
+from bkctl.cli.render import rfc3339
+from bkctl.errors import Exit, UsageError
+from bkctl.model.ids import BookieId, parse_bookie_id
+
+if TYPE_CHECKING:
+    from bkrecovery.drain import DrainClaim
+    from bkrecovery.job import JobOptions, JobRecord, MoveJob, MovePlan, MoveResult
+    from bkrecovery.job_state import JobFile, JobState
+
+    from bkctl.cli.access import ClusterAccess
+
+SHOWN_MAX: Final = 20
+"""Ledgers, or bookies, named one by one in a plan."""
+COLUMNS: Final = ("ledger_id", "fragments", "fenced", "error")
+MEASURED_BYTES_MIN: Final = 16 * 1024 * 1024
+"""A job that copied less tells nothing about how fast the next one will be."""
+_RATE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kKMGT]?)(i?)(?:B(?:/s)?)?")
+_POWERS: Final = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
+
+
+def parse_rate(text: str) -> float:
+    """Bytes a second: 50000000, 50MB, 64MiB/s.
+
+    Raises:
+        UsageError: anything else, or nothing at all.
+    """
+    match = _RATE.fullmatch(text.strip())
+    if match is None or float(match[1]) <= 0:
+        raise UsageError(f"--rate {text!r} is no rate", hint="bytes a second: 50000000, 50MB, 64MiB/s")
+    return float(match[1]) * (1024.0 if match[3] else 1000.0) ** _POWERS[match[2]]
+
+
+RateText = Annotated[
+    str | None, typer.Option("--rate", metavar="BYTES", help="copy so many bytes a second: 50MB, 64MiB/s")
+]
+Parallel = Annotated[
+    int | None, typer.Option("--parallel", metavar="N", min=1, max=256, help="ledgers at a time; default 16")
+]
+MaxErrors = Annotated[
+    int | None, typer.Option("--max-errors", metavar="N", min=0, help="stop after more failed ledgers than this")
+]
+Restart = Annotated[bool, typer.Option("--restart", help="forget what an earlier run left, and plan anew")]
+StateFile = Annotated[
+    Path | None, typer.Option("--state", metavar="FILE", help="remember the job there; default: below ~/.local/state")
+]
+To = Annotated[list[str] | None, typer.Option("--to", metavar="BOOKIE", help="copy to these only; may be repeated")]
+
+
+@dataclass(frozen=True, slots=True)
+class JobArguments:
+    """The options above, as given."""
+
+    rate: str | None = None
+    parallel: int | None = None
+    max_errors: int | None = None
+    restart: bool = False
+    state: Path | None = None
+    to: Sequence[str] | None = None
+
+    @property
+    def bytes_per_s(self) -> float:
+        """0 without a limit."""
+        return parse_rate(self.rate) if self.rate is not None else 0.0
+
+
+def who(env: Env) -> str:
+    """Who gives the command, for others to read."""
+    import socket
+
+    user = env.environ.get("USER") or env.environ.get("LOGNAME") or "bkctl"
+    return f"{user}@{socket.gethostname()}"
+
+
+@dataclass(slots=True)
+class Session:
+    """One run of a job on an open cluster."""
+
+    env: Env
+    job: MoveJob
+    file: JobFile
+    state: JobState
+    record: JobRecord
+    arguments: JobArguments
+    claims: dict[BookieId, DrainClaim] = field(default_factory=dict)
+
+    @property
+    def directory(self) -> Path:
+        """Where jobs are remembered."""
+        return self.env.state_dir / "jobs"
+
+    async def plan(self, only: Sequence[int] | None = None) -> MovePlan:
+        """The plan: of what an earlier run has left, or of these ledgers, or of all."""
+        left = self.state.left
+        if left and only is None:
+            when = rfc3339(self.state.started_ms)
+            self.env.note(
+                f"going on with the job of {when}: {self.state.done} ledgers are done, {len(left)} are left"
+                f" ({self.file.path}; --restart plans anew)"
+            )
+            plan = await self.job.plan(left)
+            if plan.moves or plan.blocked:
+                return plan
+        return await self.job.plan(only)
+
+    def begin(self) -> None:
+        """The plan is confirmed: from here on the job is remembered."""
+        self.file.acquire()
+        self.job.record = self.record
+
+    def words(self, what: str, plan: MovePlan, last_steps: tuple[str, ...] = (), first: tuple[str, ...] = ()) -> Plan:
+        """The plan for a person."""
+        return Plan(
+            _summary(what, plan), (*first, *self._steps(plan), *last_steps), subject=", ".join(sorted(plan.bookies))
+        )
+
+    def _steps(self, plan: MovePlan) -> list[str]:
+        from bkrecovery.job_state import measured_rate
+
+        from bkctl.world import real_world
+
+        steps = [_move_words(move) for move in plan.moves[:SHOWN_MAX]]
+        if len(plan.moves) > SHOWN_MAX:
+            steps.append(f"and {len(plan.moves) - SHOWN_MAX} ledgers more")
+        given, taken = plan.flows()
+        for sums, words in ((given, "read from"), (taken, "copy to")):
+            largest = sorted(sums, key=lambda b: (-sums[b], b))[:SHOWN_MAX]
+            if largest:
+                flows = ", ".join(f"{b} ({size_words(sums[b])})" for b in largest)
+                steps.append(f"{words} {flows}")
+        if plan.size_bytes:
+            rate = self.arguments.bytes_per_s or measured_rate(real_world().disk, self.directory)
+            if rate:
+                why = "--rate" if self.arguments.rate else "measured by the last job here"
+                seconds = plan.seconds(rate) or 0.0
+                steps.append(f"about {seconds:.0f} s for the closed ones at {size_words(rate)}/s ({why})")
+            else:
+                steps.append("how long it takes is not known: no --rate is given, and no job here has measured one yet")
+        steps += [f"ledger {ledger_id} cannot be done: {reason}" for ledger_id, reason in plan.blocked[:SHOWN_MAX]]
+        if len(plan.blocked) > SHOWN_MAX:
+            steps.append(f"and {len(plan.blocked) - SHOWN_MAX} ledgers more cannot be done")
+        return steps
+
+    async def work(self, plan: MovePlan) -> list[dict[str, Any]]:
+        """Applies a plan; one item a ledger, with what stopped it. Exit 1 if any is left."""
+        with self.progress(len(plan.moves)) as done:
+            results = await self.job.apply(plan, done)
+        named = {result.ledger_id for result in results}
+        items = [result_item(result) for result in results]
+        items += [blocked_item(ledger_id, reason) for ledger_id, reason in plan.blocked if ledger_id not in named]
+        return items
+
+    def progress(self, total: int) -> Working:
+        """Shows and counts the work; a context manager that gives what hears of each ledger."""
+        return Working(self, total)
+
+    def finish(self, items: list[dict[str, Any]]) -> None:
+        """The summary, the exit code, and what is remembered."""
+        failed = [item for item in items if item["error"] is not None]
+        if failed:
+            self.env.exit = Exit.FINDINGS
+            self.record.save()
+        else:
+            self.record.end()
+        counts = self.job.replicator.counts
+        rate = f" ({size_words(self.state.bytes_copied / self.state.seconds)}/s)" if self.state.seconds > 0 else ""
+        done = f"{len(items) - len(failed)} ledgers done, {len(failed)} not"
+        self.env.note(f"{done}; copied {counts.entries_written} entries, {size_words(counts.bytes_written)}{rate}")
+        for item in failed[:SHOWN_MAX]:
+            self.env.note(f"ledger {item['ledger_id']}: {item['error']}")
+        if failed:
+            self.env.note(f"the same command tries these again; the job is remembered in {self.file.path}")
+
+
+class Working:
+    """Shows how far a job has come, and says how to go on where it is interrupted."""
+
+    def __init__(self, session: Session, total: int) -> None:
+        self._session = session
+        self._bar = session.env.progress("ledgers", total)
+        self._written = session.job.replicator.counts.bytes_written
+
+    def __enter__(self) -> Working:
+        return self
+
+    def __call__(self, result: MoveResult) -> None:
+        now = self._session.job.replicator.counts.bytes_written
+        self._bar.add(1, now - self._written)
+        self._written = now
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        from bkrecovery.job_state import keep_measured_rate
+
+        from bkctl.world import real_world
+
+        self._bar.end()
+        session = self._session
+        session.record.save()
+        if kind is not None:
+            session.env.note(
+                f"stopped; the same command goes on from here (the job is remembered in {session.file.path})"
+            )
+        elif session.job.replicator.counts.bytes_written >= MEASURED_BYTES_MIN and not session.arguments.rate:
+            keep_measured_rate(
+                real_world().disk, session.directory, session.state.bytes_copied / max(session.state.seconds, 1e-3)
+            )
+
+
+@asynccontextmanager
+async def job_session(
+    env: Env,
+    cluster: ClusterAccess,
+    kind: str,
+    bookies: Sequence[BookieId],
+    arguments: JobArguments,
+    options: JobOptions,
+    *,
+    subjects: Sequence[str] | None = None,
+    job_class: type[MoveJob] | None = None,
+) -> AsyncIterator[Session]:
+    """A job on a client of its own, which speaks v2 for its batch reads, with what an earlier run remembers of it."""
+    from bkrecovery.drain import DrainClaims, refuse_drained
+    from bkrecovery.job import JobRecord, MoveJob
+    from bkrecovery.pace import ByteRate
+    from bkrecovery.rereplicate import Replicator
+
+    from bkctl.client.client import BookKeeper
+    from bkctl.client.config import ClientConfig
+    from bkctl.world import real_world
+
+    bytes_per_s = arguments.bytes_per_s
+    to = frozenset(map(parse_bookie_id, arguments.to)) if arguments.to else None
+    claims = await DrainClaims(cluster.store, cluster.root).all()
+    refuse_drained(claims, to or ())
+    options = replace(
+        options,
+        parallel=arguments.parallel or options.parallel,
+        max_errors=arguments.max_errors,
+        to=to,
+        avoided=frozenset(claims),
+    )
+    file, state = remembered(env, cluster, kind, subjects or list(bookies), arguments)
+    config = replace(ClientConfig.of(env.properties), version=2)
+    try:
+        async with BookKeeper(await cluster.ledgers(), cluster.bookies, real_world(), config) as client:
+            replicator = Replicator(client.context, ByteRate(bytes_per_s))
+            job = (job_class or MoveJob)(client, frozenset(bookies), replicator, options)
+            yield Session(env, job, file, state, JobRecord(state, file), arguments, claims)
+    finally:
+        file.close()
+
+
+def remembered(
+    env: Env, cluster: ClusterAccess, kind: str, subjects: Sequence[str], arguments: JobArguments
+) -> tuple[JobFile, JobState]:
+    """The file of a job, and what it says."""
+    from bkrecovery.job_state import JobFile, state_path
+
+    from bkctl.world import real_world
+
+    world = real_world()
+    where = f"{','.join(sorted(cluster.uri.hosts))}{cluster.root}"
+    path = arguments.state or state_path(env.state_dir / "jobs", kind, where, subjects)
+    file = JobFile(world.disk, path, restart=arguments.restart)
+    return file, file.load(kind, where, subjects, world.clock.now_ms())
+
+
+def result_item(result: MoveResult) -> dict[str, Any]:
+    """One ledger as it went."""
+    error = result.error
+    if error is None and result.waiting:
+        error = "it is open, and its writer still uses the bookie"
+    return {
+        "ledger_id": result.ledger_id,
+        "fragments": result.fragments,
+        "fenced": result.fenced,
+        "error": error,
+    }
+
+
+def blocked_item(ledger_id: int, reason: str) -> dict[str, Any]:
+    """One ledger that was not tried."""
+    return {"ledger_id": ledger_id, "fragments": 0, "fenced": False, "error": reason}
+
+
+def _summary(what: str, plan: MovePlan) -> str:
+    closed = len(plan.moves) - len(plan.fences) - len(plan.waits)
+    words = f"{what}: copy what {len(plan.moves)} ledgers have there to other bookies"
+    if plan.fences:
+        words += f", {len(plan.fences)} of them open: their writers are stopped"
+    if plan.waits:
+        words += f", {len(plan.waits)} of them open: their writers are waited for"
+    if plan.size_bytes:
+        words += f", {size_words(plan.size_bytes)} of {'the closed' if closed < len(plan.moves) else 'closed'} ones"
+    if plan.blocked:
+        words += f"; {len(plan.blocked)} ledgers cannot be done"
+    return words
+
+
+def _move_words(move: Any) -> str:
+    words = f"ledger {move.ledger_id}: "
+    if move.fence:
+        words += "wait for its writer to leave; " if move.waits else "fence and close it; "
+    words += f"{len(move.fragments)} fragments, about {move.entries} entries"
+    pairs = {
+        (fragment.bookies[index], target)
+        for fragment, targets in zip(move.fragments, move.targets, strict=True)
+        for index, target in targets.items()
+    }
+    shown = ", ".join(f"{old} → {new}" for old, new in sorted(pairs)[:3])
+    return f"{words}: {shown}{' …' if len(pairs) > 3 else ''}" if shown else words

@@ -1,0 +1,110 @@
+"""`bkctl ledger replicate`: brings missing copies back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.env import Env
+from bkctl.cli.jobs import (
+    COLUMNS,
+    JobArguments,
+    MaxErrors,
+    Parallel,
+    RateText,
+    Restart,
+    StateFile,
+    To,
+    blocked_item,
+    job_session,
+)
+from bkctl.cli.ledger._items import Ledgers
+from bkctl.model.ids import parse_bookie_id
+
+if TYPE_CHECKING:
+    from bkctl.meta.ledgers import LedgerStore
+
+COMMAND = Command(
+    effect=Effect.FENCES,
+    examples=(
+        "bkctl ledger replicate 5 --dry-run",
+        "bkctl ledger replicate 5 6 --rate 50MB --yes -o json",
+        "bkctl ledger replicate 5 --bookie 10.0.0.1:3181 --to 10.0.0.7:3181 --yes",
+        "bkctl autorecovery queue list -o name | bkctl ledger replicate - --yes",
+    ),
+    columns=COLUMNS,
+    name="ledger_id",
+    timeout_s=None,
+)
+
+
+async def run(
+    env: Env,
+    ledgers: Ledgers,
+    bookie: Annotated[
+        list[str] | None, typer.Option("--bookie", metavar="BOOKIE", help="take copies off this bookie, lost or not")
+    ] = None,
+    to: To = None,
+    rate: RateText = None,
+    parallel: Parallel = None,
+    fence_open: Annotated[
+        bool, typer.Option("--fence-open", help="fence and close open ledgers whose end lacks copies")
+    ] = False,
+    percentage: Annotated[
+        int, typer.Option("--percentage", metavar="P", min=0, max=100, help="entries to ask each bookie for; 0: two")
+    ] = 100,
+    max_errors: MaxErrors = None,
+    restart: Restart = False,
+    state: StateFile = None,
+) -> list[dict[str, object]]:
+    """Gives ledgers back the copies they lack: those of lost bookies, and entries that a bookie does not give.
+
+    Every bookie is asked for every entry it should have (--percentage asks for fewer). What is missing is copied from
+    the other replicas to another bookie, digests checked, and the ensemble is changed by compare-and-set; where there
+    is no other bookie, it is given back to its own. The end of an open ledger is left, exit 1; --fence-open recovers
+    it first, which stops its writer for good. Exit 1 as well where entries cannot be read anywhere, with reasons.
+    """
+    from bkrecovery.job import JobOptions
+    from bkrecovery.plan import OpenLedgers
+    from bkrecovery.replicate import ReplicateJob
+
+    ids = [parse_bookie_id(name) for name in bookie or ()]
+    only = sorted(set(env.ledger_ids(ledgers)))
+    arguments = JobArguments(rate, parallel, max_errors, restart, state, to)
+    options = JobOptions(OpenLedgers.FENCE if fence_open else OpenLedgers.LEAVE)
+    subjects = [*map(str, only), *ids]
+    async with (
+        env.cluster() as cluster,
+        job_session(
+            env, cluster, "ledger replicate", ids, arguments, options, subjects=subjects, job_class=ReplicateJob
+        ) as session,
+    ):
+        assert isinstance(session.job, ReplicateJob)
+        session.job.percentage = percentage
+        missing = await _missing(session.job.bookkeeper.ledgers, only)
+        plan = await session.plan(only)
+        if not plan.moves and not plan.blocked:
+            env.note("no copies are missing")
+            items: list[dict[str, object]] = []
+        else:
+            env.confirm(session.words(f"replicate {len(only)} ledgers", plan))
+            session.begin()
+            items = await session.work(plan)
+            left = await session.job.plan(only)
+            known = {item["ledger_id"] for item in items if item["error"] is not None}
+            still = {move.ledger_id for move in left.moves} | {ledger_id for ledger_id, _ in left.blocked}
+            items += [blocked_item(e, "copies are missing still, or again") for e in sorted(still - known)]
+        items += [blocked_item(e, "it is not in the metadata store") for e in missing]
+        if items:
+            session.finish(items)
+    return items
+
+
+async def _missing(store: LedgerStore, ledger_ids: Sequence[int]) -> list[int]:
+    """Those that are no ledgers; one whose metadata is broken is one, and the plan says so."""
+    broken: set[int] = set()
+    found = {record.ledger_id async for record in store.read_many(ledger_ids, lambda e, _: broken.add(e))}
+    return [ledger_id for ledger_id in ledger_ids if ledger_id not in found | broken]

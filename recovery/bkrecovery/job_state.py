@@ -1,0 +1,168 @@
+"""What a job by hand remembers between two runs: a file, replaced as a whole, that the same command finds again.
+
+    {"version": 1, "kind": "bookie recover", "cluster": "…", "subjects": ["b1:3181"], "started_ms": …,
+     "left": [7, 9], "done": 120, "failed": {"8": "why"}, "bytes_copied": …, "seconds": …, "cursor": null, "note": {}}
+
+It is a help, never the truth: what is done shows in the ledgers' metadata, so a file that is a second old, or lost,
+costs a look at ledgers and nothing else. A lock beside it keeps a second run of the same job on this machine out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from bkctl.errors import Conflict, Refused
+from bkctl.world import Disk
+
+VERSION: Final = 1
+SAVE_EVERY_S: Final = 1.0
+"""Between two writes of the file while a job runs."""
+SUFFIX: Final = ".json"
+RATE_FILE: Final = "measured-rate.json"
+NAME_DIGITS: Final = 12
+
+
+@dataclass(slots=True)
+class JobState:
+    """How far a job has come. left is None before it has a plan; cursor is where a scan of all ledgers goes on.
+
+    seconds counts time spent copying, over all runs; note holds what one kind of job wants to know again.
+    """
+
+    kind: str
+    cluster: str
+    subjects: tuple[str, ...]
+    started_ms: int
+    left: list[int] | None = None
+    done: int = 0
+    failed: dict[int, str] = field(default_factory=dict)
+    bytes_copied: int = 0
+    seconds: float = 0.0
+    cursor: int | None = None
+    note: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def begun(self) -> bool:
+        """True once there is something to go on from."""
+        return self.left is not None or self.cursor is not None
+
+    def encode(self) -> bytes:
+        """The file."""
+        record = {"version": VERSION, **asdict(self)}
+        record["failed"] = {str(ledger_id): why for ledger_id, why in self.failed.items()}
+        return (json.dumps(record, separators=(",", ":"), ensure_ascii=False) + "\n").encode()
+
+    @classmethod
+    def decode(cls, data: bytes, source: str) -> JobState:
+        """The state in a file.
+
+        Raises:
+            Refused: it is none, or of another version.
+        """
+        try:
+            record = json.loads(data)
+            version = record.pop("version")
+            if version != VERSION:
+                raise _unreadable(source, f"version {version}, not {VERSION}")
+            if set(record) != {f.name for f in fields(cls)}:
+                raise ValueError("other fields than a job's")
+            record["subjects"] = tuple(record["subjects"])
+            record["failed"] = {int(ledger_id): str(why) for ledger_id, why in record["failed"].items()}
+            record["left"] = None if record["left"] is None else [int(e) for e in record["left"]]
+            return cls(**record)
+        except (ValueError, TypeError, KeyError, AttributeError, UnicodeDecodeError) as e:
+            raise _unreadable(source, str(e)) from None
+
+
+def _unreadable(source: str, why: str) -> Refused:
+    return Refused(
+        f"{source} is no state of a job that can be read: {why}",
+        hint="--restart forgets it and plans anew; what is done stays done",
+    )
+
+
+def state_path(directory: Path, kind: str, cluster: str, subjects: Sequence[str]) -> Path:
+    """Where the state of a job is, by what it does and to whom: the same command finds it again."""
+    key = "\0".join((kind, cluster, *sorted(subjects)))
+    digest = hashlib.sha256(key.encode()).hexdigest()[:NAME_DIGITS]
+    return directory / f"{kind.replace(' ', '-')}-{digest}{SUFFIX}"
+
+
+class JobFile:
+    """The file of one job. Reading needs no lock; before the first write it is taken: `acquire`.
+
+    Args:
+        restart: forget what is there.
+    """
+
+    def __init__(self, disk: Disk, path: Path, *, restart: bool = False) -> None:
+        self.path = path
+        self._disk = disk
+        self._restart = restart
+        self._release: Callable[[], None] | None = None
+        self._saved_at = float("-inf")
+
+    def acquire(self) -> None:
+        """Keeps other runs of this job on this machine out, until `close` or the end of the process.
+
+        Raises:
+            Conflict: one is at work.
+        """
+        self._disk.make_dirs(self.path.parent)
+        self._release = self._disk.lock(self.path.with_suffix(".lock"))
+        if self._release is None:
+            raise Conflict(f"another bkctl on this machine works on the same job ({self.path})", path=str(self.path))
+
+    def close(self) -> None:
+        """Lets others in. Idempotent."""
+        if self._release is not None:
+            self._release()
+            self._release = None
+
+    def load(self, kind: str, cluster: str, subjects: Sequence[str], now_ms: int) -> JobState:
+        """What the last run left, or the state of a job that begins.
+
+        Raises:
+            Refused: the file cannot be read, or is that of another job.
+        """
+        new = JobState(kind, cluster, tuple(sorted(subjects)), now_ms)
+        if self._restart or not self._disk.exists(self.path):
+            return new
+        found = JobState.decode(self._disk.read(self.path), str(self.path))
+        if (found.kind, found.cluster, found.subjects) != (new.kind, new.cluster, new.subjects):
+            raise Refused(
+                f"{self.path} belongs to another job: {found.kind} {' '.join(found.subjects)} on {found.cluster}",
+                hint="give another --state file",
+            )
+        return found
+
+    def save(self, state: JobState, now: float | None = None) -> None:
+        """Writes the state; with a time (of any steady clock, in seconds), only if the last write is old enough."""
+        if now is not None and now - self._saved_at < SAVE_EVERY_S:
+            return
+        self._saved_at = now if now is not None else self._saved_at
+        self._disk.replace(self.path, state.encode())
+
+    def remove(self) -> None:
+        """Forgets the job."""
+        if self._disk.exists(self.path):
+            self._disk.remove(self.path)
+
+
+def measured_rate(disk: Disk, directory: Path) -> float | None:
+    """Bytes a second of the last job here that copied much, or None."""
+    try:
+        found = json.loads(disk.read(directory / RATE_FILE))["bytes_per_s"]
+        return float(found) if found > 0 else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # it is a guess for a plan, and worth no error
+
+
+def keep_measured_rate(disk: Disk, directory: Path, bytes_per_s: float) -> None:
+    """Remembers how fast a job copied."""
+    disk.replace(directory / RATE_FILE, json.dumps({"version": VERSION, "bytes_per_s": round(bytes_per_s)}).encode())

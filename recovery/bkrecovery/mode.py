@@ -1,0 +1,76 @@
+"""Makes a running bookie read-only, or writable again, as its operator: ours by gRPC, Java's by its HTTP server.
+
+    registered endpoint   read-only                                          writable
+    grpc (ours)           SetReadOnly, with who and why                      SetWritable
+    http (Java's)         PUT /api/v1/bookie/state/readonly {"readOnly": …}  the same
+    neither               NoWay: nobody can tell the bookie
+
+Source: BookieStateReadOnlyService.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from typing import Final
+
+from bkctl.client.admin import AdminClient
+from bkctl.errors import NotFound, Refused, ServerError, Unavailable
+from bkctl.meta.bookies import BookieRegistry
+from bkctl.model.bookie import GRPC_PROTOCOL, HTTP_PROTOCOL, Endpoint
+from bkctl.model.ids import BookieId
+
+TIMEOUT_S: Final = 15.0
+PATH: Final = "/api/v1/bookie/state/readonly"
+ANYWHERE: Final = ("0.0.0.0", "::")
+"""What Java registers as the host of its HTTP server."""
+
+
+class NoWay(Refused):
+    """The bookie has no port on which it could be told."""
+
+    kind = "no_admin_port"
+
+
+async def set_mode(registry: BookieRegistry, bookie: BookieId, *, read_only: bool, who: str, why: str) -> str:
+    """Sets the mode; returns by which way. Whether the bookie follows shows in its registration.
+
+    Raises:
+        NoWay: the bookie has neither port. Unavailable: it is not registered, or does not answer. Refused: it says no.
+    """
+    try:
+        info = await registry.service_info(bookie)
+    except NotFound:
+        raise Unavailable(f"bookie {bookie} is not registered: it is not running", bookie=bookie) from None
+    grpc = info.endpoint(GRPC_PROTOCOL)
+    if grpc is not None:
+        async with AdminClient(grpc.host, grpc.port, timeout_s=TIMEOUT_S) as admin:
+            await (admin.set_read_only(who, why) if read_only else admin.set_writable(who))
+        return "gRPC"
+    http_endpoint = info.endpoint(HTTP_PROTOCOL)
+    if http_endpoint is None:
+        raise NoWay(
+            f"bookie {bookie} has no admin port: it cannot be told to be read-only",
+            hint="--leave-writable drains it all the same; new ledgers may come to it meanwhile",
+            bookie=bookie,
+        )
+    host, _ = await registry.address(bookie)
+    await asyncio.to_thread(_put, http_endpoint, host, bookie, read_only)
+    return "HTTP"
+
+
+def _put(endpoint: Endpoint, bookie_host: str, bookie: BookieId, read_only: bool) -> None:
+    host = bookie_host if endpoint.host in ANYWHERE else endpoint.host
+    connection = http.client.HTTPConnection(host, endpoint.port, timeout=TIMEOUT_S)
+    try:
+        body = json.dumps({"readOnly": read_only})
+        connection.request("PUT", PATH, body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        text = answer.read(4096).decode(errors="replace").strip()
+    except (OSError, http.client.HTTPException) as e:
+        raise Unavailable(f"the HTTP port {host}:{endpoint.port} of bookie {bookie} does not answer: {e}") from None
+    finally:
+        connection.close()
+    if answer.status != http.client.OK:
+        raise ServerError(f"bookie {bookie} stays as it is: HTTP {answer.status}: {text}", status=answer.status)

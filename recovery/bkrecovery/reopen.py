@@ -1,0 +1,84 @@
+"""Takes the end of a closed ledger back: CLOSED → IN_RECOVERY by compare-and-set, so that recovery finds it anew.
+
+For a ledger that was closed in the wrong place: bookies were thought lost and came back with entries behind the end.
+It is never opened for writing again: its bookies are fenced, and its writer has gone on to another ledger. Recovery
+starts behind what its bookies say is confirmed and takes every entry it finds, so it may close further on; it closes
+in front of the old end only where entries have been lost, and that is refused unless asked for.
+
+    state now     what happens
+    CLOSED        IN_RECOVERY, if recovery would come to an end, not in front of the old one
+    IN_RECOVERY   nothing: `ledger recover` closes it
+    OPEN          refused: it has no end yet
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bkctl.client.client import BookKeeper
+from bkctl.errors import Refused
+from bkctl.meta.store import Version
+from bkctl.model.ledger import LedgerMetadata, LedgerState
+from bkrecovery.explain import Explanation, explain_metadata
+
+
+@dataclass(frozen=True, slots=True)
+class ReopenPlan:
+    """What is known before: the metadata and its version, and what recovery would find. explanation None: no need."""
+
+    ledger_id: int
+    metadata: LedgerMetadata
+    version: Version
+    explanation: Explanation | None = None
+
+    @property
+    def closes_at(self) -> int | None:
+        """Where recovery would close it now; None where it would have to wait."""
+        return self.explanation.closes_at if self.explanation is not None else None
+
+    @property
+    def refusal(self) -> str | None:
+        """Why reopening it now could make things worse; None where it cannot."""
+        if self.metadata.state is not LedgerState.CLOSED:
+            return None
+        old = self.metadata.last_entry_id
+        if self.closes_at is None:
+            reason = self.explanation.verdict if self.explanation is not None else ""
+            return f"ledger {self.ledger_id} could not be closed again: {reason}"
+        if self.closes_at < old:
+            return (
+                f"ledger {self.ledger_id} would be closed at entry {self.closes_at}, in front of its end at {old}:"
+                " entries that readers have seen would be cut off"
+            )
+        return None
+
+
+async def plan_reopen(bookkeeper: BookKeeper, ledger_id: int, password: bytes | None = None) -> ReopenPlan:
+    """Looks, without fencing, at what recovery would make of a closed ledger.
+
+    Raises:
+        NoSuchLedger; Unauthorized: another password. Refused: it is open.
+    """
+    metadata, version = await bookkeeper.ledgers.read(ledger_id)
+    if metadata.state is LedgerState.OPEN:
+        raise Refused(
+            f"ledger {ledger_id} is open: it has no end that could be taken back",
+            hint=f"bkctl ledger recover {ledger_id} closes it",
+        )
+    if metadata.state is LedgerState.IN_RECOVERY:
+        return ReopenPlan(ledger_id, metadata, version)
+    explanation = await explain_metadata(bookkeeper, ledger_id, metadata.in_recovery(), password)
+    return ReopenPlan(ledger_id, metadata, version, explanation)
+
+
+async def reopen_ledger(bookkeeper: BookKeeper, plan: ReopenPlan) -> Version:
+    """Makes the ledger IN_RECOVERY if nobody has changed it since the plan; returns the new version.
+
+    A last ensemble that starts behind the old end of the ledger, as an empty one may, stays: recovery begins there.
+
+    Raises:
+        Conflict: somebody has.
+    """
+    if plan.metadata.state is LedgerState.IN_RECOVERY:
+        return plan.version
+    return await bookkeeper.ledgers.write(plan.ledger_id, plan.metadata.in_recovery(), plan.version)
