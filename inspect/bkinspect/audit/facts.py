@@ -5,7 +5,7 @@ What was read stays: checks, the report and `audit sql` never touch a bookie or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,6 +17,7 @@ from bkinspect.audit.incremental import Reading, earlier_scans, split, write_inv
 from bkinspect.audit.schemas import BOOKIES, DAMAGE, Table, arrow_schema
 from bkinspect.audit.sources.base import Selection, batch_of
 from bkinspect.audit.sources.directories import BookieDirs, ScanFile, find_bookies, scan_files, write_plan
+from bkinspect.audit.sources.live import UNREAD
 from bkinspect.audit.sources.metadata import BookiesReader
 from bkinspect.audit.sources.scan import SCAN
 from bkinspect.finding import Finding
@@ -62,6 +63,7 @@ class Facts:
     folder: Path
     stage: Stage
     bookies: list[BookieDirs] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     kept_files: int = 0
     read_files: int = 0
     scans: dict[Path, list[str] | None] = field(default_factory=dict)
@@ -103,7 +105,7 @@ class Facts:
             self.spark.sql(views.FRAGMENTS_SQL).write.parquet(str(self.folder / "fragments"))
             makers["fragments"] = lambda: self._parquet("fragments")
 
-    def _write_bookies(self) -> None:
+    def _write_bookies(self, unread: Collection[object] = ()) -> None:
         """Registrations, cookies in the store, and cookies on disk, together."""
         known: dict[object, dict[str, object]] = {}
         if self.sources.metadata is not None:
@@ -125,7 +127,7 @@ class Facts:
             row |= {"bookie_id": bookie.bookie_id, "offline_cookie": bookie.cookie_text, "scanned": bookie.complete}
         if self.sources.live_copies and not self.bookies:
             for row in known.values():
-                row["scanned"] = row["state"] in ("rw", "ro")
+                row["scanned"] = row["state"] in ("rw", "ro") and row["bookie_id"] not in unread
         if not everything and self.sources.selection.bookie_id is not None:
             for row in known.values():
                 row["scanned"] = bool(row["scanned"]) and row["bookie_id"] == self.sources.selection.bookie_id
@@ -249,7 +251,12 @@ class Facts:
         self.stage("entries of running bookies")
         options = {"metadata": str(self.sources.metadata), "ledgers_from": str(self.folder / "ledgers")}
         self._load("bookkeeper.copies", options).write.parquet(str(self.folder / "copies"))
-        makers["records"] = makers["entries"] = lambda: self._parquet("copies")
+        copies = self._parquet("copies")
+        unread = {row.bookie_id for row in copies.where(f"kind = '{UNREAD}'").select("bookie_id").distinct().collect()}
+        self._write_bookies(unread)
+        if unread:
+            self.notes.append("not all entries could be read from " + ", ".join(sorted(unread)))
+        makers["records"] = makers["entries"] = lambda: copies.where("kind = 'entry'").drop("note")
 
     # -- Parquet --------------------------------------------------------------------------------------------------
 

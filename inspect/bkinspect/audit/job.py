@@ -90,6 +90,7 @@ def run(spark: SparkSession, request: Request, progress: Progress | None = None)
         tables = Tables(spark, as_of_ms, makers, live=live, min_age_ms=request.min_age_ms)
         tables.sampled = _share(request.sources)
         found, notes = _findings(tables, checks, facts, stage)
+        notes = [*facts.notes, *notes]
         findings = request.to.absolute() / f"findings-{as_of_ms}"
         stage("findings")
         found.coalesce(1).sortWithinPartitions(*SAME).write.parquet(str(findings))

@@ -41,6 +41,10 @@ class Digests:
         self._ids = np.array(sorted(self._given), dtype=np.int64)
         self._crc32c: set[int] = set()
 
+    def sealed_with_crc32c(self, ledger_id: int) -> None:
+        """Says what metadata says: an entry of this ledger that does not fit is broken."""
+        self._crc32c.add(ledger_id)
+
     def settle(self, ledger_ids: Column, is_entry: Column, crc_fits: Column) -> Column:
         """The entries that need a look of their own; remembers which ledgers are sealed with CRC32C."""
         own = is_entry & ~crc_fits

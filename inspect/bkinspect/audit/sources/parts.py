@@ -195,12 +195,13 @@ class Walk:
         header = self.header or LogHeader(0, 0, 0)
         walked = entry_log.walk(self.file, header, start, OnError.RESUME, self.findings.append, trust)
         for record in walked:
-            if record.kind is FrameKind.ENTRY and record.offset > at:
+            if known is not None and record.offset == known[0]:
+                continue  # shown before; what follows may start in front of `at`, where its size was too large
+            if record.kind is FrameKind.ENTRY:
                 trust.offset = record.offset
                 answer, _ = self.digests.check(record.ledger_id, record.body)
                 trust.digest_ok = None if answer == UNKNOWN else bool(answer)
-            if record.offset > at:
-                yield record
+            yield record
 
     def _of_rows(self, rows: Sequence[Any]) -> Columns:
         bodies = [self.file.read(row.size, row.offset) for row in rows]  # a journal's record has less than all of it
