@@ -1,0 +1,1 @@
+"""Brokers: run one; those that are registered."""

@@ -1,0 +1,1 @@
+"""Namespaces of a Pulsar cluster and their policies."""

@@ -1,0 +1,1 @@
+"""Subscriptions of topics: how far they have come, straight from metadata and bookies."""

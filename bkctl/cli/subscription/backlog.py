@@ -1,0 +1,62 @@
+"""`bkctl subscription backlog`: how far subscriptions are behind, in entries, bytes and ledgers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.env import Env
+from bkctl.cli.render import moment
+from bkctl.cli.topic._topics import Access, Topics, opened, shown
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.cold import ColdCursor, ColdTopic
+
+COMMAND = Command(
+    effect=Effect.READS,
+    examples=(
+        "bkctl subscription backlog my-topic",
+        "bkctl topic list -o name | bkctl subscription backlog - -o jsonl",
+    ),
+    columns=("topic", "subscription", "backlog", "size", "ledgers", "oldest", "oldest_publish_time"),
+    name="subscription",
+    timeout_s=None,
+)
+
+
+async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
+    """Shows the backlog of every subscription, with the publish time of its oldest entry. Never fences.
+
+    size counts whole ledgers exactly and the first one by the share of its entries that are left.
+    """
+    rows = []
+    async with opened(env) as access:
+        for name in env.names(topics):
+            for log in await access.logs(name):
+                rows += [await _item(access, log, cursor) for cursor in log.cursors.values()]
+    return rows
+
+
+async def _item(access: Access, log: ColdTopic, cursor: ColdCursor) -> dict[str, object]:
+    from bkdaemon.broker.cold import read_entries
+    from bkdaemon.broker.search import publish_time
+
+    ledgers, acks = log.ledgers, cursor.acks
+    oldest = ledgers.next(acks.mark_delete)
+    behind = [i for i in ledgers.ids if i >= oldest.ledger_id and ledgers.entries(i)]
+    size, published = 0, None
+    if acks.backlog():
+        for ledger_id in behind:
+            size += ledgers.size(ledger_id)
+        size -= ledgers.size(oldest.ledger_id) * oldest.entry_id // max(1, ledgers.entries(oldest.ledger_id))
+        async for entries in read_entries(access.bookkeeper, log, oldest, 1):
+            published = publish_time(entries[0][1])
+    return {
+        "topic": str(log.topic),
+        "subscription": cursor.name,
+        "backlog": acks.backlog(),
+        "size": size,
+        "ledgers": len(behind) if acks.backlog() else 0,
+        "oldest": shown(oldest) if acks.backlog() else None,
+        **moment("oldest_publish_time", published),
+    }

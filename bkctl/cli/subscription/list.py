@@ -1,0 +1,23 @@
+"""`bkctl subscription list`: the subscriptions of topics."""
+
+from __future__ import annotations
+
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.env import Env
+from bkctl.cli.topic._topics import Topics, cursor_item, opened
+
+COMMAND = Command(
+    effect=Effect.READS,
+    examples=("bkctl subscription list my-topic", "bkctl topic list -o name | bkctl subscription list -"),
+    columns=("topic", "subscription", "backlog", "mark_delete", "acked_above", "last_active"),
+    wide=("next", "batches_in_part", "cursor_ledger", "lost", "properties"),
+    name="subscription",
+    timeout_s=None,
+)
+
+
+async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
+    """Lists the durable subscriptions of topics with their backlogs, in entries. Never fences."""
+    async with opened(env) as access:
+        logs = [log for name in env.names(topics) for log in await access.logs(name)]
+    return [cursor_item(log, cursor) for log in logs for cursor in log.cursors.values()]

@@ -1,0 +1,1 @@
+"""Topics: which there are, their ledgers and entries, straight from metadata and bookies; no broker is asked."""

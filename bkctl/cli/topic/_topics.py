@@ -1,0 +1,97 @@
+"""What the verbs about topics share: names, stores, how ledgers and cursors look."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from bkctl.cli.render import moment
+from bkctl.errors import UsageError
+from bkctl.model.topic import Position, TopicName
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.cold import ColdCursor, ColdTopic
+    from bkdaemon.broker.own_backend import Stores
+
+    from bkctl.cli.env import Env
+    from bkctl.client.client import BookKeeper
+
+Topic = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="a topic or partition: t, tenant/namespace/t, persistent://…")
+]
+Topics = Annotated[list[str], typer.Argument(metavar="TOPIC…", help="topics: names, - for stdin, @file")]
+Subscription = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="the subscription's name")]
+
+
+class Access(NamedTuple):
+    """The metadata of Pulsar, and the ledgers."""
+
+    stores: Stores
+    bookkeeper: BookKeeper
+
+    async def logs(self, name: str) -> list[ColdTopic]:
+        """The logs behind a name with their cursors: one, or those of its partitions."""
+        from bkdaemon.broker.cold import logs_of, read_topic
+
+        topics = await logs_of(self.stores, topic_name(name))
+        return [await read_topic(self.bookkeeper, self.stores, topic) for topic in topics]
+
+
+@asynccontextmanager
+async def opened(env: Env) -> AsyncIterator[Access]:
+    """Opens the cluster for looking at topics."""
+    from bkdaemon.broker.own_backend import Stores
+
+    async with env.cluster() as cluster, cluster.bookkeeper() as bookkeeper:
+        yield Access(Stores.of(cluster.store), bookkeeper)
+
+
+def topic_name(text: str) -> TopicName:
+    """The name of a persistent topic.
+
+    Raises:
+        UsageError: it is none.
+    """
+    topic = TopicName.parse(text)
+    if not topic.persistent:
+        raise UsageError(f"{topic} keeps nothing: there is nothing to be seen of it in metadata")
+    return topic
+
+
+def parse_position(text: str) -> Position:
+    """Reads ledger:entry.
+
+    Raises:
+        UsageError: it is no position.
+    """
+    ledger, separator, entry = text.partition(":")
+    try:
+        return Position(int(ledger), int(entry) if separator else 0)
+    except ValueError:
+        raise UsageError(f"{text!r} is no position", hint="LEDGER:ENTRY, as 12:0") from None
+
+
+def shown(position: Position) -> str:
+    """A position as Pulsar's tools print it."""
+    return f"{position.ledger_id}:{position.entry_id}"
+
+
+def cursor_item(log: ColdTopic, cursor: ColdCursor) -> dict[str, object]:
+    """One subscription of one log."""
+    acks, info = cursor.acks, cursor.info
+    return {
+        "topic": str(log.topic),
+        "subscription": cursor.name,
+        "backlog": acks.backlog(),
+        "mark_delete": shown(acks.mark_delete),
+        "next": shown(log.ledgers.next(acks.mark_delete)),
+        "acked_above": acks.above,
+        "batches_in_part": len(acks.batches),
+        **moment("last_active", info.last_active_ms),
+        "cursor_ledger": info.ledger_id if info.ledger_id >= 0 else None,
+        "lost": cursor.lost,
+        "properties": dict(info.properties),
+    }

@@ -1,0 +1,56 @@
+"""`bkctl topic show`: one topic, with its log, owner and subscriptions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.env import Env
+from bkctl.cli.topic._topics import Access, Topic, opened, shown, topic_name
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.cold import ColdTopic
+
+COMMAND = Command(
+    effect=Effect.READS,
+    examples=("bkctl topic show my-topic", "bkctl topic show persistent://public/default/my-topic -o json"),
+    columns=("topic", "entries", "size", "ledgers", "first", "last_confirmed", "subscriptions", "backlog", "owner"),
+    wide=("managed_ledger", "bundle", "terminated", "properties", "schema_versions", "missing_ledgers", "version"),
+)
+
+
+async def run(env: Env, topic: Topic) -> object:
+    """Shows a topic as metadata and bookies tell it; a partitioned one partition by partition. Never fences.
+
+    backlog is that of the slowest subscription; owner the broker that serves the topic, null where none does.
+    """
+    async with opened(env) as access:
+        items = [await _item(access, log) for log in await access.logs(topic)]
+        return items[0] if len(items) == 1 and not await access.stores.topics.partitions(topic_name(topic)) else items
+
+
+async def _item(access: Access, log: ColdTopic) -> dict[str, object]:
+    from bkctl.meta.brokers import BrokerStore
+
+    ledgers, topic = log.ledgers, log.topic
+    bundle = (await access.stores.namespaces.bundles(topic.namespace_name)).of(str(topic))
+    owner = await BrokerStore(access.stores.store).owner(bundle)
+    versions, _ = await access.stores.topics.schema_versions(topic)
+    return {
+        "topic": str(topic),
+        "managed_ledger": topic.path,
+        "entries": ledgers.entries_total,
+        "size": ledgers.size_total,
+        "ledgers": len(ledgers.ids),
+        "first": shown(ledgers.first),
+        "last_confirmed": shown(ledgers.last),
+        "subscriptions": len(log.cursors),
+        "backlog": max((cursor.acks.backlog() for cursor in log.cursors.values()), default=0),
+        "bundle": bundle.range,
+        "owner": owner.native_url if owner is not None else None,
+        "terminated": log.info.terminated is not None,
+        "properties": dict(log.info.properties),
+        "schema_versions": len(versions),
+        "missing_ledgers": log.missing,
+        "version": log.version,
+    }

@@ -1,0 +1,61 @@
+"""`bkctl topic why-kept`: what holds each ledger of a topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.env import Env
+from bkctl.cli.topic._topics import Topic, opened
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from bkdaemon.broker.trimming import Retention
+
+COMMAND = Command(
+    effect=Effect.READS,
+    examples=("bkctl topic why-kept my-topic", "bkctl topic why-kept my-topic -o json"),
+    columns=("ledger_id", "entries", "size", "kept", "subscription"),
+    wide=("topic",),
+)
+MIB = 1024 * 1024
+
+
+async def run(env: Env, topic: Topic) -> list[dict[str, object]]:
+    """Says for each ledger of a topic why it is not deleted: the slow subscription, or retention. Never fences.
+
+    kept is null for a ledger that the broker will delete at its next look. Retention is that of the namespace;
+    where it has none, 0 is assumed, broker.conf's default.
+    """
+    import time
+
+    from bkdaemon.broker.trimming import judge
+
+    rows: list[dict[str, object]] = []
+    async with opened(env) as access:
+        for log in await access.logs(topic):
+            policies = await access.stores.namespaces.policies(log.topic.namespace_name)
+            marks = [(name, cursor.acks.mark_delete) for name, cursor in log.cursors.items()]
+            verdicts = judge(log.ledgers, marks, _retention(policies), time.time_ns() // 1_000_000)
+            rows += [
+                {
+                    "topic": str(log.topic),
+                    "ledger_id": verdict.ledger_id,
+                    "entries": log.ledgers.entries(verdict.ledger_id),
+                    "size": log.ledgers.size(verdict.ledger_id),
+                    "kept": verdict.kept,
+                    "subscription": verdict.cursor,
+                }
+                for verdict in verdicts
+            ]
+    return rows
+
+
+def _retention(policies: Mapping[str, Any]) -> Retention:
+    from bkdaemon.broker.trimming import Retention
+
+    found = policies.get("retention_policies") or {}
+    minutes, size_mb = found.get("retentionTimeInMinutes", 0), found.get("retentionSizeInMB", 0)
+    return Retention(minutes * 60 if minutes > 0 else minutes, size_mb * MIB if size_mb > 0 else size_mb)
