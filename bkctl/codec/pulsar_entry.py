@@ -155,7 +155,8 @@ def message_key(metadata: Any) -> bytes | None:
         return bytes(metadata.ordering_key)
     if not metadata.HasField("partition_key"):
         return None
-    key = metadata.partition_key.encode()
+    key = metadata.partition_key
+    key = key if isinstance(key, bytes) else key.encode()  # protobuf hands out what is no UTF-8 as bytes
     if metadata.partition_key_b64_encoded:
         try:
             return b64decode(key, validate=True)

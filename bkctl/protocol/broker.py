@@ -12,7 +12,7 @@ Source: PulsarDecoder.java, PulsarHandler.java, ServerCnx.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
@@ -37,6 +37,9 @@ BROKER_METADATA_VERSION: Final = 18
 Send: TypeAlias = "tuple[int, int, int, bytes, bool]"
 """Sequence id, highest sequence id (0: none), messages, entry, whether it is a chunk."""
 
+_TEXTLESS: Final = frozenset(
+    {Command.ACK, Command.FLOW, Command.PING, Command.PONG, Command.REDELIVER_UNACKNOWLEDGED_MESSAGES}
+)
 _NOT_FOR_BROKERS: Final = frozenset(
     {
         Command.CONNECTED,
@@ -185,6 +188,8 @@ class BrokerConversation:
         elif kind == Command.CONNECT or kind in _NOT_FOR_BROKERS:
             raise self._wrong("command", "one that a client sends", Command(kind).name)
         self._close_sends()
+        if kind not in _TEXTLESS and not _is_text(message):
+            raise self._wrong("text", "UTF-8", message)
         if kind != Command.PONG:
             self._events.append(Call(kind, message))
 
@@ -257,3 +262,15 @@ def _without_anything(entry: bytes) -> bytes:
 
 def _as_it_is(entry: bytes) -> bytes:
     return entry
+
+
+def _is_text(message: Any) -> bool:
+    """False if a text of the message is no UTF-8, which protobuf hands out as bytes then."""
+    for field, value in message.ListFields():
+        values = [value] if isinstance(value, str | bytes) or not isinstance(value, Iterable) else value
+        if field.type == field.TYPE_STRING:
+            if any(isinstance(one, bytes) for one in values):
+                return False
+        elif field.type == field.TYPE_MESSAGE and not all(_is_text(one) for one in values):
+            return False
+    return True

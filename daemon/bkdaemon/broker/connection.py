@@ -128,15 +128,11 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Everything that has arrived, in one go."""
-        try:
-            for event in self.conversation.feed(data):
-                if isinstance(event, Sends):
-                    self._take_sends(event)
-                else:
-                    self._take_call(event)
-        except UnicodeDecodeError as error:
-            self.end(f"a name is no UTF-8: {error}")
-            return
+        for event in self.conversation.feed(data):
+            if isinstance(event, Sends):
+                self._take_sends(event)
+            else:
+                self._take_call(event)
         failed = self.conversation.failed
         if failed is not None:
             self.end(failed.message)

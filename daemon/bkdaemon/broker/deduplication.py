@@ -78,7 +78,8 @@ class Deduplication:
             metadata = decode_metadata(entry)
         except BadBytes:
             return
-        self._note(metadata.producer_name, max(metadata.sequence_id, metadata.highest_sequence_id))
+        if isinstance(metadata.producer_name, str):  # else it is no UTF-8, and no producer's name
+            self._note(metadata.producer_name, max(metadata.sequence_id, metadata.highest_sequence_id))
 
     def _note(self, producer: str, sequence_id: int) -> None:
         self._stored[producer] = max(self._stored.pop(producer, -1), sequence_id)  # the latest name is the last one
