@@ -1,6 +1,7 @@
 """What an inspection finds: stable codes, each with a severity, a next step, and a paragraph for `bkctl explain`.
 
-Codes are never used again for something else. BKC0xx directories, BKC1xx entry logs, BKC2xx journals, BKC3xx indexes.
+Codes are never used again for something else. BKC0xx directories, BKC1xx entry logs, BKC2xx journals, BKC3xx indexes,
+BKC4xx copies and ledgers of a cluster, BKC5xx space; those of the audit stand in bkinspect.audit_codes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from enum import StrEnum, unique
 from typing import Final
 
 from bkctl.errors import BadBytes, NotFound
+from bkinspect.audit_codes import AUDIT_CODES
 
 
 @unique
@@ -313,5 +315,6 @@ _ALL: Final = (
         "the entry.",
         "rebuild the index from the entry logs",
     ),
+    *(Code(code, Severity(severity), title, text, step) for code, severity, title, text, step in AUDIT_CODES),
 )
 CODES: Final[dict[str, Code]] = {code.code: code for code in _ALL}

@@ -1,0 +1,266 @@
+"""Every copy of every entry against the write sets: the one plan behind the checks of copies, and who yields to whom.
+
+    suspects   records and index rows → one row an entry, by cheap aggregates (hash, shuffle by ledger and entry) →
+               joined with its fragment (shuffle by ledger, or a broadcast) → entries that are not plainly whole
+    details    the rows of suspects alone, collected an entry at a time (shuffle by ledger and entry) → `faults`
+    absent     entries counted a fragment at a time; only where the count is short, ranges are spelled out
+
+A copy of an expected entry is in one state, so one physical fault is one finding:
+
+    sound       the index points to a record of the entry, or a journal will replay it, or a running bookie gave it;
+                a bookie without an index among what was read serves every record
+    dangling    the index points elsewhere: BKC351; BKC352 where the log is gone; nothing here where that place is
+                damaged (log-records reports it), or holds a record whose digest fails (digests) or ids cannot be
+    unindexed   only a record, no index row: BKC353
+    missing     neither: BKC401; BKC402 where no bookie has the entry; BKC414 where none has any entry of the ledger
+
+Sound copies whose bytes are damaged are not compared; those that differ are BKC404, and only what all copies agree in
+can be BKC431. Where damage in a log has hit a record's size, the damage is reported and not the record's digest.
+
+A ledger that is not CLOSED promises Qa copies of what is confirmed, no more: fewer are reported, the rest is not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+from bkinspect.audit.checks._states import STEPS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from bkinspect.audit.tables import Tables
+
+_KEY: Final = ("ledger_id", "entry_id")
+_ROW: Final = (
+    *("bookie_id", "what", "file", "offset", "size", "last_confirmed", "length", "digest_ok", "content_digest"),
+    "index",
+)
+_WITHIN: Final = (
+    "ledger_id = part_ledger_id and entry_id >= first_entry_id and (last_part or entry_id <= last_entry_id)"
+)
+"""Which part an entry is in: the last one takes everything behind it."""
+_COLUMNS: Final = (
+    *("kind", "ledger_id", "entry_id", "last_id", "rank", "bookie_id", "file", "offset", "size", "index", "others"),
+    *("copies", "first_entry_id", "state"),
+)
+
+
+def faults(tables: Tables) -> DataFrame:
+    """One row a copy, or entry, that is not as metadata has it; made once for a run and kept."""
+    known: DataFrame | None = tables.__dict__.get("_copy_faults")
+    if known is None:
+        known = _details(tables).unionByName(_absent(tables)).persist()
+        tables.__dict__["_copy_faults"] = known
+    return known
+
+
+def plain_rows(tables: Tables) -> DataFrame:
+    """Records and index rows under each other; what: index, log, journal (to be replayed), live (served as it is)."""
+    indexed = (tables.bookie_ledgers.select("bookie_id").union(tables.index.select("bookie_id")).distinct()).withColumn(
+        "indexed", F.lit(True)
+    )
+    records = (
+        tables.entries.where("source != 'journal' or replayed")
+        .join(F.broadcast(indexed), "bookie_id", "left")
+        .withColumn(
+            "what",
+            F.expr(
+                "case when source = 'journal' then 'journal' when source = 'entry_log' and indexed then 'log' "
+                "else 'live' end"
+            ),
+        )
+        .withColumn("index", F.lit(None).cast("string"))
+    )
+    rows = tables.index.withColumn("what", F.lit("index"))
+    for column in ("size", "last_confirmed", "length", "content_digest"):
+        rows = rows.withColumn(column, F.lit(None).cast("bigint"))
+    rows = rows.withColumn("digest_ok", F.lit(None).cast("boolean"))
+    return records.select(*_KEY, *_ROW).unionByName(rows.select(*_KEY, *_ROW))
+
+
+def parts(tables: Tables) -> DataFrame:
+    """Fragments with what is said of their neighbours: last_part, other_bookies; and scanned, of their own bookies.
+
+    `ends` is the last entry that counts: of a ledger that is not closed, the last that any copy confirms.
+    """
+    scanned = tables.bookies.where("scanned").agg(F.collect_set("bookie_id").alias("all_scanned"))
+    ledger = Window.partitionBy("ledger_id")
+    return (
+        tables.fragments.withColumn(
+            "last_part", F.expr("fragment_index = max(fragment_index) over (partition by ledger_id)")
+        )
+        .withColumn("lists", F.collect_list(F.struct("fragment_index", "bookies")).over(ledger))
+        .withColumn(
+            "other_bookies",
+            F.expr("flatten(transform(filter(lists, l -> l.fragment_index != fragment_index), l -> l.bookies))"),
+        )
+        .drop("lists")
+        .crossJoin(F.broadcast(scanned))
+        .withColumn("scanned", F.expr("filter(bookies, b -> array_contains(all_scanned, b))"))
+        .drop("all_scanned")
+        .withColumn(
+            "marks",
+            F.expr(
+                "transform(sequence(0, ensemble_size - 1), r -> aggregate(sequence(0, write_quorum_size - 1), 0L, "
+                "(sum, i) -> sum ^ xxhash64(bookies[(r + i) % ensemble_size])))"
+            ),
+        )
+    )
+
+
+def entries_seen(tables: Tables) -> DataFrame:
+    """One row an entry of which anything was found, with what tells at once whether it is whole."""
+    known: DataFrame | None = tables.__dict__.get("_entries_seen")
+    if known is None:
+        on_disk = "what in ('index', 'log')"
+        held = "what in ('log', 'live')"
+        known = (
+            plain_rows(tables)
+            .groupBy(*_KEY)
+            .agg(
+                F.expr("count_if(what = 'index')").alias("index_rows"),
+                F.expr("count_if(what = 'log')").alias("log_rows"),
+                F.expr("count_if(what = 'live')").alias("live_rows"),
+                F.expr("count_if(what = 'journal')").alias("journal_rows"),
+                F.expr(f"bit_xor(case when {on_disk} then xxhash64(bookie_id, file, offset) end)").alias("places"),
+                F.expr(f"bit_xor(case when {held} then xxhash64(bookie_id) end)").alias("holders"),
+                F.expr("min(content_digest)").alias("least"),
+                F.expr("max(content_digest)").alias("most"),
+                F.expr("bool_or(not coalesce(digest_ok, true))").alias("bad"),
+                F.expr("max(last_confirmed)").alias("last_confirmed"),
+            )
+        )
+        tables.__dict__["_entries_seen"] = known
+    return known
+
+
+def _inside(entries: DataFrame, found: DataFrame) -> DataFrame:
+    """Entries with their part of the ledger, nulls where there is none."""
+    return entries.join(found.withColumnRenamed("ledger_id", "part_ledger_id"), F.expr(_WITHIN), "left")
+
+
+def _suspects(tables: Tables) -> DataFrame:
+    whole = (
+        "index_rows = log_rows and coalesce(places, 0) = 0 and journal_rows = 0 and not coalesce(bad, false) and "
+        "least <=> most and log_rows + live_rows = write_quorum_size and "
+        "holders <=> marks[cast(entry_id % ensemble_size as int)]"
+    )
+    return _inside(entries_seen(tables), parts(tables)).where(f"not coalesce({whole}, false)").select(*_KEY)
+
+
+def damaged_places(tables: Tables) -> DataFrame:
+    """Where reading of a log or journal was led astray: damage_from to damage_to, null for the end of the file."""
+    codes = "code in ('BKC101', 'BKC102', 'BKC103', 'BKC108', 'BKC201', 'BKC202', 'BKC203')"
+    return tables.damage.where(codes).select(
+        F.col("bookie_id").alias("damage_bookie_id"),
+        F.col("file").alias("damage_file"),
+        F.coalesce("offset", F.lit(0)).alias("damage_from"),
+        F.expr("case when code = 'BKC108' then offset + 1 else resumed_at end").alias("damage_to"),
+    )
+
+
+def touched(records: DataFrame, tables: Tables) -> DataFrame:
+    """Records with `damaged`: True where the damage starts right behind, that is, where their size was hit."""
+    places = F.broadcast(damaged_places(tables).select("damage_file", "damage_from").distinct())
+    joined = records.join(places, F.expr("file = damage_file and offset + size = damage_from"), "left")
+    return joined.withColumn("damaged", F.expr("damage_file is not null")).drop("damage_file", "damage_from")
+
+
+def _details(tables: Tables) -> DataFrame:
+    """The suspects' copies, each in its state; one row a fault."""
+    rows = touched(plain_rows(tables).join(_suspects(tables), list(_KEY), "left_semi"), tables)
+    rows = rows.withColumn("bad", F.expr("damaged or not coalesce(digest_ok, true)"))
+    entries = rows.groupBy(*_KEY).agg(F.collect_list(F.struct(*_ROW, "bad")).alias("rows"))
+    placed = _inside(entries, _with_ends(tables))
+    for name, expression in STEPS:
+        placed = placed.withColumn(name, F.expr(expression))
+    faulty = (
+        placed.withColumn("fault", F.explode("faults"))
+        .withColumn("rank", F.expr(_RANK.format(b="fault.bookie_id")))
+        .select(*_KEY, "fault.*", "rank", "first_entry_id", "state", F.expr("size(well)").alias("copies"))
+        .withColumn("last_id", F.col("entry_id"))
+    )
+    return _unexplained(faulty.persist(), tables)
+
+
+_RANK: Final = (
+    "(entry_id div ensemble_size) * write_quorum_size + size(filter(sequence(0, ensemble_size - 1), "
+    "r -> r < entry_id % ensemble_size and pmod(array_position(bookies, {b}) - 1 - r, ensemble_size) "
+    "< write_quorum_size))"
+)
+"""Counts the entries that a bookie stores of an ensemble: its neighbours there differ by one."""
+
+
+def _with_ends(tables: Tables) -> DataFrame:
+    """`parts` with ends, the last entry that counts: of a ledger that is not closed, the last confirmed by any copy."""
+    confirmed = entries_seen(tables).groupBy("ledger_id").agg(F.max("last_confirmed").alias("confirmed"))
+    found = parts(tables).join(confirmed, "ledger_id", "left")
+    return found.withColumn("ends", F.expr("coalesce(last_entry_id, confirmed, first_entry_id - 1)"))
+
+
+def _unexplained(faulty: DataFrame, tables: Tables) -> DataFrame:
+    """The faults without index rows that only follow from damage at the place they point to; `gone` told apart."""
+    dangling = faulty.where("kind = 'dangling'")
+    rotten = tables.records.where("(not digest_ok or kind = 'unknown') and source = 'entry_log'")
+    rotten = rotten.select("bookie_id", "file", "offset")
+    within = (
+        "bookie_id = damage_bookie_id and file = damage_file and offset >= damage_from and "
+        "(damage_to is null or offset < damage_to)"
+    )
+    dangling = dangling.join(F.broadcast(damaged_places(tables)), F.expr(within), "left_anti")
+    dangling = dangling.join(rotten, ["bookie_id", "file", "offset"], "left_anti")
+    if tables.has("log_files"):
+        there = tables.log_files.select("bookie_id", "file").distinct().withColumn("there", F.lit(True))
+        dangling = dangling.join(there, ["bookie_id", "file"], "left")
+        dangling = dangling.withColumn("kind", F.expr("case when there then kind else 'gone' end"))
+    return faulty.where("kind != 'dangling'").select(*_COLUMNS).unionByName(dangling.select(*_COLUMNS))
+
+
+def _absent(tables: Tables) -> DataFrame:
+    """Entries of which nothing at all was found, where all that should hold one were looked at; as ranges or one by
+    one. kind: nothing (the whole ledger), lost (no copy is left), missing (other bookies were not looked at)."""
+    counted = _inside(entries_seen(tables), _with_ends(tables)).where("entry_id <= ends")
+    counted = counted.groupBy("ledger_id", "fragment_index").agg(F.count("*").alias("found"))
+    short = (
+        _with_ends(tables)
+        .join(counted, ["ledger_id", "fragment_index"], "left")
+        .fillna(0, ["found"])
+        .withColumn("wanted", F.expr("greatest(ends - first_entry_id + 1, 0)"))
+        .withColumn("looked_at_all", F.expr("size(array_except(bookies, scanned)) = 0"))
+        .withColumn("ledger_found", F.expr("sum(found) over (partition by ledger_id)"))
+        .withColumn("ledger_looked", F.expr("bool_and(looked_at_all or wanted = 0) over (partition by ledger_id)"))
+        .where("found < wanted and size(scanned) > 0 and (state = 'CLOSED' or looked_at_all)")
+        .withColumn("nothing", F.expr("ledger_found = 0 and ledger_looked and state = 'CLOSED'"))
+    )
+    ranges = short.where("found = 0 and looked_at_all").selectExpr(
+        "case when nothing then 'nothing' else 'lost' end as kind",
+        *("ledger_id", "first_entry_id as entry_id", "ends as last_id", "first_entry_id as rank"),
+        *("cast(null as string) as bookie_id", "first_entry_id", "state", "bookies as others"),
+    )
+    seen = entries_seen(tables).select(*_KEY)
+    single = (
+        short.where("not (found = 0 and looked_at_all)")
+        .withColumn("entry_id", F.expr("explode(sequence(first_entry_id, ends))"))
+        .join(seen, list(_KEY), "left_anti")
+        .withColumn("others", F.expr(_EXPECTED))
+        .withColumn("looked", F.array_intersect("others", "scanned"))
+        .where("size(looked) > 0 and (state = 'CLOSED' or size(looked) = write_quorum_size)")
+        .withColumn("kind", F.expr("case when size(looked) = write_quorum_size then 'lost' else 'missing' end"))
+        .withColumn(
+            "bookie_id", F.expr("explode(case when kind = 'lost' then array(cast(null as string)) else looked end)")
+        )
+        .withColumn("rank", F.expr(f"case when kind = 'lost' then entry_id else {_RANK.format(b='bookie_id')} end"))
+        .selectExpr("kind", *_KEY, "entry_id as last_id", "rank", "bookie_id", "first_entry_id", "state", "others")
+    )
+    nowhere = "cast(null as string) as file, cast(null as bigint) as offset, cast(null as bigint) as size"
+    columns = ("*", *nowhere.split(", "), "cast(null as string) as index", "0 as copies")
+    return ranges.unionByName(single).selectExpr(*columns).select(*_COLUMNS)
+
+
+_EXPECTED: Final = (
+    "transform(sequence(0, write_quorum_size - 1), i -> bookies[cast((entry_id + i) % ensemble_size as int)])"
+)

@@ -1,0 +1,45 @@
+"""Copies whose digest does not fit, wherever they stand.
+
+Plan: a filter over the records that were read; no shuffle. Records at whose end the frames of a log go astray are left
+out (a broadcast of the damage): there the size was hit, and log-records reports it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bkinspect.audit.checks._copies import touched
+from bkinspect.audit.checks._rows import findings_of, union
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from bkinspect.audit.tables import Tables
+
+NAME: Final = "digests"
+CODES: Final = ("BKC107", "BKC204", "BKC405")
+NEEDS: Final = ("entries", "damage")
+TEXT: Final = "the digest of every copy fits; no shuffle"
+_SOURCES: Final = {"BKC107": "entry_log", "BKC204": "journal", "BKC405": "live"}
+
+
+def findings(tables: Tables) -> DataFrame:
+    """BKC107 in a log, BKC204 in a journal, BKC405 from a running bookie."""
+    rows = touched(tables.entries.where("not digest_ok"), tables).where("not damaged")
+    return union(
+        *(
+            findings_of(
+                rows.where(f"source = '{source}'"),
+                code,
+                subject="concat('entry ', entry_id, ' of ledger ', ledger_id)",
+                message="'the digest does not fit'",
+                evidence={"size": "size"},
+                ledger_id="ledger_id",
+                entry_id="entry_id",
+                bookie_id="bookie_id",
+                file="file",
+                offset="offset",
+            )
+            for code, source in _SOURCES.items()
+        )
+    )

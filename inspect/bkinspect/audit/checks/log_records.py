@@ -1,0 +1,152 @@
+"""Logs and journals as files: damage that reading met, records that cannot be, ledgers maps that do not fit.
+
+Plan: filters; the maps are compared with frames summed by log and ledger (a shuffle of partial sums). Damage is joined
+by broadcasts.
+
+Not told, because a crash leaves it and the bookie deals with it: a torn end of the newest journal, data behind its end;
+a torn end of the newest log, unless the index points there and no journal replays what it points to; logs without a
+map; a compaction's leftovers. A map is not judged where the log's records are damaged: it cannot fit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from bkinspect.audit.checks._copies import faults
+from bkinspect.audit.checks._rows import findings_of, union
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from bkinspect.audit.tables import Tables
+
+NAME: Final = "log-records"
+_PASSED_ON: Final = (
+    *("BKC001", "BKC002", "BKC003", "BKC004", "BKC006", "BKC101", "BKC102", "BKC103", "BKC105"),
+    *("BKC201", "BKC202", "BKC203", "BKC205", "BKC206", "BKC207", "BKC301"),
+)
+CODES: Final = (*_PASSED_ON, "BKC106", "BKC108", "BKC109", "BKC208")
+NEEDS: Final = ("damage", "records", "entries", "log_files", "log_maps", "index", "fragments", "bookies")
+TEXT: Final = "files hold whole records and nothing else; shuffles sums by log and ledger"
+
+_PLACE: Final = {"bookie_id": "bookie_id", "file": "file", "offset": "offset"}
+_ENTRY: Final = {"ledger_id": "ledger_id", "entry_id": "entry_id", **_PLACE}
+
+
+def findings(tables: Tables) -> DataFrame:
+    """One for each place in a file; BKC106 one a log."""
+    return union(_damage(tables), _records(tables), _maps(tables))
+
+
+def _damage(tables: Tables) -> DataFrame:
+    rows = tables.damage.where(F.col("code").isin(*_PASSED_ON))
+    led_astray = tables.damage.where("code in ('BKC101', 'BKC102', 'BKC103')").select("file")
+    maps = rows.where("code = 'BKC105'").join(led_astray, "file", "left_anti")
+    rows = rows.where("code != 'BKC105'").unionByName(maps.select(rows.columns))
+    newest_journals = (
+        tables.log_files.where("source = 'journal'").groupBy("directory").agg(F.max_by("file", "log_id").alias("file"))
+    )
+    newest = newest_journals.select("file").union(
+        tables.log_files.where("newest and source = 'entry_log'").select("file")
+    )
+    newest = F.broadcast(newest.withColumn("newest", F.lit(True)))
+    rows = rows.join(newest, "file", "left").where("not (coalesce(newest, false) and code in ('BKC202', 'BKC205'))")
+    torn = rows.where("newest and code = 'BKC102'").join(_pointed_to(tables), ["file", "offset"], "left_semi")
+    rows = rows.where("not (coalesce(newest, false) and code = 'BKC102')").unionByName(torn)
+    return union(
+        *(
+            findings_of(
+                rows.where(f"code = '{code}'"),
+                code,
+                subject="file",
+                message="message",
+                evidence={"resumed_at": "resumed_at", "details": "evidence"},
+                **_ENTRY,
+            )
+            for code in _PASSED_ON
+        )
+    )
+
+
+def _pointed_to(tables: Tables) -> DataFrame:
+    """Torn ends of logs behind which an index points to entries that no journal will replay."""
+    torn = tables.damage.where("code = 'BKC102'").selectExpr("file", "offset as torn_at")
+    replayed = tables.entries.where("source = 'journal' and replayed").select("ledger_id", "entry_id", "bookie_id")
+    behind = tables.index.join(F.broadcast(torn), "file").where("offset >= torn_at")
+    behind = behind.join(replayed, ["ledger_id", "entry_id", "bookie_id"], "left_anti")
+    return behind.selectExpr("file", "torn_at as offset").distinct()
+
+
+def _records(tables: Tables) -> DataFrame:
+    unknown = tables.records.where("kind = 'unknown'")
+    ids = {"record_ledger_id": "ledger_id", "record_entry_id": "entry_id", "size": "size"}
+    in_log = findings_of(
+        unknown.where("source = 'entry_log'"),
+        "BKC108",
+        subject="file",
+        message="'a frame with negative ids'",
+        evidence=ids,
+        **_PLACE,
+    )
+    in_journal = findings_of(
+        unknown.where("source = 'journal'"),
+        "BKC208",
+        subject="file",
+        message="'an unknown mark'",
+        evidence=ids,
+        **_PLACE,
+    )
+    possible = "last_confirmed between -1 and entry_id - 1 and length >= 0"
+    absurd = findings_of(
+        tables.entries.where(f"source = 'entry_log' and coalesce(digest_ok, true) and not coalesce({possible}, false)"),
+        "BKC109",
+        subject="concat('entry ', entry_id, ' of ledger ', ledger_id)",
+        message="'its last add confirmed or length cannot be'",
+        evidence={"last_confirmed": "last_confirmed", "length": "length", "size": "size"},
+        **_ENTRY,
+    )
+    return union(in_log, in_journal, absurd)
+
+
+def _maps(tables: Tables) -> DataFrame:
+    """Maps against frames, over logs that have a map and whose records are sound."""
+    maps = tables.log_maps.select("bookie_id", "file", "ledger_id", F.col("size").alias("told"))
+    mapped = maps.select("file").distinct()
+    frames = (
+        tables.entries.where("source = 'entry_log'")
+        .groupBy("bookie_id", "file", "ledger_id")
+        .agg(F.sum(F.expr("size + 4")).alias("counted"))
+    )
+    frames = frames.join(F.broadcast(mapped), "file", "left_semi")
+    spoiled = (
+        tables.damage.where("code in ('BKC101', 'BKC102', 'BKC103', 'BKC105')")
+        .select("file")
+        .union(tables.entries.where("not digest_ok and source = 'entry_log'").select("file"))
+        .union(tables.records.where("kind = 'unknown'").select("file"))
+        .union(faults(tables).where("kind = 'dangling'").select("file"))
+        .distinct()
+    )
+    rows = (
+        maps.join(frames, ["bookie_id", "file", "ledger_id"], "full")
+        .where("not (told <=> counted)")
+        .join(spoiled, "file", "left_anti")
+        .groupBy("bookie_id", "file")
+        .agg(
+            F.array_sort(F.collect_list(F.struct("ledger_id", "told", "counted"))).alias("ledgers"),
+            F.count("*").alias("count"),
+        )
+    )
+    rows = rows.join(tables.log_files.select("file", "map_offset"), "file", "left")
+    return findings_of(
+        rows,
+        "BKC106",
+        subject="file",
+        message="concat('the map is wrong about ', count, case when count = 1 then ' ledger' else ' ledgers' end)",
+        evidence={"ledgers": "slice(ledgers, 1, 100)", "count": "count"},
+        ledger_id="case when count = 1 then ledgers[0].ledger_id end",
+        bookie_id="bookie_id",
+        file="file",
+        offset="map_offset",
+    )

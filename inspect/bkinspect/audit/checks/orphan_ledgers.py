@@ -1,0 +1,97 @@
+"""Ledgers that nobody owns: in metadata without an owner, on disks without metadata.
+
+Plan: ledgers anti-joined with the ledgers that topics name (shuffle by ledger); ledgers of bookies' indexes and of
+journals that will be replayed, one row a ledger and bookie, anti-joined with metadata (shuffle by ledger). Bytes that a
+log keeps of a ledger which the index has forgotten wait for compaction and are no finding (see `space`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from bkinspect.audit.checks._rows import findings_of, union
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from bkinspect.audit.tables import Tables
+
+NAME: Final = "orphan-ledgers"
+CODES: Final = ("BKC411", "BKC412")
+NEEDS: Final = ("ledgers", "topics", "metadata_damage", "bookie_ledgers", "entries")
+TEXT: Final = "every ledger has an owner and metadata; shuffles ledgers by id"
+_PULSAR: Final = "pulsar"
+_NAMED_BY: Final = (
+    "unread = concat('/managed-ledgers/', custom_metadata['pulsar/managed-ledger']) "
+    "or unread = concat('/managed-ledgers/', custom_metadata['pulsar/managed-ledger'], '/', "
+    "coalesce(custom_metadata['pulsar/cursor'], '__compaction')) "
+    "or unread like '/schemas/%' and coalesce(custom_metadata['component'], 'schema') = 'schema' "
+    "or unread like '%/__compaction' and custom_metadata['pulsar/compactedTopic'] is not null"
+)
+"""A node that cannot be read and that would name the ledger. Source: LedgerMetadataUtils.java."""
+
+
+def findings(tables: Tables) -> DataFrame:
+    """BKC411 in metadata, BKC412 on disk: one a ledger."""
+    return union(_owned_by_nobody(tables), _without_metadata(tables))
+
+
+def _owned_by_nobody(tables: Tables) -> DataFrame:
+    """Old enough, named by no topic, marked as Pulsar's or by nobody, and no node that may name it is unreadable."""
+    rows = tables.ledgers.where("damage is null").selectExpr(
+        "ledger_id",
+        "state",
+        "length",
+        "ctime_ms",
+        "decode(custom_metadata['application'], 'utf-8') as application",
+        "transform_values(custom_metadata, (k, v) -> decode(v, 'utf-8')) as custom_metadata",
+    )
+    old = f"coalesce(ctime_ms, 0) <= {tables.as_of_ms - tables.min_age_ms}"
+    rows = rows.where(f"coalesce(application, '{_PULSAR}') = '{_PULSAR}' and {old}")
+    if not tables.has("topics"):
+        rows = rows.where("false")
+    rows = rows.join(tables.topics.select("ledger_id"), "ledger_id", "left_anti")
+    unread = tables.metadata_damage.selectExpr("path as unread")
+    rows = rows.join(F.broadcast(unread), F.expr(_NAMED_BY), "left_anti")
+    return findings_of(
+        rows,
+        "BKC411",
+        subject="concat('ledger ', ledger_id)",
+        message="'no topic, cursor or schema names it'",
+        evidence={
+            "state": "state",
+            "length": "length",
+            "ctime_ms": "ctime_ms",
+            "application": "application",
+            "custom_metadata": "custom_metadata",
+        },
+        ledger_id="ledger_id",
+    )
+
+
+def _without_metadata(tables: Tables) -> DataFrame:
+    indexed = tables.bookie_ledgers.selectExpr("ledger_id", "bookie_id", "entries")
+    replayed = tables.entries.where("(source = 'journal' and replayed) or source = 'live'")
+    replayed = replayed.groupBy("ledger_id", "bookie_id").agg(F.count("*").alias("entries"))
+    indexless = tables.entries.where("source = 'entry_log'").join(
+        F.broadcast(tables.bookie_ledgers.select("bookie_id").distinct()), "bookie_id", "left_anti"
+    )
+    indexless = indexless.groupBy("ledger_id", "bookie_id").agg(F.count("*").alias("entries"))
+    rows = indexed.unionByName(replayed).unionByName(indexless)
+    rows = rows.groupBy("ledger_id").agg(
+        F.array_sort(F.collect_set("bookie_id")).alias("bookies"), F.sum("entries").alias("entries")
+    )
+    if not tables.has("ledgers"):
+        rows = rows.where("false")
+    rows = rows.join(tables.ledgers.select("ledger_id"), "ledger_id", "left_anti")
+    return findings_of(
+        rows,
+        "BKC412",
+        subject="concat('ledger ', ledger_id)",
+        message="concat('on ', concat_ws(', ', bookies), ', but not in the metadata store')",
+        evidence={"bookies": "bookies", "entries": "entries"},
+        ledger_id="ledger_id",
+        bookie_id="case when size(bookies) = 1 then bookies[0] end",
+    )

@@ -1,0 +1,50 @@
+"""Every fault is found by its own code and place, nothing else is; a healthy cluster has no findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+from bkinspect.audit.checks import load
+from bkinspect.audit.tables import Tables
+
+from tests.audit_truth.cluster import AS_OF_MS
+from tests.audit_truth.facts import facts
+from tests.audit_truth.faults import FAULTS
+from tests.audit_truth.verdict import broken, compare
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROUNDS = 8
+SEED = 20261121
+
+
+@pytest.fixture(autouse=True)
+def forgotten(spark: SparkSession) -> Iterator[None]:
+    """What a test keeps in memory is not the next one's."""
+    yield
+    spark.catalog.clearCache()
+
+
+def findings(tables: Tables) -> list[Any]:
+    return [row for check in load() for row in check.findings(tables).collect()]
+
+
+def test_344_faults_from_a_seed_each_found_once_and_nothing_else(spark: SparkSession, tmp_path: Path) -> None:
+    made = broken(SEED, ROUNDS, tmp_path / "cluster")
+    assert len(made.expected) == ROUNDS * len(FAULTS) == 344
+    tables = facts(spark, tmp_path / "cluster", made.export, tmp_path / "facts", AS_OF_MS)
+    assert compare(made.expected, findings(tables)) == ([], [])
+
+
+def test_a_healthy_cluster_has_no_findings(spark: SparkSession, tmp_path: Path) -> None:
+    made = broken(SEED + 1, 0, tmp_path / "cluster")
+    tables = facts(spark, tmp_path / "cluster", made.export, tmp_path / "facts", AS_OF_MS)
+    assert compare([], findings(tables)) == ([], [])
