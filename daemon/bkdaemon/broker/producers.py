@@ -123,6 +123,7 @@ class ProducerTable:
         if producer.mode == AccessMode.SHARED:
             self._admit_shared(producer)
         elif producer.mode == AccessMode.EXCLUSIVE_WITH_FENCING:
+            self._check_epoch(producer)
             for fenced in [*self.by_name.values(), *self._waiting]:
                 fenced.gone = True
                 fenced.connection.forget_producer(fenced)
@@ -137,12 +138,16 @@ class ProducerTable:
         else:
             if self.by_name or self._waiting:
                 raise Refusal(ErrorCode.PRODUCER_FENCED, "Topic has other producers")
-            if producer.topic_epoch is not None and self.epoch is not None and producer.topic_epoch < self.epoch:
-                raise Refusal(
-                    ErrorCode.PRODUCER_FENCED,
-                    f"Topic epoch has already moved. Current epoch: {self.epoch}, requested: {producer.topic_epoch}",
-                )
+            self._check_epoch(producer)
             await self._grant(producer)
+
+    def _check_epoch(self, producer: Producer) -> None:
+        """Raises: Refusal, PRODUCER_FENCED: it was exclusive once, and another was after it."""
+        if producer.topic_epoch is not None and self.epoch is not None and producer.topic_epoch < self.epoch:
+            raise Refusal(
+                ErrorCode.PRODUCER_FENCED,
+                f"Topic epoch has already moved. Current epoch: {self.epoch}, requested: {producer.topic_epoch}",
+            )
 
     def _admit_shared(self, producer: Producer) -> None:
         if self._exclusive is not None or self._waiting:
@@ -154,7 +159,7 @@ class ProducerTable:
         """Makes a producer the only one; its epoch is durable before it is ready."""
         self.by_name[producer.name] = self._exclusive = producer
         wanted = producer.topic_epoch
-        if wanted is None or producer.mode == AccessMode.EXCLUSIVE_WITH_FENCING or wanted < (self.epoch or 0):
+        if wanted is None:
             wanted = 0 if self.epoch is None else self.epoch + 1
         try:
             if wanted != self.epoch:

@@ -41,6 +41,7 @@ class Frame(NamedTuple):
     command: str
     fields: dict[str, Any]
     raw: bytes
+    time: float
 
 
 @cache
@@ -48,7 +49,15 @@ def frames() -> list[Frame]:
     with gzip.open(FOLDER / "pulsar/wire.jsonl.gz", "rt") as file:
         rows = [json.loads(line) for line in file]
     return [
-        Frame(f"{r['variant']}/{r['scenario']}", r["conn"], r["from"], r["cmd"], r["fields"], bytes.fromhex(r["hex"]))
+        Frame(
+            f"{r['variant']}/{r['scenario']}",
+            r["conn"],
+            r["from"],
+            r["cmd"],
+            r["fields"],
+            bytes.fromhex(r["hex"]),
+            r["t"],
+        )
         for r in rows
         if "hex" in r and r["cmd"] in Command.__members__
     ]
