@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from bkctl.codec.pulsar import NO_REQUEST, PONG_FRAME, Command, ErrorCode, encode_command
+from bkctl.codec.pulsar import NO_REQUEST, PONG_FRAME, AccessMode, Command, ErrorCode, encode_command
 from bkctl.errors import BkctlError
 from bkctl.protocol.broker import KEEP_ALIVE_S, BrokerConversation, Call, Sends
 from bkdaemon.broker.access import ANONYMOUS, authenticate
@@ -258,7 +258,7 @@ class Connection(asyncio.Protocol):
             producer_name=producer.name,
             last_sequence_id=producer.topic.last_sequence_id(producer.name),
             schema_version=producer.schema_version,
-            topic_epoch=producer.topic_epoch,
+            topic_epoch=producer.topic_epoch if producer.ready and producer.mode != AccessMode.SHARED else None,
             producer_ready=producer.ready,
         )
 
