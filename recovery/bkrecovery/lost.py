@@ -24,6 +24,8 @@ from bkctl.world import Clock
 LOST_PAUSE_S: Final = 300.0
 LOST_PAUSE_MAX_S: Final = 86_400.0
 LOST_TRIES_MAX: Final = 20
+KEPT_S: Final = 5.0
+"""How old the list of noted ledgers may be: in a long queue it is asked for with every few ledgers."""
 TIDY_S: Final = 300.0
 """How often notes on ledgers that left the queue are looked for."""
 _log = logging.getLogger(__name__)
@@ -57,21 +59,24 @@ class LostLedgers:
     """The notes as one worker sees them. What cannot be read or written now is no reason to stop work."""
 
     def __init__(self, queue: Underreplication, board: RecoveryBoard, clock: Clock, worker: str) -> None:
-        self.count = 0
+        self._noted: set[int] = set()
+        self._read_s: float | None = None
         self._queue = queue
         self._board = board
         self._clock = clock
         self._worker = worker
         self._tidied_s = 0.0
 
+    @property
+    def count(self) -> int:
+        """Ledgers that are noted, by whomever."""
+        return len(self._noted)
+
     async def resting(self, ledger_ids: Sequence[int]) -> set[int]:
         """Those of the marked ledgers that are not to be tried now."""
         try:
-            noted = await self._board.lost_ids()
-            self.count = len(noted)
-            if noted:
-                await self._tidy(noted)
-            own = [ledger_id for ledger_id in ledger_ids if ledger_id in noted]
+            await self._refresh()
+            own = [ledger_id for ledger_id in ledger_ids if ledger_id in self._noted]
             notes = await self._board.lost(own) if own else {}
         except BkctlError as e:
             _log.warning("the notes on lost entries cannot be read: %s", e)
@@ -85,6 +90,7 @@ class LostLedgers:
             before = (await self._board.lost([ledger_id])).get(ledger_id)
             note = next_note(before, ledger_id, entry_ids, reason, self._worker, self._clock.now_ms())
             await self._board.note_lost(note)
+            self._noted.add(ledger_id)
         except BkctlError as e:
             _log.warning("the lost entries of ledger %d could not be noted: %s", ledger_id, e)
             return
@@ -95,17 +101,26 @@ class LostLedgers:
         """The ledger has all its copies, or is gone."""
         try:
             await self._board.forget_lost(ledger_id)
+            self._noted.discard(ledger_id)
         except BkctlError as e:
             _log.warning("the note on ledger %d could not be taken away: %s", ledger_id, e)
 
-    async def _tidy(self, noted: set[int]) -> None:
-        """Takes away notes on ledgers that are no longer in the queue."""
+    async def _refresh(self) -> None:
+        """Reads the list of notes, unless it was read a moment ago."""
         now_s = asyncio.get_running_loop().time()
-        if now_s < self._tidied_s:
+        if self._read_s is not None and now_s - self._read_s < KEPT_S:
             return
-        self._tidied_s = now_s + TIDY_S
-        ledger_ids = sorted(noted)
+        self._noted = await self._board.lost_ids()
+        self._read_s = now_s
+        if self._noted and now_s >= self._tidied_s:
+            self._tidied_s = now_s + TIDY_S
+            await self._tidy()
+
+    async def _tidy(self) -> None:
+        """Takes away notes on ledgers that are no longer in the queue."""
+        ledger_ids = sorted(self._noted)
         nodes = await self._queue.store.get_many([self._queue.marker_path(ledger_id) for ledger_id in ledger_ids])
         for ledger_id, node in zip(ledger_ids, nodes, strict=True):
             if node is None:
                 await self._board.forget_lost(ledger_id)
+                self._noted.discard(ledger_id)
