@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -110,3 +111,22 @@ def queue(cluster: JavaCluster) -> list[dict[str, Any]]:
 def repaired(cluster: JavaCluster, bookie: str) -> bool:
     """True once nothing names the bookie and nothing waits."""
     return not queue(cluster) and not naming(cluster, bookie)
+
+
+def votes(cluster: JavaCluster) -> list[str]:
+    """The candidates for auditor, the auditor first; empty while there is none."""
+    done = cluster.bkctl("autorecovery", "auditor", "-o", "json")
+    assert done.returncode in (0, 1), done.stderr.decode()
+    found = json.loads(done.stdout)
+    return [found["auditor"], *found["candidates"]] if found["auditor"] else []
+
+
+def auditor(cluster: JavaCluster) -> str | None:
+    """Who audits."""
+    return next(iter(votes(cluster)), None)
+
+
+def busiest(cluster: JavaCluster) -> int:
+    """The index of the Java bookie that most ledgers name: chance does not leave it without any."""
+    indexes = range(len(cluster.bkctl_json("bookie", "list")["items"]))
+    return max(indexes, key=lambda index: len(naming(cluster, cluster.java_id(index))))

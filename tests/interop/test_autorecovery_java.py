@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
 
-from tests.interop.auto_recovery import RecoveryProcess, naming, queue, repaired, wait_for
+from tests.interop.auto_recovery import RecoveryProcess, busiest, naming, queue, repaired, votes, wait_for
 from tests.interop.java_cluster import JavaCluster, running
 
 pytestmark = pytest.mark.java
-REPAIR_TIMEOUT_S = 180
+REPAIR_TIMEOUT_S = 300
 ENTRIES = 2000
 
 
@@ -57,16 +58,20 @@ def test_java_audits_we_replicate_and_take_over_when_java_is_killed(cluster: Jav
     with RecoveryProcess(cluster, "javas", java=True, replicationRateByBytes=400_000) as javas:
         wait_for(lambda: javas.bookie_id in cluster.shell("whoisauditor"), REPAIR_TIMEOUT_S, "Java's auditor")
         with RecoveryProcess(cluster, "ours", java=False) as ours:
-            dead = cluster.java_id(0)
-            lost = naming(cluster, dead)
-            cluster.stop_java(0, kill=True)
+            first = busiest(
+                cluster
+            )  # 18 places on 5 bookies: it has 4 ledgers at least, and Java's takes one at a time
+            dead = cluster.java_id(first)
+            cluster.stop_java(first, kill=True)
             wait_for(lambda: repaired(cluster, dead), REPAIR_TIMEOUT_S, "the repair")
             assert "is the auditor" not in ours.text  # Java's marked them
-            assert not lost or "bkrecovery.worker ledger " in ours.text
+            # the line is written before the mark goes
+            wait_for(lambda: "bkrecovery.worker ledger " in ours.text, REPAIR_TIMEOUT_S, "our share of the repair")
             javas.kill()
             wait_for(lambda: "is the auditor" in ours.text, REPAIR_TIMEOUT_S, "our turn to audit")
-            cluster.stop_java(1, kill=True)
-            wait_for(lambda: repaired(cluster, cluster.java_id(1)), REPAIR_TIMEOUT_S, "the second repair")
+            second = (first + 1) % 5
+            cluster.stop_java(second, kill=True)
+            wait_for(lambda: repaired(cluster, cluster.java_id(second)), REPAIR_TIMEOUT_S, "the second repair")
             assert ours.stop() == 0, ours.text
     for ledger in ledgers:
         assert_readable(cluster, ledger, "CRC32")
@@ -74,20 +79,22 @@ def test_java_audits_we_replicate_and_take_over_when_java_is_killed(cluster: Jav
 
 def test_we_audit_java_replicates_and_takes_over_when_we_are_killed(cluster: JavaCluster) -> None:
     ledgers = [write(cluster, ENTRIES, "--e=3", "--qw=3", "--qa=2", "--digest=CRC32C") for _ in range(8)]
-    dead = cluster.java_id(0)
+    first = busiest(cluster)
+    dead = cluster.java_id(first)
     lost = naming(cluster, dead)
+    assert lost
     # so slow that it never ends: it holds the locks of what it copies until it is killed
     with RecoveryProcess(cluster, "ours", java=False, replicationRateByBytes=1000) as ours:
         wait_for(lambda: "is the auditor" in ours.text, REPAIR_TIMEOUT_S, "our auditor")
         with RecoveryProcess(cluster, "javas", java=True) as javas:
-            cluster.stop_java(0, kill=True)
+            cluster.stop_java(first, kill=True)
             wait_for(lambda: queue(cluster), REPAIR_TIMEOUT_S, "our marks")
             # the line comes after the last mark, the first mark is seen before it
             wait_for(lambda: f"{len(lost)} ledgers are on them" in ours.text, REPAIR_TIMEOUT_S, "all our marks")
             ours.kill()
             wait_for(lambda: repaired(cluster, dead), REPAIR_TIMEOUT_S, "Java's repair")
             wait_for(lambda: javas.bookie_id in cluster.shell("whoisauditor"), REPAIR_TIMEOUT_S, "Java's turn")
-    cluster.stop_java(1, kill=True)
+    cluster.stop_java((first + 1) % 5, kill=True)
     for ledger in ledgers:
         assert_readable(cluster, ledger, "CRC32C")
 
@@ -102,7 +109,11 @@ def test_inside_our_bookies_and_decommission(only_ours: JavaCluster) -> None:
     for index in range(4):
         cluster.start_ours(index, autoRecoveryDaemonEnabled="true", openLedgerRereplicationGracePeriod=1000)
     ledger = write(cluster, ENTRIES, "--e=3", "--qw=3", "--qa=2", "--digest=CRC32C")
-    assert len(cluster.bkctl_json("autorecovery", "auditor")["candidates"]) == 3
+    url = f"http://127.0.0.1:{cluster.bookie_port + 50 + 60}/metrics"  # of the first bookie
+    with urllib.request.urlopen(url, timeout=REPAIR_TIMEOUT_S) as answer:
+        names = {line.partition(" ")[0].partition("{")[0] for line in answer.read().decode().splitlines()}
+    assert {"replication_auditor_NUM_LEDGERS_CHECKED", "replication_replication_worker_NUM_ENTRIES_READ"} < names
+    wait_for(lambda: len(votes(cluster)) == 4, REPAIR_TIMEOUT_S, "four votes")  # they are cast after `ready`
     index = next(i for i in range(4) if naming(cluster, cluster.our_id(i)))
     dead = cluster.our_id(index)
     assert cluster.bkctl("bookie", "decommission", dead, "--yes").returncode == 3  # it is running
