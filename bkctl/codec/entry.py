@@ -71,6 +71,16 @@ def decode_entry(
     return Entry(ledger, entry, last_confirmed, length, payload)
 
 
+def is_sealed(data: bytes, digest: Digest, ledger_id: int, entry_id: int) -> bool:
+    """True for the bytes of this very entry with the right digest: decode_entry's checks, without taking it apart."""
+    body = METADATA_SIZE + digest.size
+    return (
+        len(data) >= body
+        and data[: IDS.size] == IDS.pack(ledger_id, entry_id)
+        and digest.compute(data[:METADATA_SIZE], data[body:]) == data[METADATA_SIZE:body]
+    )
+
+
 def encode_lac(ledger_id: int, last_confirmed: int, digest: Digest) -> bytes:
     """The packet that carries an explicit last add confirmed."""
     metadata = IDS.pack(ledger_id, last_confirmed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from bkctl.client.bookie import Batch
@@ -114,3 +114,72 @@ async def add_entries(
     connection.send_adds(ledger_id, master_key, entry_ids, [entry for _, entry in entries], flags, batch)
     await gathered.done
     return gathered.answers
+
+
+class Run:
+    """What one bookie gave or took of a run of entries: their bytes, and the statuses of those it refused."""
+
+    __slots__ = ("_due", "bodies", "done", "refused")
+
+    def __init__(self, count: int) -> None:
+        self.bodies: dict[int, bytes] = {}
+        self.refused: dict[int, int] = {}
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._due = count
+
+    def read(self, replies: list[Reply]) -> None:
+        """Replies to reads; an entry without bytes is not there, whatever the status."""
+        bodies = self.bodies
+        for reply in replies:
+            body = reply[4]
+            if reply[1] == _OK and body is not None:
+                bodies[reply[3]] = body
+            else:
+                self.refused[reply[3]] = reply[1]
+        self._less(len(replies))
+
+    def added(self, replies: list[Reply]) -> None:
+        """Replies to adds."""
+        for reply in replies:
+            if reply[1] != _OK:
+                self.refused[reply[3]] = reply[1]
+        self._less(len(replies))
+
+    def failed(self, entry_ids: list[int], status: int) -> None:
+        """No answer."""
+        self.refused.update(dict.fromkeys(entry_ids, status))
+        self._less(len(entry_ids))
+
+    def _less(self, count: int) -> None:
+        self._due -= count
+        if self._due <= 0 and not self.done.done():
+            self.done.set_result(None)
+
+
+async def fetch_entries(context: ClientContext, bookie: BookieId, ledger_id: int, entry_ids: Sequence[int]) -> Run:
+    """read_entries for very many: one object however many entries."""
+    fetched = Run(len(entry_ids))
+    batch = Batch(entry_ids, context.config.read_timeout_s, fetched.read, fetched.failed)
+    context.pool.connection(bookie, ledger_id=ledger_id).send_reads(ledger_id, entry_ids, batch)
+    await fetched.done
+    return fetched
+
+
+async def store_entries(
+    context: ClientContext,
+    bookie: BookieId,
+    ledger_id: int,
+    master_key: bytes,
+    entry_ids: Sequence[int],
+    entries: Sequence[bytes],
+    flags: int,
+) -> Mapping[int, int]:
+    """add_entries for very many; the statuses of those that the bookie did not take."""
+    if not entry_ids:
+        return {}
+    stored = Run(len(entry_ids))
+    batch = Batch(entry_ids, context.config.add_timeout_s, stored.added, stored.failed)
+    connection = context.pool.connection(bookie, ledger_id=ledger_id)
+    connection.send_adds(ledger_id, master_key, entry_ids, entries, flags, batch)
+    await stored.done
+    return stored.refused

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from bkctl.client.context import ClientContext
+from bkctl.client.ensembles import replacements
 from bkctl.codec.checksum import Digest
-from bkctl.codec.entry import decode_entry
+from bkctl.codec.entry import decode_entry, is_sealed
 from bkctl.codec.wire import Flag, Operation
 from bkctl.errors import BkctlError, Conflict, DigestMismatch, NotEnoughBookies, Unavailable
 from bkctl.model.ids import BookieId
@@ -29,7 +31,7 @@ from bkctl.model.ledger import LedgerMetadata
 from bkctl.model.status import Status
 from bkctl.protocol.quorum import BAD_ENTRY, EXPLICITLY_ABSENT
 from bkctl.protocol.recovery import status_name
-from bkrecovery.calls import Answer, add_entries, read_entries
+from bkrecovery.calls import fetch_entries, store_entries
 from bkrecovery.fragment import Fragment, split
 from bkrecovery.pace import ByteBudget, ByteRate
 
@@ -41,10 +43,12 @@ BYTES_IN_FLIGHT_MAX: Final = 64 * 1024 * 1024
 """Of all fragments together: what ByteBudget is made with."""
 TARGET_ATTEMPTS_MAX: Final = 3
 """Choices of targets for one fragment, when some of them fail."""
+CANDIDATES_KEPT_S: Final = 1.0
 ENTRY_SIZE_GUESS: Final = 1024.0
 """As in Java; corrected by every chunk."""
 V2: Final = 2
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -121,6 +125,7 @@ class Replicator:
         self.rate = rate or ByteRate(0)
         self.budget = budget or ByteBudget(BYTES_IN_FLIGHT_MAX)
         self.counts = CopyCounts()
+        self._candidates = _Candidates()
         self.under_way: dict[tuple[int, int], CopyProgress] = {}
         self.on_copied: Callable[[int, int], None] = lambda _ledger_id, _size: None
 
@@ -166,10 +171,12 @@ class Replicator:
             await _Copy(self, fragment, metadata, keys, {}).read(own[:CHUNK_ENTRIES_MAX])
 
     async def _targets(self, fragment: Fragment, failed: set[BookieId]) -> Mapping[int, BookieId]:
-        writable = await self.context.registry.writable()
+        writable, quarantined = await self._candidates.now(self.context)
         bad = [(index, fragment.bookies[index]) for index in fragment.bad]
         bad.sort(key=lambda place: place[1] not in writable)  # one that only lacks copies can take those of others then
-        targets = await self.context.replace(fragment.bookies, bad, fragment.write_quorum_size, exclude=failed)
+        targets = replacements(
+            self.context.placement, fragment.bookies, bad, fragment.write_quorum_size, writable - failed, quarantined
+        )
         if not targets:
             raise NotEnoughBookies(
                 f"no other writable bookie for {', '.join(fragment.bad_bookies())} in the fragment at entry"
@@ -198,6 +205,25 @@ class Replicator:
         return changed
 
 
+class _Candidates:
+    """The bookies that may take copies, asked for again after CANDIDATES_KEPT_S: many small ledgers share an answer.
+
+    One that went meanwhile refuses its copies, and is replaced by another.
+    """
+
+    def __init__(self) -> None:
+        self._found: tuple[set[BookieId], set[BookieId]] = set(), set()
+        self._until_s = 0.0
+
+    async def now(self, context: ClientContext) -> tuple[set[BookieId], set[BookieId]]:
+        """(writable, those of them in quarantine); their racks are known then."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._until_s:
+            self._found = await context.candidates()
+            self._until_s = loop.time() + CANDIDATES_KEPT_S
+        return self._found
+
+
 class _Copy:
     """One attempt to copy one fragment."""
 
@@ -216,7 +242,8 @@ class _Copy:
         self._targets = targets
         # where an entry is follows from its place in the round of E entries: asked once for each place
         self._size = len(fragment.bookies)
-        self._needed = [any(fragment.holds(e, i) for i in fragment.bad) for e in range(self._size)]
+        self._held = {i: [fragment.holds(e, i) for e in range(self._size)] for i in fragment.bad}
+        self._needed = [any(held[e] for held in self._held.values()) for e in range(self._size)]
         self._orders = [sorted(fragment.write_set(e), key=fragment.bad.__contains__) for e in range(self._size)]
         self._good = [i for i in range(len(fragment.bookies)) if i not in fragment.bad]
         config, whole = owner.context.config, self._size == fragment.write_quorum_size
@@ -236,9 +263,13 @@ class _Copy:
         pieces = self._chunks(*ends)
         place = self._fragment.ledger_id, self._fragment.first_entry_id
         self._owner.under_way[place] = self._progress
+        lanes = self._lanes(*ends)
         try:
+            if lanes == 1:
+                await self._lane(pieces)
+                return
             async with asyncio.TaskGroup() as group:
-                for lane in range(CHUNKS_IN_FLIGHT_MAX):
+                for lane in range(lanes):
                     name = f"copy of ledger {self._fragment.ledger_id}, lane {lane}"
                     group.create_task(self._lane(pieces), name=name)
         except BaseExceptionGroup as errors:
@@ -248,6 +279,12 @@ class _Copy:
             raise _first(known) from None
         finally:
             self._owner.under_way.pop(place, None)
+
+    def _lanes(self, first: int, last: int) -> int:
+        """As many as there are chunks, as far as is known; a small fragment is copied without tasks of its own."""
+        entries = last - first + 1
+        chunks = max(entries * self._entry_size / self._chunk_bytes, entries / CHUNK_ENTRIES_MAX)
+        return max(1, min(CHUNKS_IN_FLIGHT_MAX, math.ceil(chunks)))
 
     def _chunks(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Ranges of about _chunk_bytes, cut when they are asked for: by then the size of entries is known better."""
@@ -278,22 +315,23 @@ class _Copy:
         counts.entries_read += len(entries)
         counts.bytes_read += size
         await self._owner.rate.take(size)
-        await asyncio.gather(*(self._write(index, entries) for index in self._targets))
+        await _together([self._write(index, entries) for index in self._targets])
 
     async def _write(self, index: int, entries: Mapping[int, bytes]) -> None:
         """Adds to one target what its index is to store."""
-        size, bookie = self._size, self._targets[index]
-        held = [self._fragment.holds(e, index) for e in range(size)]
-        own = [(entry_id, entry) for entry_id, entry in entries.items() if held[entry_id % size]]
-        answers = await add_entries(
-            self._context, bookie, self._fragment.ledger_id, self._keys.master_key, own, Flag.RECOVERY_ADD
-        )
-        refused = next((answer.status for answer in answers.values() if answer.status != Status.OK), None)
-        if refused is not None:
-            raise TargetFailed(bookie, refused)
-        written = sum(len(entry) for _, entry in own)
+        bookie, size, held = self._targets[index], self._size, self._held[index]
+        if self._needed != held:  # another bad index stores others
+            entries = {entry_id: entry for entry_id, entry in entries.items() if held[entry_id % size]}
+        bodies = list(entries.values())
+        refused = await store_entries(
+            self._context, bookie, self._fragment.ledger_id, self._keys.master_key,
+            list(entries), bodies, Flag.RECOVERY_ADD,
+        )  # fmt: skip
+        if refused:
+            raise TargetFailed(bookie, next(iter(refused.values())))
+        written = sum(map(len, bodies))
         for told in (self._owner.counts, self._progress):
-            told.entries_written += len(own)
+            told.entries_written += len(bodies)
             told.bytes_written += written
         self._owner.on_copied(self._fragment.ledger_id, written)
 
@@ -309,12 +347,12 @@ class _Copy:
         answers: dict[int, dict[BookieId, int]] = {}
         if batch_index is not None:
             await self._read_batches(batch_index, wanted, found, answers)
+        missing: Sequence[int] = wanted if not found else [e for e in wanted if e not in found]
         for turn in range(self._fragment.write_quorum_size):
-            missing = [e for e in wanted if e not in found]
             if not missing:
                 break
             await self._read_singly(missing, turn, found, answers)
-        missing = [e for e in wanted if e not in found]
+            missing = [e for e in missing if e not in found]
         if missing:
             raise UnreadableEntries(self._fragment.ledger_id, {e: answers.get(e, {}) for e in missing})
         return {entry_id: found[entry_id] for entry_id in wanted}
@@ -334,7 +372,7 @@ class _Copy:
             if reply.status != Status.OK or reply.operation != Operation.BATCH_READ or not reply.extra:
                 return  # old bookies know no batch reads, others may lack one entry: singly, then
             for body in reply.extra[: last - entry_id + 1]:
-                if not self._take(bookie, entry_id, Answer(Status.OK, body), found, answers):
+                if not self._take(bookie, entry_id, body, found, answers):
                     return
                 entry_id += 1
 
@@ -347,38 +385,42 @@ class _Copy:
             order = self._orders[entry_id % self._size]
             if turn < len(order):
                 by_index.setdefault(order[turn], []).append(entry_id)
-        bookies = [self._fragment.bookies[index] for index in by_index]
-        results = await asyncio.gather(
-            *(
-                read_entries(self._context, bookie, self._fragment.ledger_id, entry_ids)
+        bookies, ledger_id = [self._fragment.bookies[index] for index in by_index], self._fragment.ledger_id
+        results = await _together(
+            [
+                fetch_entries(self._context, bookie, ledger_id, entry_ids)
                 for bookie, entry_ids in zip(bookies, by_index.values(), strict=True)
-            )
+            ]
         )
         for bookie, result in zip(bookies, results, strict=True):
-            for entry_id, answer in result.items():
-                self._take(bookie, entry_id, answer, found, answers)
+            for entry_id, body in result.bodies.items():
+                self._take(bookie, entry_id, body, found, answers)
+            for entry_id, status in result.refused.items():
+                answers.setdefault(entry_id, {})[bookie] = status
 
     def _take(
         self,
         bookie: BookieId,
         entry_id: int,
-        answer: Answer,
+        body: bytes,
         found: dict[int, bytes],
         answers: dict[int, dict[BookieId, int]],
     ) -> bool:
         """Keeps an entry if its digest is right."""
-        status = answer.status
-        if answer.body is not None:
-            try:
-                decode_entry(answer.body, self._keys.digest, self._fragment.ledger_id, entry_id, source=bookie)
-            except DigestMismatch as e:
-                _log.warning("ledger %d: %s", self._fragment.ledger_id, e)
-                status = BAD_ENTRY
-            else:
-                found[entry_id] = answer.body
-                return True
-        answers.setdefault(entry_id, {})[bookie] = status
+        if is_sealed(body, self._keys.digest, self._fragment.ledger_id, entry_id):
+            found[entry_id] = body
+            return True
+        try:
+            decode_entry(body, self._keys.digest, self._fragment.ledger_id, entry_id, source=bookie)
+        except DigestMismatch as e:
+            _log.warning("ledger %d: %s", self._fragment.ledger_id, e)
+        answers.setdefault(entry_id, {})[bookie] = BAD_ENTRY
         return False
+
+
+async def _together(work: Sequence[Coroutine[Any, Any, T]]) -> Sequence[T]:
+    """All of it at a time; a single one, the usual case, without a task."""
+    return [await work[0]] if len(work) == 1 else await asyncio.gather(*work)
 
 
 def _first(group: BaseExceptionGroup[BkctlError]) -> BkctlError:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bkctl.codec.checksum import digest_for
-from bkctl.codec.entry import METADATA_SIZE, decode_entry, decode_lac, encode_entry, encode_lac
+from bkctl.codec.entry import METADATA_SIZE, decode_entry, decode_lac, encode_entry, encode_lac, is_sealed
 from bkctl.errors import DigestMismatch
 from bkctl.model.entry import Entry
 from bkctl.model.ledger import DigestType
@@ -72,3 +72,19 @@ def test_another_ledgers_entry_is_refused_even_without_a_digest() -> None:
         decode_entry(data, dummy, 7, 42)
     with pytest.raises(DigestMismatch, match="entry id: expected 41, found 42"):
         decode_entry(data, dummy, 8, 41)
+
+
+@given(st.sampled_from([7, 8]), st.sampled_from([42, 43]), digest_types, st.integers(-1, 60), st.integers(0, 255))
+def test_is_sealed_is_what_decode_entry_accepts(ledger: int, entry: int, type_: DigestType, at: int, byte: int) -> None:
+    digest = digest_for(type_, b"pw")
+    data = bytearray(encode_entry(7, 42, 41, 12345, b"hello", digest))
+    if 0 <= at < len(data):
+        data[at] = byte
+    elif at >= len(data):
+        del data[at - len(data) :]
+    try:
+        decode_entry(bytes(data), digest, ledger, entry)
+    except DigestMismatch:
+        assert not is_sealed(bytes(data), digest, ledger, entry)
+    else:
+        assert is_sealed(bytes(data), digest, ledger, entry)
