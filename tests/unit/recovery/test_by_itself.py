@@ -385,3 +385,21 @@ def test_what_waits_too_long_is_counted() -> None:
             await until(lambda: _is(recovery.audit_counts.overdue == 0))
 
     simulate(scenario, bookies=3, version=2)
+
+
+def test_where_nothing_can_be_repaired_few_are_tried_at_a_time() -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        for _ in range(40):
+            await write(bookkeeper, (3, 3, 2), 2)
+        async with recovering(bookkeeper, "ar", QUIET) as recovery:
+            await until(lambda: _is(recovery.audit_counts.bookie_checks == 1))
+            cluster.kill(BookieId("b0:3181"))  # and no other is there to take its place
+            await until(lambda: _is(recovery.audit_counts.bookie_checks == 2))
+            await asyncio.sleep(9.0)
+            tries = recovery.worker.counts.pass_ms.failed_count
+            assert 4 <= tries <= 12  # four at a time, each with five seconds behind it: rwRereplicateBackoffMs
+            await asyncio.get_running_loop().create_task(cluster.start_bookie("b9"))
+            await until(lambda: gone_from(bookkeeper, BookieId("b0:3181")))
+            await until(lambda: quiet(cluster))
+
+    simulate(scenario, bookies=3, version=2)
