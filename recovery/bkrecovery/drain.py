@@ -33,7 +33,7 @@ from bkrecovery.plan import LedgerMove, MovePlan
 
 VERSION: Final = 1
 CLAIM_ROUNDS_MAX: Final = 10
-STALE_WAIT_S: Final = 30.0
+STALE_WAIT_S: Final = 15.0
 """How long the claim of a process that died is waited for: its session ends by then."""
 DRAIN_ROUNDS_MAX: Final = 10
 """Looks at all metadata: each finds only what came to the bookie during the one before."""

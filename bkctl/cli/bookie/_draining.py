@@ -51,12 +51,14 @@ async def claimed(env: Env, cluster: ClusterAccess, bookies: Sequence[BookieId])
     import asyncio
 
     from bkrecovery.drain import DrainClaim, DrainClaims
+    from bkrecovery.mode import NoWay
 
     from bkctl.world import real_world
 
     claims = DrainClaims(cluster.store, cluster.root)
     registered = await cluster.bookies.registered()
     held: list[BookieId] = []
+    fresh: list[BookieId] = []
     try:
         for bookie in bookies:
             new = DrainClaim(who(env), real_world().clock.now_ms(), bookie in registered.read_only)
@@ -64,7 +66,13 @@ async def claimed(env: Env, cluster: ClusterAccess, bookies: Sequence[BookieId])
             held.append(bookie)
             if found.since_ms != new.since_ms:
                 env.note(f"going on with the drain of {bookie}")
+            else:
+                fresh.append(bookie)
         yield claims
+    except NoWay:  # nothing was done to them: there is nothing to cancel
+        for bookie in fresh:
+            await claims.forget(bookie)
+        raise
     finally:
         for bookie in held:
             await asyncio.shield(claims.leave(bookie, done=False))

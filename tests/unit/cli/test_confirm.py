@@ -47,3 +47,12 @@ def test_deletes_ask_for_the_name() -> None:
     for typed in ("y\n", "yes\n", "55\n", ""):
         with pytest.raises(Refused):
             ask(Effect.DELETES, typed)
+
+
+def test_what_may_lose_data_asks_for_the_name_too() -> None:
+    plan = Plan("recover ledger 5 without b1", subject="b1:3181", typed=True)
+    messages = io.StringIO()
+    confirm(plan, Effect.FENCES, yes=False, dry_run=False, answers=io.StringIO("b1:3181\n"), messages=messages)
+    assert "type b1:3181" in messages.getvalue()
+    with pytest.raises(Refused):
+        confirm(plan, Effect.FENCES, yes=False, dry_run=False, answers=io.StringIO("y\n"), messages=messages)

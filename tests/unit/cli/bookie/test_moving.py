@@ -1,0 +1,156 @@
+"""`bkctl bookie rename|drain|decommission|recover` on a metadata store in memory: what needs no bookie that answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from bkrecovery.drain import DrainClaim, DrainClaims
+
+from bkctl.cli.jobs import parse_rate
+from bkctl.errors import UsageError
+from bkctl.meta.bookies import BookieRegistry
+from bkctl.meta.cluster import init_cluster
+from bkctl.meta.ledgers import LedgerStore
+from bkctl.meta.memory import MemoryStore, MemoryTree
+from bkctl.model.bookie import BookieServiceInfo, Cookie
+from bkctl.model.ids import BookieId, EntryId
+from bkctl.model.ledger import Ensemble, LedgerMetadata
+from tests.command_line import Answer, bkctl
+
+T = TypeVar("T")
+ROOT = "/ledgers"
+LIVE, OTHER, DOWN = map(BookieId, ("10.0.0.1:3181", "10.0.0.2:3181", "10.0.0.3:3181"))
+NEW = BookieId("bk3.example.org:3181")
+LEDGER = LedgerMetadata(2, 2, 2, (Ensemble(EntryId(0), (DOWN, OTHER)),))
+
+
+def on(tree: MemoryTree, work: Callable[[MemoryStore], Awaitable[T]]) -> T:
+    async def main() -> T:
+        return await work(MemoryStore(tree))
+
+    return asyncio.run(main())
+
+
+@pytest.fixture
+def tree() -> MemoryTree:
+    made = MemoryTree()
+
+    async def fill(store: MemoryStore) -> None:
+        await init_cluster(store, ROOT)
+        registry = BookieRegistry(store, ROOT)
+        for bookie in (LIVE, OTHER):  # without an admin port: like Java's without HTTP
+            await registry.register(bookie, BookieServiceInfo())
+        for bookie in (LIVE, OTHER, DOWN):
+            await registry.create_cookie(Cookie(bookie, ("/j",), ("/l",)))
+        ledgers = LedgerStore(store, ROOT)
+        for ledger_id in (3, 5):
+            await ledgers.create(LEDGER.closed_at(9, 1000), ledger_id)
+        await ledgers.create(LEDGER, 7)
+
+    on(made, fill)
+    return made
+
+
+@pytest.fixture
+def run(tree: MemoryTree, tmp_path: Path) -> Callable[..., Answer]:
+    def command(*arguments: str | int | Path) -> Answer:
+        environ = {"BKCTL_STATE_DIR": str(tmp_path / "state"), "USER": "ann"}
+        return bkctl(*arguments, tree=tree, environ=environ)
+
+    return command
+
+
+RENAME = ("bookie", "rename", "--from", DOWN, "--to", NEW)
+
+
+def test_rename(tree: MemoryTree, run: Callable[..., Answer], tmp_path: Path) -> None:
+    assert run(*RENAME).code == 3, "nobody confirmed"
+    plan = run(*RENAME, "--rate", 100, "--dry-run", "-o", "json").json()["plan"]
+    assert plan["summary"] == f"rename {DOWN} to {NEW} in 2 ledgers"
+    assert any("ledger 7 is left: it is open" in step for step in plan["steps"])
+    assert not (tmp_path / "state").exists(), "a dry run leaves nothing behind"
+    answer = run(*RENAME, "--move-cookie", "--yes", "-o", "json")
+    assert answer.code == 1
+    assert [(i["ledger_id"], i["segments"], i["error"] is None) for i in answer.json()["items"]] == [
+        (3, 1, True),
+        (5, 1, True),
+        (7, 0, False),
+    ]
+    assert "its cookie stays" in answer.stderr
+    answer = run(*RENAME, "--move-cookie", "--open-too", "--yes", "-o", "json")
+    assert (answer.code, [i["ledger_id"] for i in answer.json()["items"]]) == (0, [7])
+    assert on(tree, lambda store: BookieRegistry(store, ROOT).known()) == {LIVE, OTHER, NEW}
+    assert run(*RENAME, "--yes", "-o", "json").json()["items"] == []
+
+
+def test_what_rename_refuses(run: Callable[..., Answer]) -> None:
+    assert run("bookie", "rename", "--from", LIVE, "--to", NEW, "--yes").code == 3, "it is registered"
+    assert run("bookie", "rename", "--from", DOWN, "--to", DOWN, "--yes").code == 2
+    assert run("bookie", "rename", "--from", DOWN, "--to", "no name", "--yes").code == 2
+
+
+def test_a_bad_state_file_is_one_clear_error(run: Callable[..., Answer], tmp_path: Path) -> None:
+    state = tmp_path / "job.json"
+    state.write_text("{")
+    answer = run(*RENAME, "--state", state, "--yes", "-o", "json")
+    assert (answer.code, "is no state of a job" in answer.error()["message"]) == (3, True)
+    assert run(*RENAME, "--state", state, "--restart", "--yes").code == 1
+
+
+def test_who_can_be_drained(tree: MemoryTree, run: Callable[..., Answer]) -> None:
+    assert run("bookie", "drain", DOWN, "--yes").code == 6
+    assert run("bookie", "drain", "10.9.9.9:3181", "--yes").code == 4
+    assert run("bookie", "drain", LIVE).code == 3, "nobody confirmed"
+    answer = run("bookie", "drain", LIVE, "--yes", "-o", "json")
+    assert (answer.code, answer.error()["kind"]) == (3, "no_admin_port")
+    assert "--leave-writable" in answer.error()["hint"]
+    assert on(tree, lambda store: DrainClaims(store, ROOT).all()) == {}, "nothing was done, nothing is claimed"
+    answer = run("bookie", "drain", LIVE, "--leave-writable", "--yes", "-o", "json")
+    assert (answer.code, answer.json()["items"]) == (0, [])
+    assert on(tree, lambda store: DrainClaims(store, ROOT).all())[LIVE].done
+    answer = run("bookie", "drain", LIVE, "--cancel", "--yes", "-o", "json")
+    assert answer.json()["items"][0]["made_writable"] is False, "it was writable all the time"
+    assert on(tree, lambda store: DrainClaims(store, ROOT).all()) == {}
+
+
+def test_nothing_is_copied_to_a_bookie_that_is_drained(tree: MemoryTree, run: Callable[..., Answer]) -> None:
+    on(tree, lambda store: DrainClaims(store, ROOT).take(LIVE, DrainClaim("bob@b", 0)))
+    answer = run("bookie", "recover", DOWN, "--to", LIVE, "--yes", "-o", "json")
+    assert (answer.code, "being drained by bob@b" in answer.error()["message"]) == (3, True)
+    steps = run("bookie", "recover", DOWN, "--dry-run", "-o", "json").json()["plan"]["steps"]
+    assert any("no other writable bookie" in step for step in steps)
+
+
+def test_what_a_plan_says(run: Callable[..., Answer]) -> None:
+    plan = run("bookie", "recover", DOWN, "--rate", "1kB", "--dry-run", "-o", "json").json()["plan"]
+    assert plan["summary"].startswith(
+        f"recover {DOWN}: copy what 3 ledgers have there to other bookies, 1 of them open"
+    )
+    words = "\n".join(plan["steps"])
+    assert f"ledger 3: 1 fragments, about 10 entries: {DOWN} → {LIVE}" in words
+    assert "ledger 7: fence and close it" in words
+    assert f"read from {OTHER} (2.0 KiB)" in words
+    assert f"copy to {LIVE} (2.0 KiB)" in words
+    assert "about 2 s for the closed ones at 1000 B/s (--rate)" in words
+    plan = run("bookie", "recover", DOWN, "--skip-open", "--dry-run", "-o", "json").json()["plan"]
+    assert "ledger 7 cannot be done: it is open" in plan["steps"]
+    assert any("not known" in step for step in plan["steps"])
+    assert run("bookie", "decommission", LIVE, "--yes").code == 3, "it runs"
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [("50000000", 5e7), ("50MB", 5e7), ("64MiB/s", 64 * 2**20), ("1.5 kB", 1500.0), ("2G", 2e9)],
+)
+def test_rates(text: str, rate: float) -> None:
+    assert parse_rate(text) == rate
+
+
+@pytest.mark.parametrize("text", ["", "0", "fast", "-5", "5XB", "1e9"])
+def test_what_is_no_rate(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_rate(text)

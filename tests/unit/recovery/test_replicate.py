@@ -1,0 +1,139 @@
+"""Bringing back lost copies, and taking a ledger's end back, on real bookies in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+from bkrecovery.job import JobOptions
+from bkrecovery.ledger import recover_ledger
+from bkrecovery.plan import OpenLedgers
+from bkrecovery.reopen import plan_reopen, reopen_ledger
+from bkrecovery.replicate import ReplicateJob
+from bkrecovery.rereplicate import Replicator
+
+from bkctl.client.client import BookKeeper
+from bkctl.errors import Conflict, Refused
+from bkctl.model.ids import BookieId
+from bkctl.model.ledger import LedgerState
+from tests.unit.client.cluster import SimCluster, simulate
+from tests.unit.recovery.test_auto_recovery import assert_replicated, left_open, write
+
+
+def job_of(bookkeeper: BookKeeper, *bookies: BookieId, fence: bool = False) -> ReplicateJob:
+    options = JobOptions(OpenLedgers.FENCE if fence else OpenLedgers.LEAVE)
+    return ReplicateJob(bookkeeper, frozenset(bookies), Replicator(bookkeeper.context), options)
+
+
+async def run(job: ReplicateJob, *ledger_ids: int) -> list[tuple[int, str | None]]:
+    plan = await job.plan(ledger_ids)
+    results = await job.apply(plan)
+    return [(r.ledger_id, r.error) for r in results] + list(plan.blocked)
+
+
+async def swap(bookkeeper: BookKeeper, ledger_id: int, old: BookieId, new: BookieId) -> None:
+    """Metadata that names a bookie which has nothing of the ledger."""
+    await bookkeeper.ledgers.update(ledger_id, lambda m: m.replacing(0, {old: new}))
+
+
+@pytest.mark.parametrize("others", [True, False], ids=["another bookie", "the same bookie"])
+def test_entries_that_a_bookie_lacks_come_back(others: bool) -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        ledger_id = await write(bookkeeper, (3, 3, 2), 300)
+        bookies = (await bookkeeper.ledgers.read(ledger_id))[0].last_ensemble.bookies
+        empty = next(b for n in range(4) if (b := BookieId(f"b{n}:3181")) not in bookies)
+        await swap(bookkeeper, ledger_id, bookies[1], empty)
+        if not others:
+            cluster.kill(bookies[1])
+        assert await run(job_of(bookkeeper), ledger_id) == [(ledger_id, None)]
+        await assert_replicated(cluster, bookkeeper, ledger_id, 300)
+        now = (await bookkeeper.ledgers.read(ledger_id))[0].last_ensemble.bookies
+        assert now[1] == (bookies[1] if others else empty)
+        assert (await job_of(bookkeeper).plan([ledger_id])).moves == ()
+
+    simulate(scenario, bookies=4, version=2)
+
+
+def test_off_a_bookie_that_lives_and_only_to_those_named() -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        ledger_id = await write(bookkeeper, (3, 2, 2), 300)
+        bookies = (await bookkeeper.ledgers.read(ledger_id))[0].last_ensemble.bookies
+        target = next(b for n in range(6) if (b := BookieId(f"b{n}:3181")) not in bookies)
+        options = JobOptions(OpenLedgers.LEAVE, to=frozenset({target}))
+        job = ReplicateJob(bookkeeper, frozenset({bookies[0]}), Replicator(bookkeeper.context), options)
+        assert await run(job, ledger_id) == [(ledger_id, None)]
+        assert (await bookkeeper.ledgers.read(ledger_id))[0].last_ensemble.bookies == (target, *bookies[1:])
+        await assert_replicated(cluster, bookkeeper, ledger_id, 300)
+
+    simulate(scenario, bookies=6, version=2)
+
+
+def test_the_end_of_an_open_ledger_is_left_or_closed_first() -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        ledger_id, metadata = await left_open(bookkeeper)
+        cluster.kill(metadata.last_ensemble.bookies[0])
+        assert await run(job_of(bookkeeper), ledger_id) == [(ledger_id, "it is open")]
+        assert (await bookkeeper.ledgers.read(ledger_id))[0].state is LedgerState.OPEN
+        assert await run(job_of(bookkeeper, fence=True), ledger_id) == [(ledger_id, None)]
+        await assert_replicated(cluster, bookkeeper, ledger_id, 50)
+
+    simulate(scenario, bookies=6, version=2)
+
+
+def test_entries_that_nobody_gives_are_told() -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        ledger_id = await write(bookkeeper, (1, 1, 1), 30)
+        (only,) = (await bookkeeper.ledgers.read(ledger_id))[0].last_ensemble.bookies
+        await swap(bookkeeper, ledger_id, only, BookieId("b0:3181" if only != "b0:3181" else "b1:3181"))
+        ((found, why),) = await run(job_of(bookkeeper), ledger_id)
+        assert (found, "cannot be read" in (why or "")) == (ledger_id, True)
+
+    simulate(scenario, bookies=4, version=2)
+
+
+def test_a_ledger_closed_in_the_wrong_place_gets_its_end_back() -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        ledger_id = await write(bookkeeper, (3, 3, 2), 20)
+        metadata, _ = await bookkeeper.ledgers.read(ledger_id)
+        await bookkeeper.ledgers.update(ledger_id, lambda m: m.closed_at(11, 1))
+        plan = await plan_reopen(bookkeeper, ledger_id)
+        assert (plan.closes_at, plan.refusal) == (19, None)
+        await reopen_ledger(bookkeeper, plan)
+        assert (await bookkeeper.ledgers.read(ledger_id))[0].state is LedgerState.IN_RECOVERY
+        assert (await plan_reopen(bookkeeper, ledger_id)).refusal is None  # nothing to do: recover it
+        with pytest.raises(Conflict):
+            await reopen_ledger(bookkeeper, plan)
+        await recover_ledger(bookkeeper, ledger_id, b"pw")
+        assert (await bookkeeper.ledgers.read(ledger_id))[0] == metadata
+
+    simulate(scenario, bookies=4)
+
+
+def test_an_end_that_could_move_forward_is_not_taken_back() -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        ledger_id = await write(bookkeeper, (3, 3, 2), 20)
+        await bookkeeper.ledgers.update(ledger_id, lambda m: m.closed_at(29, 1))  # entries that nobody has
+        plan = await plan_reopen(bookkeeper, ledger_id)
+        assert "in front of its end at 29" in (plan.refusal or "")
+        for bookie in plan.metadata.last_ensemble.bookies[:2]:
+            cluster.kill(bookie)
+        plan = await plan_reopen(bookkeeper, ledger_id)
+        assert "could not be closed again: recovery has to wait" in (plan.refusal or "")
+        opened, _ = await left_open(bookkeeper, 0)
+        with pytest.raises(Refused, match="has no end"):
+            await plan_reopen(bookkeeper, opened)
+
+    simulate(scenario, bookies=6, read_timeout_s=2.0)
+
+
+def test_a_job_stops_after_too_many_errors() -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        ledgers = [await write(bookkeeper, (1, 1, 1), 5) for _ in range(6)]
+        for ledger_id in ledgers:
+            (only,) = (await bookkeeper.ledgers.read(ledger_id))[0].last_ensemble.bookies
+            await swap(bookkeeper, ledger_id, only, BookieId("b0:3181" if only != "b0:3181" else "b1:3181"))
+        job = job_of(bookkeeper)
+        job.options.max_errors, job.options.parallel = 1, 1
+        errors = [why or "" for _, why in await run(job, *ledgers)]
+        assert ["cannot be read" in why for why in errors] == [True, True, False, False, False, False]
+        assert set(errors[2:]) == {"not tried: too many others had failed"}
+
+    simulate(scenario, bookies=4, version=2)
