@@ -1,4 +1,4 @@
-"""A broker process over a cluster of bookies: `python -m tests.broker.process METADATA_URI PORT [seconds of profile]`.
+"""A broker process over a cluster of bookies: `python -m tests.broker.process METADATA_URI PORT [OPTIONS]`.
 
 It owns every topic and keeps partitions and schemas in memory; topics and cursors are in the cluster.
 """

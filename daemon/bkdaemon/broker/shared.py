@@ -55,6 +55,7 @@ class Shared(Dispatcher):
         self._current: Consumer | None = None
         self._slice_left = 0
         self._chunked: dict[str, Consumer] = {}
+        self._per_entry = 1.0  # messages in an entry, as they were lately
 
     # -- consumers ---------------------------------------------------------------------------------------------------
 
@@ -188,13 +189,19 @@ class Shared(Dispatcher):
     def _replay_max(self) -> int:
         return REPLAY_MAX
 
+    @property
+    def _wanted(self) -> int:
+        """Entries that consumers can take now, by guess."""
+        permits = sum(c.permits for c in self.consumers if c.ready)
+        return min(max(int(permits / self._per_entry), 1), READ_ENTRIES_MAX)
+
     async def _read_new(self) -> bool:
         if len(self.replay) >= self._replay_max or len(self._delayed) >= DELAYED_MAX:
             return False
         generation = self.generation
         subscription = self.subscription
         cursor = subscription.cursor
-        entries = await subscription.ledger.read(cursor.read_position, READ_ENTRIES_MAX, READ_BYTES_MAX)
+        entries = await subscription.ledger.read(cursor.read_position, self._wanted, READ_BYTES_MAX)
         if generation != self.generation:
             return True
         if not entries:
@@ -209,7 +216,8 @@ class Shared(Dispatcher):
         """The first entries that wait and somebody could take; they are out of `replay` until they are read."""
         taken: list[Position] = []
         aside: list[Position] = []
-        while self._order and len(taken) < READ_ENTRIES_MAX:
+        wanted = self._wanted
+        while self._order and len(taken) < wanted:
             position = heapq.heappop(self._order)
             if position not in self.replay:
                 continue
@@ -271,6 +279,8 @@ class Shared(Dispatcher):
             taken[consumer] = taken.get(consumer, 0) + delivery.messages
             batches.setdefault(consumer, []).append(delivery)
         most = self.subscription.rules.unacked_per_consumer_max
+        if batches:
+            self._per_entry = max(sum(taken.values()) / sum(map(len, batches.values())), 1.0)
         for consumer, deliveries in batches.items():
             consumer.deliver(deliveries)
             if 0 < most <= consumer.unacked:

@@ -1,0 +1,362 @@
+"""Who gets what: Shared and Key_Shared under acks, redeliveries, joiners, leavers and delays, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from bkdaemon.broker.backend import TopicRules
+from bkdaemon.broker.key_shared import Ranges, Ring
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bkctl.codec.proto import pulsar_api_pb2 as api
+from bkctl.codec.pulsar import Command, ErrorCode
+from bkctl.codec.pulsar_entry import split_entry
+from bkctl.codec.pulsar_hash import SLOTS
+from tests.broker.raw import RawClient, Said, Stage, on_stage
+
+TOPIC = "persistent://public/default/t"
+SHARED, KEY_SHARED = 1, 3
+
+
+async def producer(stage: Stage) -> RawClient:
+    client = await stage.client()
+    await client.produce(TOPIC)
+    return client
+
+
+async def publish(client: RawClient, start: int, count: int, keys: int = 0, **metadata: Any) -> None:
+    for i in range(start, start + count):
+        if keys:
+            metadata["partition_key"] = f"k{i % keys}"
+        client.publish(i, b"%d" % i, **metadata)
+    for _ in range(count):
+        await client.next(Command.SEND_RECEIPT)
+
+
+def number(said: Said) -> int:
+    return int(split_entry(said.entry)[1])
+
+
+def key(said: Said) -> str:
+    return str(split_entry(said.entry)[0].partition_key)
+
+
+def waiting(client: RawClient) -> list[Said]:
+    """MESSAGEs that came and were not taken."""
+    found = [s for s in client.said if s.kind == Command.MESSAGE]
+    client.said[:] = [s for s in client.said if s.kind != Command.MESSAGE]
+    return found
+
+
+def redeliver(client: RawClient, *said: Said, consumer_id: int = 0) -> None:
+    places = [s.message.message_id for s in said]
+    client.send(Command.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=consumer_id, message_ids=places)
+
+
+# -- Shared ----------------------------------------------------------------------------------------------------------
+
+
+def test_lower_priorities_wait_until_higher_ones_are_full() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await producer(stage)
+        await client.subscribe(TOPIC, kind=SHARED, consumer_id=0, priority_level=1)
+        await client.subscribe(TOPIC, kind=SHARED, consumer_id=1, priority_level=0)
+        client.flow(100, 0)
+        client.flow(30, 1)
+        await asyncio.sleep(1)
+        await publish(client, 0, 50)
+        said = await client.messages(50)
+        assert [s.message.consumer_id for s in said].count(1) == 30
+
+    on_stage(scenario)
+
+
+def test_redelivered_entries_come_before_new_ones_in_their_order_and_counted() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await producer(stage)
+        await client.subscribe(TOPIC, kind=SHARED)
+        await publish(client, 0, 10)
+        client.flow(10)
+        said = await client.messages(10)
+        redeliver(client, said[7], said[2], said[5])
+        await publish(client, 10, 5)
+        client.flow(8)
+        again = await client.messages(8)
+        assert [number(s) for s in again] == [2, 5, 7, 10, 11, 12, 13, 14]
+        assert [s.message.redelivery_count for s in again] == [1, 1, 1, 0, 0, 0, 0, 0]
+        redeliver(client, again[0])
+        client.flow(1)
+        assert (await client.messages(1))[0].message.redelivery_count == 2
+
+    on_stage(scenario)
+
+
+def test_what_was_acknowledged_meanwhile_is_not_sent_again() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await producer(stage)
+        await client.subscribe(TOPIC, kind=SHARED, consumer_id=0)
+        await client.subscribe(TOPIC, kind=SHARED, consumer_id=1)
+        await publish(client, 0, 6)
+        client.flow(6, 0)
+        said = await client.messages(6)
+        redeliver(client, *said)
+        client.ack(*said[:3], consumer_id=1)  # any consumer may acknowledge any entry
+        await asyncio.sleep(1)
+        client.flow(10, 1)
+        assert [number(s) for s in await client.messages(3)] == [3, 4, 5]
+        await asyncio.sleep(1)
+        assert waiting(client) == []
+
+    on_stage(scenario)
+
+
+def test_delayed_entries_wait_and_hold_back_nobody() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await producer(stage)
+        await client.subscribe(TOPIC, kind=SHARED)
+        client.flow(100)
+        now_ms = stage.world.clock.now_ms()
+        await publish(client, 0, 1, deliver_at_time=now_ms + 60_000)
+        await publish(client, 1, 1, deliver_at_time=now_ms + 30_000)
+        await publish(client, 2, 1)
+        assert [number(s) for s in await client.messages(1)] == [2]
+        await asyncio.sleep(29)
+        assert waiting(client) == []
+        assert [number(s) for s in await client.messages(2)] == [1, 0]
+        assert stage.world.clock.now_ms() >= now_ms + 60_000
+
+    on_stage(scenario)
+
+
+def test_all_chunks_of_a_message_go_to_one_consumer() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await producer(stage)
+        for consumer_id in range(3):
+            await client.subscribe(TOPIC, kind=SHARED, consumer_id=consumer_id)
+            client.flow(500, consumer_id)
+        await asyncio.sleep(1)
+        for i in range(60):
+            chunk = {"uuid": f"u{i % 4}", "num_chunks_from_msg": 15, "chunk_id": i // 4, "total_chunk_msg_size": 9}
+            client.publish(i, b"%d" % i, **chunk)
+        owners: dict[str, set[int]] = {}
+        for said in await client.messages(60):
+            uuid = split_entry(said.entry)[0].uuid
+            owners.setdefault(uuid, set()).add(said.message.consumer_id)
+        assert all(len(found) == 1 for found in owners.values())
+
+    on_stage(scenario)
+
+
+def test_a_client_that_does_not_read_is_sent_no_more() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        (connection,) = stage.server.connections
+        await client.subscribe(TOPIC, kind=SHARED)
+        client.flow(2**31)
+        await asyncio.sleep(1)
+        connection.pause_writing()
+        await publish(await producer(stage), 0, 20)
+        await asyncio.sleep(1)
+        assert waiting(client) == []
+        connection.resume_writing()
+        assert len(await client.messages(20)) == 20
+
+    on_stage(scenario)
+
+
+# -- Key_Shared ------------------------------------------------------------------------------------------------------
+
+
+def test_a_slot_that_moves_waits_for_its_former_consumer() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await producer(stage)
+        await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=0)
+        client.flow(1000, 0)
+        await publish(client, 0, 40, keys=20)
+        held = await client.messages(40)
+        await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=1)
+        client.flow(1000, 1)
+        await publish(client, 40, 40, keys=20)
+        await asyncio.sleep(1)
+        early = waiting(client)
+        assert {s.message.consumer_id for s in early} == {0}, "what moved waits"
+        moved = {f"k{i}" for i in range(20)} - {key(s) for s in early}
+        assert moved
+        client.ack(*[s for s in held if key(s) in moved])
+        late = await client.messages(40 - len(early))
+        assert {s.message.consumer_id for s in late} == {1}
+        assert {key(s) for s in late} == moved
+
+    on_stage(scenario)
+
+
+def test_no_entry_overtakes_an_older_one_of_its_key() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await producer(stage)
+        await client.subscribe(TOPIC, kind=KEY_SHARED)
+        await publish(client, 0, 4, keys=2)
+        client.flow(4)
+        said = await client.messages(4)
+        redeliver(client, *said)
+        await publish(client, 4, 4, keys=2)
+        client.flow(3)
+        first = await client.messages(3)
+        client.flow(20)
+        order = [number(s) for s in first + await client.messages(5)]
+        for parity in (0, 1):
+            assert [n for n in order if n % 2 == parity] == list(range(parity, 8, 2))
+
+    on_stage(scenario)
+
+
+def test_one_full_consumer_does_not_stop_the_others() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await producer(stage)
+        await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=0)
+        await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=1)
+        client.flow(1000, 0)
+        await asyncio.sleep(1)
+        await publish(client, 0, 300, keys=30)
+        await asyncio.sleep(1)
+        first = waiting(client)
+        assert {s.message.consumer_id for s in first} == {0}
+        assert 0 < len(first) < 300
+        client.flow(1000, 1)
+        second = await client.messages(300 - len(first))
+        assert {s.message.consumer_id for s in second} == {1}
+        for said in (first, second):
+            for k in range(30):
+                numbers = [number(s) for s in said if key(s) == f"k{k}"]
+                assert numbers in ([], list(range(k, 300, 30)))
+
+    on_stage(scenario)
+
+
+def test_ranges_that_meet_and_policies_that_differ_are_refused() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await producer(stage)
+
+        def sticky(*ranges: tuple[int, int]) -> Any:
+            meta = api.KeySharedMeta(keySharedMode=1)
+            for start, end in ranges:
+                meta.hashRanges.add(start=start, end=end)
+            return meta
+
+        await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=0, keySharedMeta=sticky((0, 100)))
+        for consumer_id, meta in enumerate((sticky((100, 200)), sticky(), sticky((5, 4)), sticky((0, 99999)), None), 1):
+            answer = await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=consumer_id, keySharedMeta=meta)
+            assert answer.error == ErrorCode.CONSUMER_ASSIGN
+        fine = await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=9, keySharedMeta=sticky((101, 65535)))
+        assert not hasattr(fine, "error")
+
+    on_stage(scenario)
+
+
+class Somebody:
+    """A consumer as far as the division of slots is concerned."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def test_joining_and_leaving_moves_no_slot_between_others() -> None:
+    ring = Ring()
+    people = [Somebody(f"c{i}") for i in range(5)]
+    for one in people[:4]:
+        ring.add(one)  # type: ignore[arg-type]
+    before = [ring.owner(slot) for slot in range(SLOTS)]
+    assert set(before) == set(people[:4])
+    ring.add(people[4])  # type: ignore[arg-type]
+    after = [ring.owner(slot) for slot in range(SLOTS)]
+    assert all(a is b or a is people[4] for a, b in zip(after, before, strict=True))
+    assert people[4] in after
+    ring.remove(people[4])  # type: ignore[arg-type]
+    assert [ring.owner(slot) for slot in range(SLOTS)] == before
+    assert Ranges().owner(5) is None
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), st.integers(1, 8)),
+        st.tuples(st.just("flow"), st.integers(0, 2)),
+        st.tuples(st.just("ack"), st.integers(0, 2)),
+        st.tuples(st.just("nack"), st.integers(0, 2)),
+        st.tuples(st.just("join"), st.integers(0, 2)),
+        st.tuples(st.just("leave"), st.integers(0, 2)),
+    ),
+    max_size=30,
+)
+
+
+@pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
+@settings(max_examples=25, deadline=None)
+@given(steps=steps)
+def test_whatever_happens_every_message_is_acknowledged_once_and_keys_keep_their_order(
+    kind: int, steps: list[tuple[str, int]]
+) -> None:
+    """Acknowledged entries never come again; in the end all were delivered; a key has one holder at a time."""
+
+    async def scenario(stage: Stage) -> None:
+        client = await producer(stage)
+        held: dict[int, list[Said]] = {}
+        acked: set[int] = set()
+        published = 0
+
+        def hear() -> None:
+            for said in waiting(client):
+                consumer_id = said.message.consumer_id
+                assert number(said) not in acked, "acknowledged, and sent again"
+                others = [s for c, found in held.items() if c != consumer_id for s in found]
+                assert number(said) not in {number(s) for s in others}, "two hold one entry"
+                if kind == KEY_SHARED:
+                    assert key(said) not in {key(s) for s in others}, "two hold one key"
+                    mine = [number(s) for s in held.get(consumer_id, []) if key(s) == key(said)]
+                    assert said.message.redelivery_count or not mine or number(said) > mine[-1]
+                held.setdefault(consumer_id, []).append(said)
+
+        async def act(step: str, value: int) -> None:
+            nonlocal published
+            if step == "publish":
+                await publish(client, published, value, keys=3)
+                published += value
+            elif step == "join" and value not in held:
+                await client.subscribe(TOPIC, kind=kind, consumer_id=value)
+                held[value] = []
+            elif value not in held:
+                return
+            elif step == "flow":
+                client.flow(3, value)
+            elif step == "ack":
+                gone, held[value] = held[value][:2], held[value][2:]
+                client.ack(*gone, consumer_id=value)
+                acked.update(map(number, gone))
+            elif step == "nack":
+                gone, held[value] = held[value], []
+                redeliver(client, *gone, consumer_id=value)
+            elif step == "leave":
+                del held[value]
+                await client.ask(Command.CLOSE_CONSUMER, consumer_id=value)
+
+        await client.subscribe(TOPIC, kind=kind, consumer_id=7)
+        held[7] = []
+        for step, value in steps:
+            await act(step, value)
+            await asyncio.sleep(0.2)
+            hear()
+        for consumer_id in held:
+            client.flow(10_000, consumer_id)
+        for _ in range(60):
+            await asyncio.sleep(0.2)
+            hear()
+            for consumer_id, found in held.items():
+                client.ack(*found, consumer_id=consumer_id)
+                acked.update(map(number, found))
+                held[consumer_id] = []
+            if len(acked) == published:
+                break
+        assert acked == set(range(published))
+
+    on_stage(scenario, rules=TopicRules())
