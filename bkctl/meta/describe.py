@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from bkctl.codec import layout, registration
+from bkctl.codec import recovery_notes as notes
 from bkctl.codec import underreplication as under
 from bkctl.codec.data_dir import decode_cookie
 from bkctl.codec.ledger_metadata import decode_metadata
@@ -30,6 +31,11 @@ def _marker_layout(data: bytes, *, source: str) -> dict[str, object]:
     return {"type": under.LAYOUT_TYPE, "version": under.LAYOUT_VERSION}
 
 
+def _switched_off(data: bytes, *, source: str) -> object:
+    """Java leaves it empty."""
+    return notes.SwitchChange.decode(data, source=source) if data else None
+
+
 _KINDS: Final[tuple[tuple[str, str, Callable[..., object]], ...]] = (
     ("layout", r"LAYOUT", layout.decode_layout),
     ("instance_id", r"INSTANCEID", layout.decode_instance_id),
@@ -46,6 +52,13 @@ _KINDS: Final[tuple[tuple[str, str, Callable[..., object]], ...]] = (
         r"underreplication/(?:checkallledgers|placementpolicycheck|replicascheck)ctime",
         under.decode_check_time,
     ),
+    ("switched_off", r"underreplication/disable", _switched_off),
+    ("switch_log", r"underreplication/bkctl/switch", notes.SwitchLog.decode),
+    ("auditor_note", r"underreplication/bkctl/auditor", notes.AuditorNote.decode),
+    ("check_request", r"underreplication/bkctl/requests/q_[0-9]+", notes.CheckRequest.decode),
+    ("check_result", r"underreplication/bkctl/results/[a-z]+", notes.CheckResult.decode),
+    ("worker_note", r"underreplication/bkctl/workers/[^/]+", notes.WorkerNote.decode),
+    ("lost_note", r"underreplication/bkctl/lost/[0-9]+", notes.LostNote.decode),
 )
 
 

@@ -14,11 +14,13 @@ from bkctl.codec.recovery_notes import (
     Finding,
     LedgerNote,
     LostNote,
+    Record,
     SwitchChange,
     SwitchLog,
     WorkerNote,
 )
 from bkctl.errors import Corrupt, Refused
+from bkctl.meta.describe import describe
 from bkctl.meta.election import Election
 from bkctl.meta.recovery_board import REQUESTS_MAX, RecoveryBoard
 from bkctl.meta.store import MetadataStore, WatchEvent
@@ -128,3 +130,23 @@ def test_lost_entries(stores: Stores) -> None:
         assert not await board.forget_lost(5)
 
     stores.run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "record"),
+    [
+        ("bkctl/results/replicas", "check_result", RESULT),
+        ("bkctl/workers/b1:3181_1f", "worker_note", WORKER),
+        ("bkctl/lost/5", "lost_note", LOST),
+        ("bkctl/requests/q_0000000001", "check_request", CheckRequest(CheckName.ALL, "me", 1)),
+        ("bkctl/auditor", "auditor_note", AuditorNote("a", 1)),
+        ("bkctl/switch", "switch_log", SwitchLog()),
+        ("disable", "switched_off", SwitchChange(False, 1, "me", "why")),
+    ],
+)
+def test_notes_are_known_by_their_place(place: str, kind: str, record: Record) -> None:
+    assert describe("/ledgers", f"/ledgers/underreplication/{place}", record.encode()) == (kind, record)
+
+
+def test_javas_disable_is_empty() -> None:
+    assert describe("/ledgers", "/ledgers/underreplication/disable", b"") == ("switched_off", None)
