@@ -23,6 +23,7 @@ from bkrecovery.ledger import recover_ledger
 
 from bkctl.codec.managed_ledger import (
     NO_CURSOR_LEDGER,
+    AckedRange,
     CursorState,
     ManagedCursorInfo,
     bits_of,
@@ -111,6 +112,26 @@ class Cursor:
     def acked_above(self) -> int:
         """Entries acknowledged one by one, above the mark-delete position."""
         return self._acks.above
+
+    @property
+    def ranges(self) -> tuple[AckedRange, ...]:
+        """What is acknowledged above the mark-delete position."""
+        return self._acks.state(self.longs, self._log.settings.ranges_max).ranges
+
+    @property
+    def range_count(self) -> int:
+        """How many ranges that are."""
+        return self._acks.range_count
+
+    @property
+    def ledger_id(self) -> int:
+        """The cursor's ledger, -1 where the node has the state."""
+        return self._writer.ledger_id if self._writer is not None else self._old_ledger
+
+    @property
+    def ledger_last_entry(self) -> int:
+        """The last entry of the cursor's ledger that was written here, or -1."""
+        return self._writer.confirmed if self._writer is not None else -1
 
     # -- acknowledging ---------------------------------------------------------------------------------------------
 
@@ -333,8 +354,7 @@ class Cursor:
     async def set_properties(self, properties: dict[str, str]) -> None:
         """Replaces the subscription's properties."""
         self.properties = dict(properties)
-        ledger_id = self._writer.ledger_id if self._writer is not None else self._old_ledger
-        await self._write_node(ledger_id, self._in_node)
+        await self._write_node(self.ledger_id, self._in_node)
 
     def active(self) -> None:
         """A consumer came or went; the time is stored with the next write of the node."""

@@ -71,7 +71,7 @@ class ManagedLedger:
         self.on_failed: Callable[[BkctlError], None] = lambda _: None
         self.ledgers = LedgerList()
         self.node: LedgerNode
-        self.added = self.added_bytes = 0
+        self.added = 0
         self._reads = LedgerReads(context.bookkeeper, settings, self.ledgers, context.cache)
         self._cursor_lock = asyncio.Lock()
         self._writer: LedgerWriter | None = None
@@ -130,8 +130,7 @@ class ManagedLedger:
         self._writer = self._reads.writer = writer
         writer.on_confirmed(lambda last: self._confirmed(writer, last))
         self._run(self._watch(writer))
-        jitter = 1 + self.context.world.random.random() * ROLLOVER_JITTER
-        self._later(self.settings.rollover_max_s * jitter, lambda: self._roll_old(writer))
+        self._roll_later(writer)
 
     def _known(self, old: Sequence[LedgerInfo]) -> list[LedgerInfo]:
         """The ledgers of a list that are still ours, with the figures that are settled by now."""
@@ -158,6 +157,11 @@ class ManagedLedger:
     def congested(self) -> bool:
         """True while so much waits that the caller should take no more from its producers."""
         return self._queue_bytes > QUEUE_BYTES_HIGH
+
+    @property
+    def waiting(self) -> int:
+        """Adds that are not confirmed yet."""
+        return len(self._queue) + len(self._sent)
 
     def _refusal(self) -> BkctlError:
         if self.error is not None:
@@ -205,10 +209,8 @@ class ManagedLedger:
         ledger_id, first = writer.ledger_id, ledgers.open_entries
         entries = [self._sent.popleft() for _ in range(last + 1 - first)]
         size = sum(map(len, entries))
-        ledgers.open_entries = last + 1
-        ledgers.open_bytes += size
+        ledgers.open_entries, ledgers.open_bytes = last + 1, ledgers.open_bytes + size
         self.added += len(entries)
-        self.added_bytes += size
         self._reads.tail.add(ledger_id, first, entries)
         self.on_confirmed([Position(ledger_id, entry_id) for entry_id in range(first, last + 1)])
         if self._queue:
@@ -225,8 +227,11 @@ class ManagedLedger:
             if self.ledgers.open_entries:
                 self._switch()
             else:
-                jitter = 1 + self.context.world.random.random() * ROLLOVER_JITTER
-                self._later(self.settings.rollover_max_s * jitter, lambda: self._roll_old(writer))
+                self._roll_later(writer)
+
+    def _roll_later(self, writer: LedgerWriter) -> None:
+        jitter = 1 + self.context.world.random.random() * ROLLOVER_JITTER
+        self._later(self.settings.rollover_max_s * jitter, lambda: self._roll_old(writer))
 
     async def roll(self) -> None:
         """Closes the ledger, if it has entries, and starts the next one."""
@@ -243,15 +248,14 @@ class ManagedLedger:
                 if self._still(State.SWITCHING):
                     await self._next_ledger()
             except BkctlError as e:
-                self._fail(e)
+                self.failed(e)
                 return
         if self._still(State.SWITCHING):
             self.state = State.OPEN
             self._drain()
             await self.trim()
 
-    def _still(self, state: State) -> bool:
-        """True if nothing happened to the log while it waited."""
+    def _still(self, state: State) -> bool:  # asked after every wait
         return self.state is state
 
     async def _close_writer(self) -> None:
@@ -292,23 +296,19 @@ class ManagedLedger:
         if error is None or writer is not self._writer or self.state is not State.OPEN:
             return
         if isinstance(error, DEPOSED):
-            self._fail(error)
+            self.failed(error)
             return
         self.state = State.SWITCHING
         await self._roll()
 
-    def _fail(self, error: BkctlError) -> None:
-        """The end: whoever uses the log is told once."""
+    def failed(self, error: BkctlError) -> None:
+        """The end, as of a log that has another owner now: whoever uses it is told once."""
         if self.state in (State.FAILED, State.CLOSED):
             return
         _log.warning("%s: the log ends here: %s", self.name, error)
         self.state, self.error = State.FAILED, error
         self._let_go()
         self._loop.call_soon(self.on_failed, error)
-
-    def failed(self, error: BkctlError) -> None:
-        """A cursor found out that the topic has another owner."""
-        self._fail(error)
 
     @property
     def properties(self) -> dict[str, str]:
@@ -396,7 +396,7 @@ class ManagedLedger:
         try:
             await self.node.write()
         except Conflict as e:
-            self._fail(e)
+            self.failed(e)
             raise
 
     def _trim_again(self) -> None:
@@ -434,7 +434,7 @@ class ManagedLedger:
                     await self._close_writer()
                     await self.node.write(self._known, self.last_confirmed)
             except BkctlError as e:
-                self._fail(e)
+                self.failed(e)
                 raise
             self.state = State.TERMINATED
         return self.last_confirmed

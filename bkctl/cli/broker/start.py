@@ -1,0 +1,54 @@
+"""`bkctl broker start`: runs a Pulsar broker in the foreground."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.env import Env
+from bkctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.service import BrokerService
+
+COMMAND = Command(
+    effect=Effect.FENCES,
+    examples=("bkctl broker start -c conf/broker.conf",),
+    timeout_s=None,
+    asks=False,
+)
+LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
+
+
+def run(env: Env) -> None:
+    """Serves Pulsar's clients from BookKeeper's ledgers with the settings of a broker.conf, until SIGTERM or ^C.
+
+    Works beside Java's brokers in one cluster. On a metadata store without the cluster it first makes what Java's
+    initialize-cluster-metadata makes, and says so. A topic that it takes over is fenced for its owner before.
+    Prints `ready BROKER_ID` on stdout when it serves; logs on stderr.
+    """
+    if env.conf_path is None:
+        raise UsageError("no configuration is given", hint="bkctl broker start -c broker.conf")
+    import logging
+
+    try:
+        from bkdaemon.broker.service import run as run_broker
+    except ModuleNotFoundError as e:
+        raise UsageError(f"the broker needs {e.name}", hint="pip install 'bkctl[broker]'") from None
+    from bkdaemon.broker.config import load_config
+
+    from bkctl.world import real_world
+
+    level = logging.DEBUG if env.options.verbose else logging.WARNING if env.options.quiet else logging.INFO
+    logging.basicConfig(level=level, format=LOG_FORMAT, stream=env.stderr)
+    for noisy in ("kazoo", "uvicorn"):
+        logging.getLogger(noisy).setLevel(max(level, logging.WARNING))
+    uri = env.options.metadata_uri or env.setting("metadata-uri")
+    config = load_config(Path(env.conf_path), **({"bookkeeper_uri": uri} if uri else {}))
+
+    def ready(service: BrokerService) -> None:
+        env.stdout.write(f"ready {service.broker_id}\n")
+        env.stdout.flush()
+
+    run_broker(config, real_world(), ready)

@@ -1,0 +1,212 @@
+"""A broker as a process: metadata, bookies, ports, registration; in the order in which they must come and go.
+
+    up      metadata of the cluster, made where there is none → ports → registration → `ready`
+    down    nobody new → topics closed (ledgers closed, cursors stored) → leases, registration → ports
+    session expired: every topic is closed without a word to the store; registered again, topics come back as asked for
+
+Source: PulsarService.java, BrokerService.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from bkctl.client.client import BookKeeper
+from bkctl.client.config import ClientConfig
+from bkctl.errors import BkctlError, SessionExpired
+from bkctl.meta.bookies import BookieRegistry
+from bkctl.meta.cluster import open_ledgers
+from bkctl.meta.connect import open_store
+from bkctl.meta.pulsar_cluster import CLUSTERS, init_pulsar
+from bkctl.meta.uri import parse_uri
+from bkctl.model.bundle import Bundle
+from bkdaemon.broker.load import load_report
+from bkdaemon.broker.own_backend import OwnBackend
+from bkdaemon.broker.ownership import BrokerAddress
+from bkdaemon.broker.server import BrokerServer
+from bkdaemon.broker.upkeep import Upkeep
+
+if TYPE_CHECKING:
+    from bkctl.meta.store import MetadataStore
+    from bkctl.world import World
+    from bkdaemon.broker.config import BrokerConfig
+    from bkdaemon.broker.web import WebServer
+
+UPKEEP_S: Final = 10.0
+"""How often policies are looked at again, expired messages acknowledged, unused topics deleted."""
+LOAD_REPORT_S: Final = 60.0
+
+logger = logging.getLogger(__name__)
+
+
+class BrokerService:
+    """One broker with everything around it.
+
+    Attributes:
+        broker_id: host:port of its web address, as brokers are listed.
+    """
+
+    def __init__(self, config: BrokerConfig, world: World, store: MetadataStore, bookkeeper: BookKeeper) -> None:
+        self.config = config
+        self.world = world
+        self.store = store
+        self.bookkeeper = bookkeeper
+        self.started_ms = world.clock.now_ms()
+        address = BrokerAddress(f"{config.host}:0", "", "")
+        self.backend = OwnBackend(config, store, bookkeeper, address, world)
+        self.server = BrokerServer(self.backend, world, expose_broker_metadata=bool(config.entry_interceptors))
+        self.upkeep = Upkeep(self)
+        self._web: WebServer | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def broker_id(self) -> str:
+        """host:port of its web address."""
+        return self.backend.ownership.address.broker_id
+
+    async def start(self) -> None:
+        """Everything up to the registration; call stop() after a failure too.
+
+        Raises:
+            BkctlError: the store or a port cannot be had.
+        """
+        from bkdaemon.broker.rest import application
+        from bkdaemon.broker.web import WebServer
+
+        config, ownership = self.config, self.backend.ownership
+        await self.server.start(config.bind_address, config.broker_port)
+        self._web = WebServer(application(self))
+        web_port = await self._web.start(config.bind_address, config.web_port)
+        ownership.address = BrokerAddress(
+            f"{config.host}:{web_port}",
+            f"pulsar://{config.host}:{self.server.port}",
+            f"http://{config.host}:{web_port}",
+        )
+        ownership.report = lambda: load_report(self)
+        ownership.on_lost = self._lost
+        await self._make_cluster()
+        await self.backend.start()
+        self._tasks = [
+            asyncio.create_task(self._every(UPKEEP_S, self.upkeep.run), name="upkeep"),
+            asyncio.create_task(self._every(LOAD_REPORT_S, ownership.tell_load), name="load report"),
+        ]
+
+    async def _make_cluster(self) -> None:
+        if await self.store.exists(f"{CLUSTERS}/{self.config.cluster}") is not None:
+            return
+        address = self.backend.ownership.address
+        made = await init_pulsar(
+            self.store,
+            self.config.cluster,
+            ledgers_root=parse_uri(self.config.store_uri).root,
+            service_url=address.http_url,
+            broker_service_url=address.native_url,
+            random=self.world.random,
+        )
+        logger.info("the metadata store knew no cluster %s; made: %s", self.config.cluster, ", ".join(made))
+
+    async def _every(self, period_s: float, work: Callable[[], object]) -> None:
+        while True:
+            await asyncio.sleep(period_s)
+            try:
+                await work()  # type: ignore[misc]
+            except BkctlError as e:
+                logger.warning("%s", e.message)
+            except Exception:  # a bug of ours, which shall be seen, and shall not end the rest
+                logger.exception("upkeep failed")
+
+    async def stop(self) -> None:
+        """Everything down, as far as it was up."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with suppress(BkctlError):
+            await self.server.stop()
+        await self.backend.stop()
+        if self._web is not None:
+            await self._web.stop()
+
+    # -- bundles ------------------------------------------------------------------------------------------------------
+
+    def _lost(self, bundles: set[Bundle]) -> None:
+        """Our leases are gone: topics end without a word to the store."""
+        error = SessionExpired("the metadata session expired, and with it the right to serve topics")
+        for name, topic in list(self.server.topics.open.items()):
+            place = [bundle for bundle in bundles if bundle.namespace == name.namespace_name]
+            if place and topic.persistent:
+                topic.ledger.failed(error)  # type: ignore[union-attr]
+
+    async def close_bundle(self, bundle: Bundle) -> None:
+        """Closes the topics of a bundle; their clients look them up again."""
+        from bkctl.model.bundle import hash_of
+
+        def inside(place: int) -> bool:
+            return bundle.lower <= place < bundle.upper or (bundle.upper == place == 0xFFFFFFFF)
+
+        names = [n for n in self.server.topics.open if n.namespace_name == bundle.namespace and inside(hash_of(str(n)))]
+        await asyncio.gather(*(self.server.topics.unload(name) for name in names))
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A socket that listens there; port 0 picks a free one."""
+    return socket.create_server((host, port), backlog=1024)
+
+
+# -- the process ------------------------------------------------------------------------------------------------------
+
+
+async def serve(config: BrokerConfig, world: World, ready: Callable[[BrokerService], None]) -> None:
+    """Runs a broker until SIGTERM or SIGINT; ready is called when it serves.
+
+    Raises:
+        BkctlError: it could not start.
+    """
+    if config.unknown:
+        logger.info("keys without a meaning here: %s", ", ".join(sorted(config.unknown)))
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    uri = parse_uri(config.store_uri)
+    store = await open_store(uri, session_timeout_s=config.session_timeout_ms / 1000)
+    try:
+        if await store.exists(uri.root) is None:
+            from bkctl.meta.cluster import init_cluster
+
+            await init_cluster(store, uri.root, random=world.random, parents=True)
+            logger.info("the metadata store was empty; made BookKeeper's %s", uri.root)
+        ledgers = await open_ledgers(store, uri.root, uri.manager, write=True, random=world.random)
+        client = ClientConfig.of({"useV2WireProtocol": "true", **_client_keys(config)})
+        bookkeeper = BookKeeper(ledgers, BookieRegistry(store, uri.root), world, client)
+        service = BrokerService(config, world, store, bookkeeper)
+        try:
+            await service.start()
+            ready(service)
+            await stopping.wait()
+        finally:
+            await service.stop()
+            await bookkeeper.close()
+    finally:
+        await store.close()
+
+
+def _client_keys(config: BrokerConfig) -> dict[str, str]:
+    """Settings for the bookie client among the keys of broker.conf, where they begin with `bookkeeper_`."""
+    prefix = "bookkeeper_"
+    return {key.removeprefix(prefix): text for key, text in config.unknown.items() if key.startswith(prefix)}
+
+
+def run(config: BrokerConfig, world: World, ready: Callable[[BrokerService], None]) -> None:
+    """serve() in an event loop of its own."""
+    try:
+        import uvloop
+    except ImportError:  # not on every platform
+        asyncio.run(serve(config, world, ready))
+    else:
+        uvloop.run(serve(config, world, ready))
