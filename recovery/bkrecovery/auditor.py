@@ -236,6 +236,8 @@ class Auditor:
                 self._asked[result.check].discard(request)
         except BkctlError as e:
             _log.warning("the result of the check %s is not kept: %s", result.check, e)
+            if result.check is CheckName.BOOKIES and result.served:
+                self._later(_Event.REQUEST, RETRY_S)  # somebody waits for an answer; the other checks run again anyway
 
     async def check_bookies(self) -> CheckResult:
         """Marks every ledger that names a bookie which is not registered."""

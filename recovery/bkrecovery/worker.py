@@ -332,6 +332,8 @@ class ReplicationWorker:
                     self.unreadable.popitem(last=False)
             _log.warning("ledger %d, fragment at %d: %s", fragment.ledger_id, fragment.first_entry_id, e)
             return
+        if known is not None and all(fragment.first_entry_id <= e <= fragment.last_entry_id for e in known.entry_ids):
+            self.unreadable.pop(fragment.ledger_id, None)  # they are back: what else fails has another reason
         moved = ", ".join(f"{fragment.bookies[index]} → {target}" for index, target in sorted(targets.items()))
         _log.info(
             "ledger %d, entries %d to %d: %s", fragment.ledger_id, fragment.first_entry_id, fragment.last_entry_id,

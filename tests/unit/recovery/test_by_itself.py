@@ -7,11 +7,14 @@ import json
 
 import pytest
 from bkdaemon.metrics import render
+from bkrecovery.calls import add_entries, read_entries
 from bkrecovery.lost import LOST_PAUSE_MAX_S, LOST_TRIES_MAX, next_note, rests
 from bkrecovery.settings import RecoverySettings
 
 from bkctl.client.client import BookKeeper
+from bkctl.codec.checksum import master_key
 from bkctl.codec.recovery_notes import CheckName, CheckRequest, CheckResult, LostNote
+from bkctl.codec.wire import Flag
 from bkctl.meta.memory import MemoryStore
 from bkctl.meta.recovery_board import RecoveryBoard
 from bkctl.meta.recovery_switch import RecoverySwitch
@@ -278,6 +281,34 @@ def test_entries_on_no_bookie_are_noted_and_leave_the_lock_free() -> None:
         await assert_replicated(cluster, bookkeeper, other, 400)
 
     simulate(scenario, version=2)
+
+
+def test_entries_that_come_back_are_copied_at_the_next_try() -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        ledger_id = await write(bookkeeper, (3, 3, 2))
+        first, *others = await bookies_of(bookkeeper, ledger_id)
+        found = await read_entries(bookkeeper.context, first, ledger_id, range(400))
+        stored = [(entry_id, answer.body) for entry_id, answer in found.items() if answer.body is not None]
+        assert len(stored) == 400
+        for bookie in (first, *others):
+            await cluster.bookies[bookie.partition(":")[0]].delete([ledger_id])
+        board = board_of(cluster)
+        async with recovering(bookkeeper, "ar", QUIET) as recovery:
+            await queue_of(cluster).mark(ledger_id, [])
+
+            async def tried() -> bool:
+                return bool(await board.lost_ids()) and not recovery.worker.working_on
+
+            await until(tried)
+            # somebody finds the disk again
+            await add_entries(bookkeeper.context, first, ledger_id, master_key(b"pw"), stored, Flag.RECOVERY_ADD)
+            await board.forget_lost(ledger_id)
+            await until(lambda: quiet(cluster))
+            assert await board.lost_ids() == set()
+            assert not recovery.worker.unreadable
+        await assert_replicated(cluster, bookkeeper, ledger_id, 400)
+
+    simulate(scenario, version=2, bookies=5)
 
 
 def test_a_note_goes_with_its_marker() -> None:
