@@ -89,15 +89,13 @@ class Connection(asyncio.Protocol):
         self._timer = self._loop.call_later(KEEP_ALIVE_S, self._tick)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone, and with it all its producers and consumers."""
+        """The client is gone, and with it all its producers and consumers; what it asked for goes on, for nobody."""
         self._transport = None
         self.writable = False
         self._out.clear()
         for timer in (self._timer, self._poll):
             if timer is not None:
                 timer.cancel()
-        for task in list(self._tasks):
-            task.cancel()
         producers = [p for p in self.producers.values() if p is not None]
         consumers = [c for c in self.consumers.values() if c is not None]
         self.producers.clear()

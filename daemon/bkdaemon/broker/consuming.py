@@ -78,9 +78,13 @@ async def _create(connection: Connection, message: Any) -> None:
         new.epoch = message.consumer_epoch
     if kind == SubscriptionType.KEY_SHARED:
         new.key_shared = message.keySharedMeta if message.HasField("keySharedMeta") else None
-    if connection.consumers.get(new.consumer_id, ...) is not None:
-        raise Refusal(ErrorCode.SERVICE_NOT_READY, "Consumer was closed before it was created")
-    subscription.add(new, kind)
+    try:
+        if connection.consumers.get(new.consumer_id, ...) is not None:
+            raise Refusal(ErrorCode.SERVICE_NOT_READY, "Consumer was closed before it was created")
+        subscription.add(new, kind)
+    except Refusal:
+        await subscription.forget_if_unused()
+        raise
     connection.consumers[new.consumer_id] = new
     connection.say(Command.SUCCESS, request_id=message.request_id)
 

@@ -72,6 +72,10 @@ class NonPersistentSubscription:
             self.consumers.remove(consumer)
             if self.type == SubscriptionType.KEY_SHARED:
                 self._division.remove(consumer)
+        await self.forget_if_unused()
+
+    async def forget_if_unused(self) -> None:
+        """A subscription without consumers is none."""
         if not self.consumers:
             self.topic.subscriptions.pop(self.name, None)
 

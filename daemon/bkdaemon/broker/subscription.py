@@ -7,6 +7,7 @@ it is `fenced`: nobody may join. Source: PersistentSubscription.java.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+COME_BACK_S: Final = 60.0
+"""How long a subscription that is not durable waits for the consumer that was closed for a seek."""
 TYPE_NAMES: Final = {
     SubscriptionType.EXCLUSIVE: "Exclusive",
     SubscriptionType.SHARED: "Shared",
@@ -60,6 +63,7 @@ class Subscription:
         self.fenced = False
         self.dispatcher: Dispatcher | None = None
         self._told_end: set[int] = set()
+        self._going: asyncio.Task[None] | None = None
 
     def __str__(self) -> str:
         return f"{self.topic.name} {self.name}"
@@ -114,6 +118,7 @@ class Subscription:
             self.dispatcher = self._new_dispatcher(kind)
         consumer.subscription = self
         self.dispatcher.add(consumer)
+        self.cursor.active()
 
     def _new_dispatcher(self, kind: SubscriptionType) -> Dispatcher:
         self.cursor.read_position = self.ledger.next_position(self.cursor.mark_delete)
@@ -128,8 +133,13 @@ class Subscription:
         consumer.gone = True
         if self.dispatcher is not None and consumer in self.consumers:
             self.dispatcher.remove(consumer)
-            if not self.consumers and not self.durable and not self.fenced:
-                await self.topic.delete_subscription(self)
+            self.cursor.active()
+            await self.forget_if_unused()
+
+    async def forget_if_unused(self) -> None:
+        """Deletes a subscription that is not durable and has no consumer."""
+        if not self.durable and not self.consumers and not self.fenced:
+            await self.topic.delete_subscription(self)
 
     def disconnect(self, consumers: list[Consumer]) -> None:
         """Tells consumers that they are closed, which makes clients come back."""
@@ -240,6 +250,13 @@ class Subscription:
             self._told_end.clear()
         finally:
             self.fenced = False
+            if not self.durable:
+                asyncio.get_running_loop().call_later(COME_BACK_S, self._come_back_or_go)
+
+    def _come_back_or_go(self) -> None:
+        """A reader that was closed for its seek had time enough to come back."""
+        if not self.consumers and not self.topic.closed:
+            self._going = asyncio.ensure_future(self.forget_if_unused())
 
     async def seek_time(self, ms: int) -> None:
         """Makes the first entry that was published at or after ms the next one."""

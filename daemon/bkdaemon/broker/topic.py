@@ -90,6 +90,7 @@ class Topic:
         self._pending: deque[_Chunk] = deque()
         self._deduplication: Deduplication | None = None
         self._opening = asyncio.Lock()
+        self._closing: asyncio.Task[None] | None = None
         ledger.on_confirmed = self._confirmed
         ledger.on_failed = self.fail
 
@@ -150,15 +151,15 @@ class Topic:
         """Adds what a producer sent; receipts and errors follow in its order."""
         if self.closed:
             return  # the producer is being told
-        accepted = sends
-        for at, send in enumerate(sends):
+        accepted: list[Send] = []
+        for send in sends:
             refusal = self._refused(producer, send)
-            if refusal is not None:
-                accepted = sends[:at]
-                self._add(producer, accepted)
-                self.answer_in_order(producer, refusal)
-                self.publish(producer, sends[at + 1 :], size)
-                return
+            if refusal is None:
+                accepted.append(send)
+                continue
+            self._add(producer, accepted)
+            accepted = []
+            self.answer_in_order(producer, refusal)
         self._add(producer, accepted)
 
     def _refused(self, producer: Producer, send: Send) -> bytes | None:
@@ -321,8 +322,7 @@ class Topic:
             return
         logger.warning("%s: closing: %s", self.name, error.message)
         self._disconnect()
-        task = asyncio.ensure_future(self._close_ledger())
-        self._closing = task
+        self._closing = asyncio.ensure_future(self._close_ledger())
 
     async def _close_ledger(self) -> None:
         try:

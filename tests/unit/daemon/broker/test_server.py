@@ -254,6 +254,41 @@ def test_deduplication_survives_the_topic() -> None:
     on_stage(scenario, rules=TopicRules(deduplication=True, deduplication_entries=2))
 
 
+def test_thousands_of_duplicates_in_one_go() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        await client.produce(TOPIC, producer_name="p")
+        client.publish(5)
+        await client.next(Command.SEND_RECEIPT)
+        sends = [encode_command(Command.SEND, entry_of(i % 6), producer_id=0, sequence_id=i % 6) for i in range(3000)]
+        client.write(b"".join(sends))
+        client.publish(6)
+        await client.until(lambda: len(client.said) == 3001)
+        stored = [s.message.message_id.entryId for s in client.said]
+        assert stored == [-1] * 3000 + [1]
+
+    on_stage(scenario, rules=TopicRules(deduplication=True))
+
+
+def test_a_reader_whose_client_vanishes_leaves_nothing_behind() -> None:
+    async def scenario(stage: Stage) -> None:
+        client, gone = await filled(stage, 3), await stage.client()
+        await gone.subscribe(TOPIC, "reader-1", durable=False)
+        gone.send(Command.SEEK, consumer_id=0, request_id=50, message_publish_time=0)
+        await gone.next(Command.SUCCESS)
+        gone.send(
+            Command.SUBSCRIBE, topic=TOPIC, subscription="r2", subType=0, consumer_id=5, request_id=9, durable=False
+        )
+        gone.cut()
+        await asyncio.sleep(120)
+        (topic,) = stage.server.topics.open.values()
+        assert topic.subscriptions == {}
+        assert topic.ledger.cursors == {}
+        assert not client.ended
+
+    on_stage(scenario)
+
+
 def test_a_topic_that_fails_closes_its_clients_and_says_nothing_of_what_was_sent() -> None:
     async def scenario(stage: Stage) -> None:
         client = await stage.client()
