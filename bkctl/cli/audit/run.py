@@ -83,7 +83,10 @@ def run(
         duration_ms(min_age),
     )
     session = _session(master, spark_conf or [])
-    outcome = audit(session, request, _Progress(env))
+    try:
+        outcome = audit(session, request, _Progress(env))
+    finally:
+        session.stop()
     return _answer(env, request, outcome)
 
 

@@ -19,7 +19,7 @@ from bkinspect.audit.sources.base import Selection, batch_of
 from bkinspect.audit.sources.directories import BookieDirs, ScanFile, find_bookies, scan_files, write_plan
 from bkinspect.audit.sources.live import UNREAD
 from bkinspect.audit.sources.metadata import BookiesReader
-from bkinspect.audit.sources.scan import SCAN
+from bkinspect.audit.sources.scan import PART_SIZE, SCAN
 from bkinspect.finding import Finding
 from bkinspect.source import journals
 
@@ -38,7 +38,8 @@ class Sources:
     """Where a run reads.
 
     metadata: a URI, an export or a bundle; None for disks alone. offline: folders. options: those of Selection.
-    live_copies: ask running bookies for their entries (needs a metadata URI).
+    live_copies: ask running bookies for their entries (needs a metadata URI). full: read files that were read before.
+    part_size: bytes of an entry log that one task reads.
     """
 
     metadata: str | None = None
@@ -46,6 +47,7 @@ class Sources:
     live_copies: bool = False
     selection: Selection = field(default_factory=Selection)
     full: bool = False
+    part_size: int = PART_SIZE
 
 
 @dataclass
@@ -180,9 +182,9 @@ class Facts:
     def _scan_into(self, folder: Path, files: list[ScanFile], options: dict[str, str]) -> None:
         plan = self.folder / f"{folder.name}.plan"
         write_plan(plan, files)
-        self._load("bookkeeper.scan", {"plan": str(plan), **options, **self._ledger_options()}).write.parquet(
-            str(folder)
-        )
+        own = {"plan": str(plan), "part_size": str(self.sources.part_size)}
+        rows = self._load("bookkeeper.scan", {**own, **options, **self._ledger_options()})
+        rows.write.parquet(str(folder))
 
     def _digest_options(self) -> dict[str, str]:
         """The digests of ledgers that are not sealed with CRC32C, for the readers."""

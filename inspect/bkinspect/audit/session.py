@@ -8,10 +8,13 @@ Any session of your own serves as well: `register(spark)` adds the sources to it
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import logging
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -40,8 +43,17 @@ _SETTINGS: Final = {
     "spark.log.level": "ERROR",
     "spark.python.worker.reuse": "true",
 }
+JAVA_OPTIONS: Final = "-XX:+UseParallelGC -XX:-UsePerfData -Djava.net.preferIPv4Stack=true"
+_LOG_SETTINGS: Final = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = spark: %m%n
+"""
 _LOCAL_SETTINGS: Final = {
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:-UsePerfData -Djava.net.preferIPv4Stack=true",
     "spark.sql.shuffle.partitions": "8",
 }
 
@@ -82,12 +94,23 @@ def session(
             if name not in chosen:
                 del settings[name]
     settings.setdefault("spark.driver.memory", DRIVER_MEMORY)
+    options = settings.get("spark.driver.extraJavaOptions", JAVA_OPTIONS)
+    settings["spark.driver.extraJavaOptions"] = f"{options} -Dlog4j2.configurationFile={_log_settings()}"
     builder = SparkSession.builder.appName("bkctl audit")
     for name, value in settings.items():
         builder = builder.config(name, value)
     made: SparkSession = builder.getOrCreate()
     register(made)
     return made
+
+
+def _log_settings() -> str:
+    """A file that keeps Spark from talking of itself; it goes with this process."""
+    folder = tempfile.mkdtemp(prefix="bkctl-spark-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder) / "log4j2.properties"
+    path.write_text(_LOG_SETTINGS)
+    return str(path)
 
 
 def register(spark: SparkSession) -> None:

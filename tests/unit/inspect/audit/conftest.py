@@ -21,7 +21,9 @@ def spark() -> Iterator[Any]:
         "spark.driver.extraJavaOptions": QUICK_JVM,
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",
-        "spark.sql.autoBroadcastJoinThreshold": "10m",
+        "spark.sql.codegen.wholeStage": "false",  # compiling plans takes longer than running them here
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": "false",
     }
     made = session("local[2]", conf)
     yield made

@@ -1,0 +1,185 @@
+"""Whole audits of golden directories: what is read, kept, found again, and told without Spark.
+
+Checks have tests of their own; here they only have to run. The runs are made once and looked at by many tests.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("duckdb")
+
+from bkinspect.audit.facts import Sources
+from bkinspect.audit.job import Outcome, Request, run
+from bkinspect.audit.results import difference, find_run, opened
+from bkinspect.audit.schemas import TABLES
+from bkinspect.audit.sources.base import Selection
+
+from bkctl.errors import NotFound, UsageError
+from tests.command_line import bkctl
+from tests.golden import FOLDER, Golden
+
+ZK_TREE = str(FOLDER / "zk_tree.json")
+CHECKS = ("digests",)
+pytestmark = pytest.mark.slow
+
+
+class Runs(NamedTuple):
+    """An audit of one bookie's directories, and one after a byte was changed, in a folder beside."""
+
+    folder: Path
+    first: Outcome
+    damaged: Path
+    second: Outcome
+
+
+@pytest.fixture(scope="module")
+def runs(spark: Any, golden: Golden, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    base = tmp_path_factory.mktemp("audits")
+    bookie = golden.unpack("bookie0", tmp_path_factory.mktemp("dirs") / "bookie0")
+    sources = Sources(ZK_TREE, (bookie,))
+    first = run(spark, Request(sources, base / "sound", CHECKS))
+    change_a_byte(bookie / "ledgers/current/0.log")
+    second = run(spark, Request(sources, base / "damaged", CHECKS))
+    return Runs(base / "sound", first, base / "damaged", second)
+
+
+def change_a_byte(log: Path) -> None:
+    """Of the payload of an entry of ledger 3, which is sealed with CRC32C."""
+    data = bytearray(log.read_bytes())
+    at = data.find(b"l3e")
+    data[at] ^= 1
+    log.write_bytes(data)
+
+
+def test_nothing_is_read_twice(runs: Runs) -> None:
+    assert (runs.first.files_read, runs.first.files_kept) == (7, 0)
+    assert (runs.second.files_read, runs.second.files_kept) == (1, 6), "only the log that changed"
+
+
+def test_one_changed_byte_is_one_finding(runs: Runs) -> None:
+    assert runs.first.counts == {}
+    assert sum(runs.second.counts.values()) == 1
+    with opened(runs.damaged) as results:
+        (item,) = results.findings()
+    assert item["ledger_id"] == 3
+    assert str(item["file"]).endswith("ledgers/current/0.log")
+    assert isinstance(item["offset"], int)
+    assert isinstance(item["evidence"], dict)
+
+
+def test_tables_without_spark(runs: Runs) -> None:
+    with opened(runs.folder) as results:
+        counts = {name: results.count(name) for name in TABLES}
+        states = {
+            row["state"] for row in results.query("select distinct state from log_files where source = 'entry_log'")
+        }
+        undecided = list(results.query("select distinct e.ledger_id, l.digest_type from entries e left join ledgers l "
+                                       "using (ledger_id) where digest_ok is null"))  # fmt: skip
+        with pytest.raises(UsageError, match="SQL"):
+            list(results.query("select nothing from nowhere"))
+    assert counts["ledgers"] == 35
+    assert counts["fragments"] == 36
+    assert counts["entries"] == 573
+    assert counts["records"] == 602
+    assert counts["log_files"] == 7
+    assert counts["bookies"] == 7
+    assert states == {"closed", "open", "empty"}
+    assert all(row["digest_type"] in ("DUMMY", None) for row in undecided), "metadata has the passwords"
+    assert list(runs.folder.glob("facts-*")) != []
+
+
+def test_the_report_needs_nothing_else(runs: Runs) -> None:
+    text = (runs.damaged / "report.html").read_text()
+    assert "<script src=" not in text
+    assert "1 findings" in text
+    assert "Plotly" in text
+
+
+def test_runs_are_shown_compared_and_asked(runs: Runs) -> None:
+    shown = bkctl("audit", "show", runs.damaged, "-o", "jsonl")
+    assert shown.code == 0, shown.stderr
+    (item,) = shown.rows()
+    assert {"code", "severity", "subject", "message", "evidence", "next", "ledger_id", "entry_id"} <= item.keys()
+    assert bkctl("audit", "show", runs.damaged, "--ledger", "4", "-o", "jsonl").rows() == []
+    differ = bkctl("audit", "diff", runs.folder, runs.damaged, "-o", "jsonl")
+    assert (differ.code, [row["change"] for row in differ.rows()]) == (1, ["new"])
+    with opened(runs.damaged) as before, opened(runs.folder) as after:
+        assert [row["change"] for row in difference(before, after)] == ["gone"]
+    asked = bkctl("audit", "sql", "select count(*) as n from ledgers", "--run", runs.folder, "-o", "jsonl")
+    assert asked.rows() == [{"n": 35}]
+    (explained,) = bkctl("audit", "explain", runs.damaged, "-o", "jsonl").rows()
+    assert explained["findings"] == 1
+    assert explained["text"]
+    assert find_run(runs.folder.parent) == runs.damaged, "the newest"
+    with pytest.raises(NotFound):
+        find_run(runs.folder / "facts-0")
+
+
+def test_half_a_run_is_nothing(spark: Any, runs: Runs, golden: Golden, tmp_path: Path) -> None:
+    """A driver that was killed leaves facts without run.json: they are used where whole, and nothing is reported."""
+    folder = tmp_path / "killed"
+    shutil.copytree(runs.folder, folder)
+    (folder / "run.json").unlink()
+    with pytest.raises(NotFound):
+        find_run(folder)
+    answer = bkctl("audit", "show", folder)
+    assert answer.code == 4
+
+
+def test_sources_push_ledgers_down(spark: Any, golden: Golden) -> None:
+    ledgers = spark.read.format("bookkeeper.ledgers").option("metadata", ZK_TREE).load()
+    chosen = ledgers.where("ledger_id between 3 and 5").select("ledger_id").collect()
+    assert sorted(row.ledger_id for row in chosen) == [3, 4, 5]
+    folder = str(golden.bookie("bookie0"))
+    entries = spark.read.format("bookkeeper.entries").options(paths=folder, ledgers="3 5").load()
+    assert {row.ledger_id for row in entries.select("ledger_id").distinct().collect()} <= {3, 5}
+
+
+def test_ranges_that_do_not_meet_are_read_again_whole(spark: Any, tmp_path: Path) -> None:
+    """A payload that holds an entry log's bytes leads the search for a range's first record astray."""
+    from tests.bench.audit import make_logs
+
+    inner = tmp_path / "inner"
+    make_logs(inner, 200_000, 200)
+    folder = tmp_path / "bookie"
+    make_logs(folder, 1, 2000)
+    log = folder / "ledgers/current/0.log"
+    nest(log, (inner / "ledgers/current/0.log").read_bytes()[1024:])
+    sources = Sources(None, (folder,), selection=Selection())
+    sources.part_size = 50_000
+    outcome = run(spark, Request(sources, tmp_path / "audit", CHECKS))
+    with opened(outcome.run) as results:
+        rows = list(results.query("select ledger_id, entry_id, size from entries order by 1, 2"))
+    assert [(row["ledger_id"], row["entry_id"]) for row in rows] == [(7, 0), (7, 1), (7, 2)]
+    assert list(outcome.run.glob("facts-*/scan-whole")) != [], "the ranges met: this log does not deceive"
+
+
+def nest(log: Path, payload: bytes) -> None:
+    """Makes a log of three entries, the second with this payload."""
+    from bkctl.codec.checksum import digest_for
+    from bkctl.codec.entry import encode_entry
+    from bkctl.codec.entry_log import encode_header
+    from bkctl.model.ledger import DigestType
+
+    digest = digest_for(DigestType.CRC32C)
+    bodies = [encode_entry(7, i, i - 1, 10, part, digest) for i, part in enumerate((b"a", payload, b"c"))]
+    log.write_bytes(encode_header() + b"".join(len(body).to_bytes(4, "big") + body for body in bodies))
+
+
+def test_what_run_json_says(runs: Runs) -> None:
+    about = json.loads((runs.folder / "run.json").read_text())
+    assert about["metadata"] == ZK_TREE
+    assert about["checks"] == ["digests"]
+    assert about["files_read"] == 7
+
+
+def test_nothing_to_audit_is_a_usage_error() -> None:
+    assert bkctl("audit", "run", "--metadata", "none").code == 2
+    assert bkctl("audit", "run", "--offline", "/nowhere", "--sample", "200%").code == 2
