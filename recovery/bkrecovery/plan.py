@@ -206,16 +206,16 @@ def with_targets(
     targets: list[Mapping[int, BookieId]] = []
     why: str | None = None
     for fragment in move.fragments:
-        reason = None
-        found: Mapping[int, BookieId] = {}
-        if fragment.settled:
-            reason = without_replica(fragment, available)
-            found = choice.of(fragment)
-            if reason is None and len(found) < len(fragment.bad):
-                reason = f"no other writable bookie for the fragment at entry {fragment.first_entry_id}"
-        if reason is not None:
-            why = why or reason
-        else:
+        if not fragment.settled:
+            kept.append(fragment)
+            targets.append({})
+            continue
+        reason = without_replica(fragment, available)
+        found = choice.of(fragment) if reason is None else {}
+        if reason is None and len(found) < len(fragment.bad):
+            reason = f"no other writable bookie for the fragment at entry {fragment.first_entry_id}"
+        why = why or reason
+        if found:  # some of its copies are better than none
             kept.append(fragment)
             targets.append(found)
     if not kept:

@@ -47,6 +47,13 @@ def test_what_no_other_bookie_can_take_is_blocked_and_the_rest_is_not() -> None:
     assert planned(CLOSED, {B[1]}, {B[1]})[0] is None
 
 
+def test_some_of_the_copies_are_better_than_none() -> None:
+    move, why = planned(CLOSED, {B[1], B[2]}, {B[4]})
+    assert why == "no other writable bookie for the fragment at entry 0"
+    assert move is not None
+    assert [len(targets) for targets in move.targets] == [1, 1]
+
+
 def test_entries_whose_copies_are_all_gone_are_blocked() -> None:
     move, why = planned(CLOSED, {B[0]}, set(B), gone={B[0], B[1]})
     assert move is None
