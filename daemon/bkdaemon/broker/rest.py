@@ -195,7 +195,7 @@ async def _policies(service: BrokerService, request: Request) -> Json:
 
 async def policies(service: BrokerService, request: Request) -> Json:
     """The policies of a namespace, with the bundles that count."""
-    found = await _policies(service, request)
+    found = {**IMPLIED_POLICIES, **await _policies(service, request)}
     return found | {"bundles": bundles_value(await service.backend.meta.namespaces.bundles(namespace_of(request)))}
 
 
@@ -335,6 +335,9 @@ POLICIES: Final = {
     "subscriptionTypesEnabled": "subscription_types_enabled",
 }
 """Of the path behind a namespace, and of the key in its policies."""
+
+IMPLIED_POLICIES: Final = {"is_allow_auto_update_schema": True}
+"""Told where a namespace does not say otherwise."""
 
 GENERAL: Final[dict[tuple[str, str], Handler]] = {
     ("GET", f"{ADMIN}/clusters"): clusters,
