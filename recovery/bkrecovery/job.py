@@ -38,7 +38,7 @@ from bkrecovery.plan import (
     plan_ledger,
     with_targets,
 )
-from bkrecovery.rereplicate import LedgerKeys, Replicator
+from bkrecovery.rereplicate import Known, LedgerKeys, Replicator
 
 LEDGERS_AT_ONCE: Final = 16
 LEDGERS_AT_ONCE_MAX: Final = 256
@@ -242,8 +242,11 @@ class MoveJob:
 
     async def _clear(self, move: LedgerMove, result: MoveResult) -> None:
         """Until nothing is left to do. Only what the plan said is fenced."""
+        known: Known | None = None
         for _ in range(ROUNDS_MAX):
-            metadata, _ = await self.bookkeeper.ledgers.read(move.ledger_id)
+            if known is None:
+                known = Known(*await self.bookkeeper.ledgers.read(move.ledger_id))
+            metadata = known.metadata
             now = await self.look(move.ledger_id, metadata)
             if now is None:
                 return
@@ -253,10 +256,12 @@ class MoveJob:
                     return
                 await recover_ledger(self.bookkeeper, move.ledger_id, metadata.password or b"")
                 result.fenced = True
+                known = None
                 continue
             before = result.fragments
-            error = await self._repair(move, now, metadata, result)
+            error = await self._repair(move, now, known, result)
             if isinstance(error, Conflict):
+                known = None
                 continue  # somebody else was at it: look again
             if error is not None:
                 raise error
@@ -269,16 +274,17 @@ class MoveJob:
         result.error = "it changes all the time"
 
     async def _repair(
-        self, planned: LedgerMove, now: LedgerMove, metadata: LedgerMetadata, result: MoveResult
+        self, planned: LedgerMove, now: LedgerMove, known: Known, result: MoveResult
     ) -> BkctlError | None:
         """Copies every settled fragment that needs it; returns the first error once all had their turn."""
+        metadata = known.metadata
         password = metadata.password or b""
         digest = self.bookkeeper.digest_of(metadata, now.ledger_id, password)
         keys = LedgerKeys(digest, master_key(password))
         first_error: BkctlError | None = None
         for fragment in await self._settled(now, metadata, keys):
             try:
-                await self.repair(self._replicator(planned, fragment), fragment, metadata, keys)
+                await self.repair(self._replicator(planned, fragment), fragment, metadata, keys, known)
                 result.fragments += 1
             except (NoSuchLedger, SessionExpired):
                 raise
@@ -287,10 +293,10 @@ class MoveJob:
         return first_error
 
     async def repair(
-        self, replicator: Replicator, fragment: Fragment, metadata: LedgerMetadata, keys: LedgerKeys
+        self, replicator: Replicator, fragment: Fragment, metadata: LedgerMetadata, keys: LedgerKeys, known: Known
     ) -> None:
         """Brings the copies of one fragment where they should be."""
-        await replicator.repair(fragment, metadata, keys)
+        await replicator.repair(fragment, metadata, keys, known)
 
     async def _settled(self, now: LedgerMove, metadata: LedgerMetadata, keys: LedgerKeys) -> list[Fragment]:
         """The fragments that may be copied. Of an open ledger, what its bookies say is confirmed counts."""

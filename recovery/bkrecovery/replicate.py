@@ -23,7 +23,7 @@ from bkrecovery.checker import LedgerChecker, confirmed_end
 from bkrecovery.fragment import Fragment
 from bkrecovery.job import MoveJob
 from bkrecovery.plan import LedgerMove, OpenLedgers, TargetChoice, move_of
-from bkrecovery.rereplicate import CopyCounts, LedgerKeys, Replicator, TargetFailed, UnreadableEntries
+from bkrecovery.rereplicate import CopyCounts, Known, LedgerKeys, Replicator, TargetFailed, UnreadableEntries
 
 WHOLE: Final = 100
 MEND_ENTRIES: Final = 200
@@ -52,11 +52,11 @@ class ReplicateJob(MoveJob):
         return OrTheSame(self.placement, candidates, quarantined)
 
     async def repair(
-        self, replicator: Replicator, fragment: Fragment, metadata: LedgerMetadata, keys: LedgerKeys
+        self, replicator: Replicator, fragment: Fragment, metadata: LedgerMetadata, keys: LedgerKeys, known: Known
     ) -> None:
         """Copies to other bookies; where there are none, gives the bookies back what they lack."""
         try:
-            await replicator.repair(fragment, metadata, keys)
+            await replicator.repair(fragment, metadata, keys, known)
         except NotEnoughBookies:
             writable = await self.bookkeeper.registry.writable()
             if not set(fragment.bad_bookies()) <= self.placement.among(writable):

@@ -26,6 +26,7 @@ from bkctl.codec.checksum import Digest
 from bkctl.codec.entry import decode_entry, is_sealed
 from bkctl.codec.wire import Flag, Operation
 from bkctl.errors import BkctlError, Conflict, DigestMismatch, NotEnoughBookies, Unavailable
+from bkctl.meta.store import Version
 from bkctl.model.ids import BookieId
 from bkctl.model.ledger import LedgerMetadata
 from bkctl.model.status import Status
@@ -104,6 +105,14 @@ class CopyProgress:
     bytes_written: int = 0
 
 
+@dataclass(slots=True)
+class Known:
+    """A ledger's metadata as it was last read or written by us."""
+
+    metadata: LedgerMetadata
+    version: Version
+
+
 @dataclass(frozen=True, slots=True)
 class LedgerKeys:
     """What opens a ledger: the digest of its entries, the key its bookies want to see."""
@@ -129,11 +138,14 @@ class Replicator:
         self.under_way: dict[tuple[int, int], CopyProgress] = {}
         self.on_copied: Callable[[int, int], None] = lambda _ledger_id, _size: None
 
-    async def repair(self, fragment: Fragment, metadata: LedgerMetadata, keys: LedgerKeys) -> Mapping[int, BookieId]:
+    async def repair(
+        self, fragment: Fragment, metadata: LedgerMetadata, keys: LedgerKeys, known: Known | None = None
+    ) -> Mapping[int, BookieId]:
         """Gives every bad index another bookie with all the copies it should have; returns index → new bookie.
 
         Where there are fewer other bookies than bad indexes it sees to as many: what it frees may serve the rest. Empty
-        if somebody else has changed the segment meanwhile, so that nothing is left to do.
+        if somebody else has changed the segment meanwhile, so that nothing is left to do. `known` saves reading the
+        metadata before it is changed, and is what was written then.
 
         Raises:
             NotEnoughBookies: there is no other bookie at all. UnreadableEntries: no replica has them, now or for ever.
@@ -153,7 +165,7 @@ class Replicator:
             except UnreadableEntries as e:
                 self.counts.entries_unreadable += len(e.entry_ids)
                 raise
-            changed = await self._change_ensemble(fragment, targets)
+            changed = await self._change_ensemble(fragment, targets, known)
             self.counts.fragments += 1
             return targets if changed else {}
         raise Unavailable(f"{TARGET_ATTEMPTS_MAX} times in a row bookies failed to take copies: {', '.join(failed)}")
@@ -185,7 +197,7 @@ class Replicator:
             )
         return targets
 
-    async def _change_ensemble(self, fragment: Fragment, targets: Mapping[int, BookieId]) -> bool:
+    async def _change_ensemble(self, fragment: Fragment, targets: Mapping[int, BookieId], known: Known | None) -> bool:
         """The compare-and-set; False if none of the old bookies is in the segment any more."""
         replaced = {fragment.bookies[index]: target for index, target in targets.items()}
         changed = False
@@ -201,7 +213,10 @@ class Replicator:
                 raise Conflict(f"ledger {fragment.ledger_id}: somebody else repairs the same fragment")
             return metadata.replacing(fragment.first_entry_id, left)
 
-        await self.context.ledgers.update(fragment.ledger_id, transform)
+        first = (known.metadata, known.version) if known is not None else None
+        found = await self.context.ledgers.update(fragment.ledger_id, transform, first)
+        if known is not None:
+            known.metadata, known.version = found
         return changed
 
 
