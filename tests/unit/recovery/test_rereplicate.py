@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from bkrecovery.fragment import Fragment, fragments_of
-from bkrecovery.rereplicate import LedgerKeys, Replicator, UnreadableEntries
+from bkrecovery.rereplicate import Known, LedgerKeys, Replicator, UnreadableEntries
 
 from bkctl.client.client import BookKeeper
 from bkctl.codec.checksum import digest_for, master_key
@@ -114,5 +116,39 @@ def test_progress_is_told_while_copies_are_made() -> None:
         assert told[-1][2:] == (sum(size for _, size, *_ in told), 200)
         assert replicator.counts.bytes_written == told[-1][2]
         assert replicator.under_way == {}
+
+    simulate(scenario, bookies=5, version=2)
+
+
+def test_what_is_known_of_a_ledger_saves_a_read_and_is_what_was_written() -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        for stale in (False, True):
+            ledger_id = await write(bookkeeper, (3, 2, 2), 30)
+            fragment, metadata = await whole(bookkeeper, ledger_id, 1)
+            known = Known(*await bookkeeper.ledgers.read(ledger_id))
+            if stale:  # somebody changes another part of the record meanwhile
+                changed = replace(metadata, custom_metadata={"who": b"else"})
+                await bookkeeper.ledgers.write(ledger_id, changed, known.version)
+            targets = await Replicator(bookkeeper.context).repair(fragment, metadata, KEYS, known)
+            assert known == Known(*await bookkeeper.ledgers.read(ledger_id))
+            assert known.metadata.last_ensemble.bookies[1] == targets[1]
+            assert dict(known.metadata.custom_metadata) == ({"who": b"else"} if stale else {})
+            await assert_replicated(cluster, bookkeeper, ledger_id, 30)
+
+    simulate(scenario, bookies=6, version=2)
+
+
+def test_a_bookie_that_went_since_the_last_look_is_replaced_as_a_target() -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        first, second = [await write(bookkeeper, (2, 2, 2), 20) for _ in range(2)]
+        replicator = Replicator(bookkeeper.context)
+        fragment, metadata = await whole(bookkeeper, first, 0)
+        target = (await replicator.repair(fragment, metadata, KEYS))[0]
+        fragment, metadata = await whole(bookkeeper, second, 0)
+        gone = next(b for b in map(bookie_id, cluster.machines) if b not in (*fragment.bookies, target))
+        if gone.partition(":")[0] in cluster.bookies:
+            cluster.kill(gone)  # within the second for which the list of bookies is kept
+        assert (await replicator.repair(fragment, metadata, KEYS))[0] not in (gone, *fragment.bookies)
+        await assert_replicated(cluster, bookkeeper, second, 20)
 
     simulate(scenario, bookies=5, version=2)
