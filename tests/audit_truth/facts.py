@@ -38,6 +38,8 @@ def facts(spark: SparkSession, folder: Path, export: Path, scratch: Path, as_of_
     found |= _scanned(folder, digests)
     found["bookies"] = _with_offline(found["bookies"], folder)
     makers = {}
+    if not found["topics"].num_rows:
+        del found["topics"]  # as in a run: without Pulsar it means nothing that no topic names a ledger
     for name, table in found.items():
         path = scratch / f"{name}.parquet"
         parquet.write_table(table, path)

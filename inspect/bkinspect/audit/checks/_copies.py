@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from bkinspect.audit.tables import Tables
 
+COPIES: Final = (*("fragments", "entries", "records", "index", "bookie_ledgers", "bookies", "damage", "log_files"),)
+"""Tables that the plan reads."""
 _KEY: Final = ("ledger_id", "entry_id")
 _ROW: Final = (
     *("bookie_id", "what", "file", "offset", "size", "last_confirmed", "length", "digest_ok", "content_digest"),
@@ -58,11 +60,14 @@ def faults(tables: Tables) -> DataFrame:
     return known
 
 
+def indexed_bookies(tables: Tables) -> DataFrame:
+    """Bookies whose index was read: of the others every record counts as served."""
+    return tables.bookie_ledgers.select("bookie_id").union(tables.index.select("bookie_id")).distinct()
+
+
 def plain_rows(tables: Tables) -> DataFrame:
     """Records and index rows under each other; what: index, log, journal (to be replayed), live (served as it is)."""
-    indexed = (tables.bookie_ledgers.select("bookie_id").union(tables.index.select("bookie_id")).distinct()).withColumn(
-        "indexed", F.lit(True)
-    )
+    indexed = indexed_bookies(tables).withColumn("indexed", F.lit(True))
     records = (
         tables.entries.where("source != 'journal' or replayed")
         .join(F.broadcast(indexed), "bookie_id", "left")
@@ -205,8 +210,9 @@ def _with_ends(tables: Tables) -> DataFrame:
 def _unexplained(faulty: DataFrame, tables: Tables) -> DataFrame:
     """The faults without index rows that only follow from damage at the place they point to; `gone` told apart."""
     dangling = faulty.where("kind = 'dangling'")
-    rotten = tables.records.where("(not digest_ok or kind = 'unknown') and source = 'entry_log'")
-    rotten = rotten.select("bookie_id", "file", "offset")
+    rotten = tables.entries.where("not digest_ok and source = 'entry_log'").select("bookie_id", "file", "offset")
+    unknown = tables.records.where("kind = 'unknown' and source = 'entry_log'").select("bookie_id", "file", "offset")
+    rotten = rotten.union(unknown)
     within = (
         "bookie_id = damage_bookie_id and file = damage_file and offset >= damage_from and "
         "(damage_to is null or offset < damage_to)"

@@ -1,14 +1,18 @@
-"""Copies whose digest does not fit, wherever they stand.
+"""Copies whose digest does not fit: in logs, in journals, from running bookies.
 
-Plan: a filter over the records that were read; no shuffle. Records at whose end the frames of a log go astray are left
-out (a broadcast of the damage): there the size was hit, and log-records reports it.
+Plan: a filter over the records that were read, those of logs joined with the index by place (a broadcast of the bad
+ones); no shuffle. Only what the bookie serves counts: a record that the index has left waits for compaction. Records
+at whose end the frames of a log go astray are left out (a broadcast of the damage): there the size was hit, and
+log-records reports it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bkinspect.audit.checks._copies import touched
+from pyspark.sql import functions as F
+
+from bkinspect.audit.checks._copies import indexed_bookies, touched
 from bkinspect.audit.checks._rows import findings_of, union
 
 if TYPE_CHECKING:
@@ -18,7 +22,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "digests"
 CODES: Final = ("BKC107", "BKC204", "BKC405")
-NEEDS: Final = ("entries", "damage")
+NEEDS: Final = ("entries", "damage", "index", "bookie_ledgers")
 TEXT: Final = "the digest of every copy fits; no shuffle"
 _SOURCES: Final = {"BKC107": "entry_log", "BKC204": "journal", "BKC405": "live"}
 
@@ -26,6 +30,14 @@ _SOURCES: Final = {"BKC107": "entry_log", "BKC204": "journal", "BKC405": "live"}
 def findings(tables: Tables) -> DataFrame:
     """BKC107 in a log, BKC204 in a journal, BKC405 from a running bookie."""
     rows = touched(tables.entries.where("not digest_ok"), tables).where("not damaged")
+    indexed = F.broadcast(indexed_bookies(tables))
+    free = rows.where("source != 'entry_log'").unionByName(
+        rows.where("source = 'entry_log'").join(indexed, "bookie_id", "left_anti").select(rows.columns)
+    )
+    pointed = rows.where("source = 'entry_log'").join(indexed, "bookie_id", "left_semi")
+    places = tables.index.select("bookie_id", "file", "offset")
+    served = places.join(F.broadcast(pointed), ["bookie_id", "file", "offset"]).select(rows.columns)
+    rows = free.unionByName(served)
     return union(
         *(
             findings_of(

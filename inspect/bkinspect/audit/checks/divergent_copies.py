@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from bkinspect.audit.checks._copies import faults
+from bkinspect.audit.checks._copies import COPIES, faults
 from bkinspect.audit.checks._rows import findings_of, union
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "divergent-copies"
 CODES: Final = ("BKC404", "BKC151")
-NEEDS: Final = ("fragments", "entries", "index", "bookie_ledgers", "bookies", "damage", "log_files")
+NEEDS: Final = COPIES
 TEXT: Final = "all copies of an entry say the same; the plan of missing-copies"
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from bkinspect.audit.checks._copies import faults
+from bkinspect.audit.checks._copies import COPIES, faults
 from bkinspect.audit.checks._rows import findings_of, union
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "indexes"
 CODES: Final = ("BKC351", "BKC352", "BKC353")
-NEEDS: Final = ("fragments", "entries", "index", "bookie_ledgers", "bookies", "damage", "log_files")
+NEEDS: Final = COPIES
 TEXT: Final = "index and logs of a bookie know the same entries; the plan of missing-copies"
 
 

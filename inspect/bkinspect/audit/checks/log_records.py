@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from bkinspect.audit.checks._copies import faults
+from bkinspect.audit.checks._copies import COPIES, faults
 from bkinspect.audit.checks._rows import findings_of, union
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _PASSED_ON: Final = (
     *("BKC201", "BKC202", "BKC203", "BKC205", "BKC206", "BKC207", "BKC301"),
 )
 CODES: Final = (*_PASSED_ON, "BKC106", "BKC108", "BKC109", "BKC208")
-NEEDS: Final = ("damage", "records", "entries", "log_files", "log_maps", "index", "fragments", "bookies")
+NEEDS: Final = ("log_maps", *COPIES)
 TEXT: Final = "files hold whole records and nothing else; shuffles sums by log and ledger"
 
 _PLACE: Final = {"bookie_id": "bookie_id", "file": "file", "offset": "offset"}
@@ -99,8 +99,13 @@ def _records(tables: Tables) -> DataFrame:
         **_PLACE,
     )
     possible = "last_confirmed between -1 and entry_id - 1 and length >= 0"
+    judged = tables.entries.where(
+        f"source = 'entry_log' and coalesce(digest_ok, true) and not coalesce({possible}, false)"
+    )
+    if tables.has("ledgers"):  # without metadata nobody knows what wrote it: that is orphan-ledgers' to say
+        judged = judged.join(tables.ledgers.select("ledger_id"), "ledger_id", "left_semi")
     absurd = findings_of(
-        tables.entries.where(f"source = 'entry_log' and coalesce(digest_ok, true) and not coalesce({possible}, false)"),
+        judged,
         "BKC109",
         subject="concat('entry ', entry_id, ' of ledger ', ledger_id)",
         message="'its last add confirmed or length cannot be'",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from bkinspect.audit.checks._copies import faults
+from bkinspect.audit.checks._copies import COPIES, faults
 from bkinspect.audit.checks._rows import findings_of, union
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "missing-copies"
 CODES: Final = ("BKC401", "BKC402")
-NEEDS: Final = ("ledgers", "fragments", "entries", "index", "bookie_ledgers", "bookies", "damage", "log_files")
+NEEDS: Final = ("ledgers", *COPIES)
 TEXT: Final = "every entry is on every bookie of its write set; shuffles records by entry, then by ledger"
 
 _ISLAND: Final = "partition by kind, ledger_id, first_entry_id, bookie_id order by rank"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from bkinspect.audit.checks._copies import faults
+from bkinspect.audit.checks._copies import COPIES, faults
 from bkinspect.audit.checks._rows import findings_of, union
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "missing-ledgers"
 CODES: Final = ("BKC413", "BKC414")
-NEEDS: Final = ("ledgers", "topics", *("fragments", "entries", "index", "bookie_ledgers", "bookies", "damage"))
+NEEDS: Final = ("ledgers", "topics", *COPIES)
 TEXT: Final = "every ledger that is named is there; shuffles ledgers by id"
 
 

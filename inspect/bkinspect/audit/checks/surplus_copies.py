@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from bkinspect.audit.checks._copies import faults
+from bkinspect.audit.checks._copies import COPIES, faults
 from bkinspect.audit.checks._rows import findings_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "surplus-copies"
 CODES: Final = ("BKC406",)
-NEEDS: Final = ("fragments", "entries", "index", "bookie_ledgers", "bookies", "damage", "log_files")
+NEEDS: Final = COPIES
 TEXT: Final = "no bookie keeps copies that metadata puts elsewhere; the plan of missing-copies"
 
 
