@@ -134,20 +134,40 @@ def make_logs(folder: Path, size: int, entry_size: int = 1024) -> int:
 # -- measuring --------------------------------------------------------------------------------------------------------
 
 
-def _memory_mb(pid: int) -> float:
-    """Resident memory of a process and all below it."""
-    total, pending = 0.0, [pid]
+def _tree(pid: int) -> Iterator[int]:
+    """A process and all below it."""
+    pending = [pid]
     while pending:
         at = pending.pop()
+        yield at
         try:
-            pages = int(Path(f"/proc/{at}/statm").read_text().split()[1])
-            shared = int(Path(f"/proc/{at}/statm").read_text().split()[2])
-            total += (pages - shared) * os.sysconf("SC_PAGE_SIZE") / 1e6
             for task in Path(f"/proc/{at}/task").iterdir():
                 pending += map(int, (task / "children").read_text().split())
         except (OSError, ValueError):
             continue
+
+
+def _memory_mb(pid: int) -> float:
+    """Resident memory of a process and all below it, what they share not counted."""
+    total = 0.0
+    for at in _tree(pid):
+        try:
+            _, resident, shared, *_ = map(int, Path(f"/proc/{at}/statm").read_text().split())
+            total += (resident - shared) * os.sysconf("SC_PAGE_SIZE") / 1e6
+        except (OSError, ValueError):
+            continue
     return total
+
+
+def _processor_s(pid: int) -> float:
+    """Processor seconds that a process and all below it have used, those of ended children included."""
+    total = 0
+    for at in _tree(pid):
+        try:
+            total += sum(map(int, Path(f"/proc/{at}/stat").read_text().rpartition(")")[2].split()[11:15]))
+        except (OSError, ValueError):
+            continue
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 def child(*arguments: str) -> dict[str, Any]:
@@ -176,14 +196,15 @@ def read_logs(folder: str, cores: str) -> None:
     spark = session(f"local[{cores}]")
     entries = spark.read.format("bookkeeper.entries").options(paths=folder)
     for _ in range(2):
-        started = time.perf_counter()
+        started, used = time.perf_counter(), _processor_s(os.getpid())
         row = entries.load().selectExpr(
             "count(*) AS n", "count_if(digest_ok) AS good", "sum(size + 4) AS bytes", "bit_xor(content_digest) AS x"
         ).first()  # fmt: skip
-        seconds = time.perf_counter() - started
+        seconds, used = time.perf_counter() - started, _processor_s(os.getpid()) - used
     assert row is not None
     assert row["n"] == row["good"]
-    print(json.dumps({"entries": row["n"], "seconds": seconds, "mb_s": row["bytes"] / seconds / 1e6}))
+    rates = {"mb_s": row["bytes"] / seconds / 1e6, "mb_processor_s": row["bytes"] / used / 1e6}
+    print(json.dumps({"entries": row["n"], "seconds": seconds, **rates}))
 
 
 def run_metadata(export: str, to: str) -> None:
@@ -219,7 +240,7 @@ def main() -> None:
             rows = {cores: child("_logs", str(scratch / "bookie"), cores) for cores in ("1", "2")}
             for cores, row in rows.items():
                 print(f"local[{cores}]: {row['mb_s']:.0f} MB/s, {row['entries'] / row['seconds']:,.0f} entries/s, "
-                      f"{row['memory_mb']} MB")  # fmt: skip
+                      f"{row['mb_processor_s']:.0f} MB per processor second, {row['memory_mb']} MB")  # fmt: skip
             print(f"2 cores: {rows['2']['mb_s'] / rows['1']['mb_s']:.2f} x")
             return None
         for count in map(int, args.rest or ["100000"]):
