@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -151,11 +150,6 @@ class BrokerService:
 
         names = [n for n in self.server.topics.open if n.namespace_name == bundle.namespace and inside(hash_of(str(n)))]
         await asyncio.gather(*(self.server.topics.unload(name) for name in names))
-
-
-def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens there; port 0 picks a free one."""
-    return socket.create_server((host, port), backlog=1024)
 
 
 # -- the process ------------------------------------------------------------------------------------------------------

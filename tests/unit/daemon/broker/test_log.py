@@ -1,0 +1,71 @@
+"""The log as a library, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from bkdaemon.broker.log import KEEP, Log
+
+from bkctl.errors import BkctlError, UsageError
+from bkctl.model.topic import Position
+from tests.unit.daemon.broker.logs import Broker, another, on_brokers, payloads
+
+NAME = "my-app/logs/persistent/orders"
+SHORT = replace(KEEP, entries_max=10)
+
+
+async def all_of(log: Log) -> list[bytes]:
+    return [entry async for entries in log.read() for _, entry in entries]
+
+
+def test_append_read_truncate_subscribe() -> None:
+    async def scenario(broker: Broker) -> None:
+        bookkeeper = broker.context.bookkeeper
+        async with await Log.open(bookkeeper, NAME, SHORT) as log:
+            assert await log.append([]) == []
+            several = await asyncio.gather(*(log.append(payloads(5, start)) for start in range(0, 50, 5)))
+            positions = [position for part in several for position in part]
+            assert positions == sorted(positions)
+            assert await all_of(log) == payloads(50)
+            cursor = await log.subscribe("billing")
+            cursor.ack_cumulative(positions[14])
+            await cursor.flush()
+            gone = await log.truncate(positions[25])
+            assert gone == sorted({position.ledger_id for position in positions[:20]})
+            assert await all_of(log) == payloads(30, 20)
+            assert cursor.backlog() == 30
+        async with await Log.open(bookkeeper, NAME, SHORT) as log:
+            cursor = await log.subscribe("billing")
+            assert [e async for part in log.read(cursor.read_position) for _, e in part] == payloads(30, 20)
+        with pytest.raises(UsageError, match="no name of a log"):
+            await Log.open(bookkeeper, "orders")
+
+    on_brokers(scenario)
+
+
+def test_a_follower_hears_of_entries_and_of_the_end() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await Log.open(broker.context.bookkeeper, NAME, SHORT)
+        heard: list[bytes] = []
+
+        async def listen() -> None:
+            async for entries in log.follow(Position(-1, -1)):
+                heard.extend(entry for _, entry in entries)
+
+        follower = asyncio.create_task(listen())
+        for start in range(0, 30, 3):
+            await log.append(payloads(3, start))
+            await asyncio.sleep(0.1)
+        assert heard == payloads(30)
+        other = await Log.open((await another(broker)).context.bookkeeper, NAME, SHORT)
+        with pytest.raises(BkctlError):
+            await log.append([b"too late"])
+        with pytest.raises(BkctlError):
+            await follower
+        assert await all_of(other) == payloads(30)
+        await log.close()
+        await other.close()
+
+    on_brokers(scenario)
