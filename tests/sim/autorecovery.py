@@ -111,7 +111,7 @@ def repair_shape_of(seed: int) -> RepairShape:
         rounds=rounds,
         losses=losses,
         pause_s=random.choice((0.7, 2.0, 5.0)),
-        trouble_s=random.choice((12.0, 25.0)) / rounds,
+        trouble_s=random.choice((9.0, 18.0)) / rounds,
         deleters=random.choice((0, 0, 1)),
         node_version=random.choice((2, 2, 3)),
         settings=settings,
@@ -284,7 +284,7 @@ class RepairNemesis(Nemesis):
 
     def _switch_off(self) -> None:
         self._do(self.scenario.queue.disable())
-        self._later(8.0, lambda: self._do(self.scenario.queue.enable()))
+        self._later(16.0, lambda: self._do(self.scenario.queue.enable()))
 
     def _change_delay(self) -> None:
         self._do(self.scenario.queue.set_delay(self.random.choice((0, 1, 5))))

@@ -43,6 +43,7 @@ class Cluster:
         self.metadata = MetadataService(loop, self.fabric, Random(random.getrandbits(64)), trace, SimClock(loop, 0))
         self.metadata.on_change = self._metadata_changed
         self.history = History()
+        self.on_node: Callable[[str], None] = lambda _path: None
         self.on_ledger: Callable[[int, LedgerMetadata | None, LedgerMetadata], None] = lambda *_: None
         self.machines: dict[str, Machine] = {}
         self.services: dict[str, BookieService] = {}
@@ -50,6 +51,8 @@ class Cluster:
         self.broken: list[str] = []
         self.gone: set[str] = set()  # bookies that never come back
         self.recover_newest = False  # the next recoverer that looks should take the newest ledger, at once
+        self.recover_next: int | None = None  # that ledger, rather
+        self.writing: dict[int, str] = {}  # ledgers that somebody writes now, and his machine
         self.sync_factor = 1.0  # of all disks
         self.bookie_settings: dict[str, Any] = {}
 
@@ -177,6 +180,7 @@ class Cluster:
         ledger_id = ledger_of(path)
         node = self.metadata.tree.nodes.get(path)
         if ledger_id is None:
+            self.noted(self.on_node, path)
             return
         known = self.history.ledgers.get(ledger_id)
         if node is None:

@@ -64,7 +64,7 @@ class SimWorker:
 
     def _next(self) -> None:
         random, loop = self._machine.random, self._machine.loop
-        wait_s = WORK_S if random.random() < 0.5 else random.expovariate(1 / SYNC_S)
+        wait_s = WORK_S if random.random() < 0.5 else random.expovariate(1 / (SYNC_S * self._machine.sync_factor))
         loop.call_later(wait_s, self._work, context=self._process.context)
 
     def _work(self) -> None:

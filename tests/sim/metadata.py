@@ -83,6 +83,7 @@ class SimStore:
         self.host = host
         self.process = process
         self.over = False
+        self.expired_s = -1e9  # when it expired last
         self.inner = MemoryStore(service.tree)
         self._heard_s = service.loop.now
         self._request_s = self._answer_s = 0.0
@@ -107,6 +108,7 @@ class SimStore:
     def expire(self) -> None:
         """The server ends the session."""
         self.service.trace.add("expire", self.process.name)
+        self.expired_s = self.service.loop.now
         self.service.tree.expire(self.inner.session_id)
 
     # -- the contract ---------------------------------------------------------------------------------------------

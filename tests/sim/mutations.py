@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 from bkdaemon.bookie import start_up
 from bkdaemon.bookie.bookie import Bookie
 from bkdaemon.bookie.journal import Journal
+from bkrecovery import checker, rereplicate
+from bkrecovery.queue import QueueWatch
+from bkrecovery.worker import ReplicationWorker
 
 from bkctl.codec.wire import Flag
+from bkctl.meta.underreplication import HeldLock, Underreplication
 from bkctl.model.status import Status
 from bkctl.protocol import reader
 from bkctl.protocol.adds import AddWindow
@@ -122,6 +127,129 @@ def any_version_will_do() -> Any:
     return _patched(SimStore, "set", broken)
 
 
+# -- auto recovery -----------------------------------------------------------------------------------------------------
+
+
+def lock_ignored() -> Any:
+    """A worker goes on with a ledger though somebody else has its lock."""
+
+    def broken(lock: Any) -> Any:
+        async def taking(self: Underreplication, ledger_id: int, holder: str) -> Any:
+            stat = await self.store.exists(self.marker_path(ledger_id))
+            if stat is None:
+                return None
+            return await lock(self, ledger_id, holder) or HeldLock(ledger_id, stat.version, self.store.session_id)
+
+        return taking
+
+    def unlisted(names: Any) -> Any:
+        async def without_locks(self: QueueWatch, path: str) -> list[str]:
+            return [] if path.endswith("/locks") else list(await names(self, path))
+
+        return without_locks
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        with _patched(Underreplication, "lock", broken), _patched(QueueWatch, "_names", unlisted):
+            yield
+
+    return both()
+
+
+def copies_forgotten() -> Any:
+    """The ensemble is changed before the copies are there."""
+
+    def broken(_: Any) -> Any:
+        async def nothing(self: Any) -> None:
+            return
+
+        return nothing
+
+    return _patched(rereplicate._Copy, "run", broken)
+
+
+def unmarked_first() -> Any:
+    """A worker deletes the marker before it has repaired the ledger."""
+
+    def broken(guarded_pass: Any) -> Any:
+        async def early(self: ReplicationWorker, ledger_id: int) -> Any:
+            found = await self._queue.marker(ledger_id)
+            if found is not None:
+                await self._queue.store.delete(self._queue.marker_path(ledger_id), found[1])
+            return await guarded_pass(self, ledger_id)
+
+        return early
+
+    return _patched(ReplicationWorker, "_guarded_pass", broken)
+
+
+def switch_ignored() -> Any:
+    """Auditors and workers do not ask whether auto recovery is on."""
+
+    def broken(_: Any) -> Any:
+        async def at_once(self: Underreplication, *_: Any, **__: Any) -> Any:
+            return True
+
+        return at_once
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        with _patched(Underreplication, "wait_enabled", broken), _patched(Underreplication, "enabled", broken):
+            yield
+
+    return both()
+
+
+def no_grace() -> Any:
+    """An open ledger is fenced at once."""
+
+    def broken(grace: Any) -> Any:
+        async def at_once(self: ReplicationWorker, ledger_id: int) -> None:
+            settings = self._settings
+            self._settings = replace(settings, open_grace_s=0.0)
+            try:
+                await grace(self, ledger_id)
+            finally:
+                self._settings = settings
+
+        return at_once
+
+    return _patched(ReplicationWorker, "_grace", broken)
+
+
+def open_parts_copied() -> Any:
+    """The part of a ledger that its writer writes to is copied and moved like any other."""
+
+    def broken(fragments_of: Any) -> Any:
+        return lambda *arguments: [replace(fragment, settled=True) for fragment in fragments_of(*arguments)]
+
+    return _patched(checker, "fragments_of", broken)
+
+
+def marked_again_unnoticed() -> Any:
+    """A worker deletes the marker whatever its version: what was marked meanwhile is forgotten."""
+
+    def broken(_: Any) -> Any:
+        async def any_version(self: SimStore, path: str, version: int) -> None:
+            await self.delete_any(path)
+
+        return any_version
+
+    return _patched(SimStore, "delete", broken)
+
+
+def newest_entry_counts() -> Any:
+    """A writer is fenced because its newest entry is on its way to the slowest bookie."""
+
+    def broken(check: Any) -> Any:
+        async def all_of_it(self: Any, *arguments: Any) -> Any:
+            return await check(self, *arguments[:4])
+
+        return all_of_it
+
+    return _patched(checker.LedgerChecker, "check", broken)
+
+
 MUTATIONS: Final[dict[str, Callable[[], Any]]] = {
     function.__name__.replace("_", "-"): function
     for function in (
@@ -133,5 +261,13 @@ MUTATIONS: Final[dict[str, Callable[[], Any]]] = {
         fence_forgotten,
         reads_without_fencing,
         any_version_will_do,
+        lock_ignored,
+        copies_forgotten,
+        unmarked_first,
+        switch_ignored,
+        no_grace,
+        open_parts_copied,
+        marked_again_unnoticed,
+        newest_entry_counts,
     )
 }

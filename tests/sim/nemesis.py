@@ -31,6 +31,8 @@ KINDS: Final[dict[str, float]] = {
     "lying disk": 0.08,
     "spikes": 0.4,
     "takeover": 0.4,
+    "takeover and reboot": 0.3,
+    "skewed takeover": 0.4,
     "slow disk": 0.3,
 }
 """Each kind of trouble, and the chance that a run has it at all."""
@@ -50,9 +52,11 @@ class Nemesis:
         self.random = random
         self.losses_left = losses_max
         self.pause_s = PAUSE_S
+        self.peace = False  # what was still to come does not come
 
     async def rage(self, seconds: float) -> None:
         """Strikes for so long."""
+        self.peace = False
         cluster = self.cluster
         until = cluster.loop.now + seconds
         while cluster.loop.now < until:
@@ -66,6 +70,7 @@ class Nemesis:
         """Ends all trouble and brings back everything that can come back."""
         cluster = self.cluster
         cluster.trace.add("peace")
+        self.peace = True
         cluster.metadata.lose_chance = cluster.metadata.conflict_chance = 0.0
         cluster.fabric.spike_chance = 0.0
         cluster.fabric.heal()
@@ -211,9 +216,86 @@ class Nemesis:
                 self.cluster.loop.call_later(seconds * self.random.random(), self._reboot, host)
         self.cluster.loop.call_later(seconds + 1.0, machine.go_on)
 
-    def _reboot(self, host: str) -> None:
+    def _victim(self) -> tuple[int, str, list[str]] | None:
+        """A ledger that is being written, its writer's machine, and its bookies'."""
+        writing = {i: h for i, h in self.cluster.writing.items() if self.cluster.machines[h].running}
+        known = [i for i in sorted(writing) if self.cluster.history.ledgers[i].metadata is not None]
+        if not known:
+            return None
+        ledger_id = self.random.choice(known)
+        metadata = self.cluster.history.ledgers[ledger_id].metadata
+        assert metadata is not None
+        return ledger_id, writing[ledger_id], [b.partition(":")[0] for b in metadata.last_ensemble.bookies]
+
+    def _takeover_and_reboot(self) -> None:
+        """A writer freezes; as soon as its ledger is closed all its bookies lose power, and then the writer goes on."""
+        victim = self._victim()
+        if victim is None:
+            return
+        ledger_id, writer, bookies = victim
+        cluster, machine = self.cluster, self.cluster.machines[writer]
+        process = machine.process
+        if self.random.random() < 0.5:  # so slow that what was not waited for is not there when the power goes
+            for host in bookies:
+                cluster.machines[host].sync_factor = 1000.0
+        machine.stop()
+        cluster.recover_newest, cluster.recover_next = True, ledger_id
+        pauses_left = 250
+        power_chance = self.random.choice((0.5, 1.0))
+
+        def look() -> None:
+            nonlocal pauses_left
+            metadata = cluster.history.ledgers[ledger_id].metadata
+            pauses_left -= 1
+            if pauses_left > 0 and not self.peace and metadata is not None and not metadata.closed:
+                cluster.loop.call_later(0.02, look)
+                return
+            for host in bookies:
+                self._reboot(host, power_chance)
+            cluster.loop.call_later(0.5, go_on)
+
+        def go_on() -> None:
+            for host in bookies:
+                cluster.machines[host].sync_factor = cluster.sync_factor
+            if machine.process is process:
+                machine.go_on()
+
+        look()
+
+    def _skewed_takeover(self) -> None:
+        """A ledger is recovered while what goes to and fro between clients and bookies takes very different times."""
+        victim = self._victim()
+        if victim is None:
+            return
+        ledger_id, writer, bookies = victim
+        cluster, random = self.cluster, self.random
+        recoverers = [n for n in cluster.machines if n.startswith("r")]
+        for one in bookies:
+            for source, target in [(writer, one), *((r, one) for r in recoverers), *((one, r) for r in recoverers)]:
+                seconds = random.choice((0.0, 0.0, 0.05, 0.5, 1.5))
+                if seconds:
+                    cluster.fabric.slow(source, target, seconds / cluster.fabric.latency_s)
+
+        def recover() -> None:
+            cluster.recover_newest, cluster.recover_next = True, ledger_id
+
+        def cut() -> None:
+            if self.peace:
+                return
+            for host in random.sample(bookies, random.choice((1, 1, 2))):
+                for recoverer in recoverers:
+                    for connection in cluster.fabric.between(recoverer, host):
+                        connection.cut()
+
+        cluster.loop.call_later(random.random() * 0.5, recover)
+        cluster.loop.call_later(random.random() * 1.5, cut)
+        cluster.loop.call_later(4.0, cluster.fabric.heal)
+
+    def _reboot(self, host: str, power_chance: float = 0.5) -> None:
+        if self.peace:
+            return
         machine = self.cluster.machines[host]
-        if self.random.random() < 0.5:
+        if self.random.random() < power_chance:
             machine.power_off()
         else:
             machine.kill()

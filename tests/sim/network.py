@@ -161,6 +161,7 @@ class _Pipe:
         self.source = source
         self.target = target
         self.size_bytes = 0
+        self.sent_count = 0
         self._pieces: deque[tuple[float, bytes | _End]] = deque()
         self._last_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -174,6 +175,7 @@ class _Pipe:
         at = max(self._last_s, now + self.fabric.latency(self.source.host, self.target.host))
         self._last_s = at
         self._pieces.append((at, piece))
+        self.sent_count += 1
         if isinstance(piece, bytes):
             self.size_bytes += len(piece)
         if self._timer is None and self._stalled_s is None:

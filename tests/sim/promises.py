@@ -3,6 +3,10 @@
 no healthy writer   auto recovery fences a ledger only if, within the grace, something was wrong with its writer, its
 is fenced           bookies, the worker or the way between them, or an entry that was confirmed before lacked a copy
 copies first        a bookie that metadata names for a settled part has, in that moment, every entry it is to store
+locked              auto recovery changes a ledger only while no other session has its lock, fences it only after having
+                    had the lock for the grace, and never changes an open part's bookies
+marked              a marker goes only when none of the bookies in it that are lost for ever is named by the ledger
+switched off        nothing is marked and nothing is locked while auto recovery is off
 repaired            in peace: each entry of a closed ledger is on every bookie of its write set, all of which run
 tidy                in peace: no marker, no lock
 """
@@ -12,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from bkctl.codec.underreplication import decode_marker, marker_name, parse_marker_name
 from bkctl.model.ledger import LedgerMetadata, LedgerState
 from bkctl.model.placement import write_set
 from tests.sim.bookies import BOOKIE_PORT
@@ -22,6 +27,9 @@ from tests.sim.metadata import HOST
 from tests.sim.scenario import Scenario
 
 SAMPLE_S: Final = 0.25
+UNDER_WAY_S: Final = 8.0
+"""What was asked of the store before the switch, or the end of a session, may still arrive for so long."""
+DISABLE: Final = f"{ROOT}/underreplication/disable"
 QUEUE: Final = f"{ROOT}/underreplication/ledgers/"
 LOCKS: Final = f"{ROOT}/underreplication/locks/"
 
@@ -73,7 +81,11 @@ class Promises:
         self.health = Health(self.cluster)
         self.fenced = self.moved = 0
         self._confirmed: dict[int, list[tuple[float, int]]] = {}
+        self._locked_s: dict[str, float] = {}
+        self._marked: dict[str, tuple[str, ...]] = {}
+        self._off_s: float | None = None
         self.cluster.on_ledger = self._ledger_changed
+        self.cluster.on_node = self._node_changed
 
     def confirmed(self, ledger_id: int, entry_id: int) -> None:
         """A writer heard of it now."""
@@ -83,11 +95,69 @@ class Promises:
         if before is None or before == now:
             return
         actor = self.cluster.metadata.actor
+        if actor.startswith("a"):
+            self._check_locked(ledger_id, before, now, actor)
         if actor.startswith("a") and before.state is LedgerState.OPEN and now.state is not LedgerState.OPEN:
             self.fenced += 1
             self._check_fence(ledger_id, now, actor)
         if actor[0] in "ao":
             self._check_copied(ledger_id, before, now)
+
+    # -- the queue ------------------------------------------------------------------------------------------------
+
+    def _node_changed(self, path: str) -> None:
+        now, node = self.cluster.loop.now, self.cluster.metadata.tree.nodes.get(path)
+        if path == DISABLE:
+            self._off_s = now if node is not None else None
+        elif path.startswith(LOCKS) and node is not None:
+            self._locked_s[path] = now
+            self._check_on(path)
+        elif path.startswith(QUEUE) and "/urL" in path:
+            if node is None:
+                self._check_unmarked(path)
+            else:
+                self._check_on(path)
+                self._marked[path] = decode_marker(node.data, source=path).replicas
+
+    def _check_on(self, path: str) -> None:
+        now, actor = self.cluster.loop.now, self.cluster.metadata.actor
+        if self._off_s is None or now - self._off_s < UNDER_WAY_S or not actor.startswith("a"):
+            return
+        if not self.health.bad_since(now - UNDER_WAY_S, actor):
+            raise Violation(
+                f"switched off: {actor} writes {path} though auto recovery is off since {self._off_s:.1f} s"
+            )
+
+    def _check_unmarked(self, path: str) -> None:
+        ledger_id = parse_marker_name(path.rpartition("/")[2])
+        ledger = self.scenario.history.ledgers.get(ledger_id) if ledger_id is not None else None
+        lost = {bookie_id(host) for host in self.cluster.gone}.intersection(self._marked.pop(path, ()))
+        if ledger is None or ledger.deleted or ledger.metadata is None:
+            return
+        left = sorted(lost.intersection(b for e in ledger.metadata.ensembles for b in e.bookies))
+        if left:
+            raise Violation(f"marked: ledger {ledger_id} is no longer marked and still names {left}")
+
+    def _check_locked(self, ledger_id: int, before: LedgerMetadata, now: LedgerMetadata, actor: str) -> None:
+        cluster = self.cluster
+        sessions = [s for s in cluster.metadata.sessions if s.host == actor]
+        if any(cluster.loop.now - s.expired_s < UNDER_WAY_S for s in sessions):
+            return
+        path = LOCKS + marker_name(ledger_id)
+        node = cluster.metadata.tree.nodes.get(path)
+        own = {s.session_id for s in sessions}
+        if node is None or (node.owner not in own and self.health.bad_since(cluster.loop.now - 30.0, actor)):
+            return  # its session ended while it was frozen or cut off, and it has not heard of it yet
+        if node.owner not in own:
+            raise Violation(f"locked: {actor} changes ledger {ledger_id} under somebody else's lock")
+        fences = before.state is LedgerState.OPEN and now.state is not LedgerState.OPEN
+        age = cluster.loop.now - self._locked_s[path]
+        if fences and age < self.grace_s - 0.001:
+            raise Violation(f"locked: {actor} fences ledger {ledger_id} after {age:.3f} s, not after {self.grace_s} s")
+        if before.state is now.state is LedgerState.OPEN and before.last_ensemble != now.last_ensemble:
+            raise Violation(f"locked: {actor} changes where the writer of ledger {ledger_id} writes")
+
+    # -- ledgers --------------------------------------------------------------------------------------------------
 
     def _check_fence(self, ledger_id: int, metadata: LedgerMetadata, actor: str) -> None:
         writer = self.scenario.writing.get(ledger_id)

@@ -25,7 +25,8 @@ from bkrecovery.ledger import recover_ledger
 from bkctl.client.client import BookKeeper
 from bkctl.client.writer import LedgerWriter
 from bkctl.errors import BkctlError
-from bkctl.model.ledger import DigestType
+from bkctl.model.ledger import DigestType, LedgerState
+from bkctl.model.placement import write_set
 from tests.sim.cluster import Cluster
 from tests.sim.history import History, LedgerHistory, Violation
 from tests.sim.loop import Deadlock, Livelock, SimLoop, run
@@ -33,7 +34,7 @@ from tests.sim.metadata import LATE_S_MAX
 from tests.sim.nemesis import KINDS, Nemesis
 from tests.sim.trace import Trace
 
-TROUBLE_S: Final = 20.0
+TROUBLE_S: Final = 14.0
 PEACE_S_MAX: Final = 400.0
 CLIENTS_END_S: Final = 30.0
 QUORUMS: Final = ((3, 3, 2), (3, 3, 2), (3, 2, 2), (4, 3, 2), (5, 3, 2), (3, 3, 3), (2, 2, 1), (3, 2, 1))
@@ -89,7 +90,7 @@ def shape_of(seed: int) -> Shape:
         delay_change=random.random() < 0.2,
         explicit_lac_s=random.choice((0.0, 0.0, 0.5)),
         writers=random.choice((1, 2, 3)),
-        entries=random.choice((5, 30, 120)),
+        entries=random.choice((5, 20, 60)),
         recoverers=random.choice((0, 1, 1, 2)),
         readers=random.choice((0, 1, 2)),
         kinds=kinds,
@@ -107,7 +108,7 @@ class Scenario:
         self.random = random
         self.history: History = cluster.history
         self.over = False
-        self.writing: dict[int, str] = {}  # ledgers that somebody writes now, and his machine
+        self.writing = cluster.writing
         self.settings = {
             "version": shape.version,
             "add_timeout_s": 2.0,
@@ -161,10 +162,15 @@ class Scenario:
 
         def confirmed(last_confirmed: int) -> None:
             self.cluster.trace.add("confirmed", ledger_id, last_confirmed)
+            before = self.history.ledgers[ledger_id].acked
             noted(self.history.confirmed, ledger_id, last_confirmed)
+            for entry_id in {before + 1, last_confirmed}:
+                noted(self._check_acked, ledger_id, entry_id)
 
         writer.on_confirmed(confirmed)
         left = random.randrange(self.shape.entries + 1)
+        if random.random() < 0.15:
+            await asyncio.sleep(3 * random.random())  # a ledger that is empty for a while
         while left > 0:
             await writer.ready()
             payloads = [_payload(random, ledger_id) for _ in range(min(left, random.choice((1, 1, 5, 20))))]
@@ -198,7 +204,9 @@ class Scenario:
                 continue
             newest = sorted(self.history.ledgers)[-4:]
             ledger_id = newest[-1] if self.cluster.recover_newest else random.choice(newest)
-            self.cluster.recover_newest = False
+            if self.cluster.recover_newest and self.cluster.recover_next is not None:
+                ledger_id = self.cluster.recover_next
+            self.cluster.recover_newest, self.cluster.recover_next = False, None
             try:
                 if random.random() < 0.15:
                     await fence_ledger(bookkeeper, ledger_id, PASSWORD)
@@ -307,6 +315,19 @@ class Scenario:
         if not excused:
             cluster.noted(history.check_closed, ledger_id)
             cluster.noted(self._check_copies, ledger_id, count)
+
+    def _check_acked(self, ledger_id: int, entry_id: int) -> None:
+        """An entry of which its writer hears now that it is confirmed is on Qa bookies, or on such as are down."""
+        metadata, cluster = self.history.ledgers[ledger_id].metadata, self.cluster
+        if metadata is None or metadata.state is not LedgerState.OPEN or self.history.excused(ledger_id):
+            return  # recovery may be changing the ensemble
+        bookies = metadata.ensemble_of(entry_id).bookies
+        sizes = metadata.ensemble_size, metadata.write_quorum_size
+        hosts = [bookies[index].partition(":")[0] for index in write_set(entry_id, *sizes)]
+        running = [host for host in hosts if host in cluster.services and cluster.machines[host].running]
+        copies = sum(cluster.copies(host, ledger_id, entry_id) is not None for host in running)
+        if copies + len(hosts) - len(running) < metadata.ack_quorum_size:
+            raise Violation(f"copies: ledger {ledger_id}: confirmed entry {entry_id} is on {copies} of {hosts}")
 
     def _check_copies(self, ledger_id: int, count: int) -> None:
         metadata = self.history.ledgers[ledger_id].metadata

@@ -7,17 +7,18 @@ import os
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.sim.__main__ import first_caught, replay, run_seeds, runs_of
-from tests.sim.scenario import shape_of, simulate
+from tests.sim.__main__ import SCENARIOS, first_caught, replay, run_one, run_seeds, runs_of
+from tests.sim.scenario import shape_of
 
 pytestmark = pytest.mark.slow
 
-SEEDS = 200
+SEEDS = 500  # of each scenario
 JOBS = 2
 ROOT = Path(__file__).parent.parent.parent
 KNOWN = tomllib.loads((Path(__file__).parent / "seeds.toml").read_text())
@@ -30,29 +31,37 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def test_no_seed_breaks_a_rule() -> None:
-    outcomes = list(run_seeds(runs_of(range(1, SEEDS + 1)), JOBS))
+@pytest.mark.parametrize("scenario", sorted(SCENARIOS))
+def test_no_seed_breaks_a_rule(scenario: str) -> None:
+    outcomes = list(run_seeds(runs_of(range(1, SEEDS + 1), scenario), JOBS))
     broken = [f"{replay(o)}\n    {o.broken}" for o in outcomes if o.broken]
     assert not broken, "\n".join(broken)
-    assert sum(o.counts["acked"] for o in outcomes) > 50 * SEEDS, "runs in which something happens"
+    totals: Counter[str] = Counter()
+    for outcome in outcomes:
+        totals.update(outcome.counts)
+    assert totals["acked"] > 25 * SEEDS, "runs in which something happens"
     kinds = {kind for o in outcomes for kind in o.shape.kinds}
     assert len(kinds) > 15
+    if scenario == "autorecovery":
+        assert totals["lost bookies"] > SEEDS / 10
+        assert totals["moved"] > SEEDS
+        assert totals["fenced"] > SEEDS / 10
 
 
 def test_seeds_that_found_a_bug_once() -> None:
     for bug in KNOWN["bug"]:
-        outcome = simulate(bug["seed"])
+        outcome = SCENARIOS[bug["scenario"]](bug["seed"])
         assert not outcome.broken, f"{bug['what']}: {outcome.broken}"
 
 
 def test_one_seed_is_one_run_in_every_process() -> None:
-    seeds = [3, 14]
-    here = [simulate(seed).digest for seed in seeds]
-    assert [simulate(seed).digest for seed in seeds] == here
-    assert len(set(here)) == len(seeds)
+    runs = [("clients", 3), ("clients", 14), ("autorecovery", 3), ("autorecovery", 8)]
+    here = [run_one(run).digest for run in runs]
+    assert [run_one(run).digest for run in runs] == here
+    assert len(set(here)) == len(runs)
     program = (
-        "import logging; logging.disable(50); from tests.sim.scenario import simulate\n"
-        f"print(*(simulate(seed).digest for seed in {seeds}))"
+        "import logging; logging.disable(50); from tests.sim.__main__ import run_one\n"
+        f"print(*(run_one(run).digest for run in {runs}))"
     )
     for hash_seed in ("0", "12345"):
         found = subprocess.run(
@@ -74,8 +83,9 @@ def test_shapes_differ() -> None:
 
 @pytest.mark.parametrize("mutation", sorted(KNOWN["mutation"]))
 def test_deliberate_breaks_are_caught(mutation: str) -> None:
-    first, seeds = KNOWN["mutation"][mutation]["from"], KNOWN["mutation"][mutation]["seeds"]
-    outcome = first_caught(mutation, runs_of(range(first, first + seeds)))
+    known = KNOWN["mutation"][mutation]
+    first, seeds, scenario = known["from"], known["seeds"], known["scenario"]
+    outcome = first_caught(mutation, runs_of(range(first, first + seeds), scenario))
     assert outcome is not None, f"{mutation} is not caught by seeds {first} to {first + seeds - 1}"
     print(f"{mutation} is caught by seed {outcome.seed}: {outcome.broken}")
-    assert not simulate(outcome.seed).broken, "the same seed without the break"
+    assert not SCENARIOS[scenario](outcome.seed).broken, "the same seed without the break"
