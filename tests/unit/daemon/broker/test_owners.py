@@ -1,127 +1,116 @@
-"""Owners that depose each other at any moment, over bookies that come and go: nothing confirmed is lost, ever."""
+"""A topic that changes its owner while clients use it: nothing confirmed is lost, nothing is confirmed twice."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
-from random import Random
+from typing import cast
 
 import pytest
-from bkdaemon.broker.managed_ledger import ManagedLedger
+from bkdaemon.broker.backend import TopicRules
+from bkdaemon.broker.server import BrokerServer
 
-from bkctl.errors import BkctlError
-from bkctl.model.topic import EARLIEST, Position
-from tests.unit.client.cluster import SimCluster, bookie_id
-from tests.unit.daemon.broker.logs import EAGER, Broker, another, on_brokers, until
+from bkctl.codec.pulsar import Command
+from bkctl.codec.pulsar_entry import split_entry
+from tests.broker.backend import SoleBackend
+from tests.broker.raw import PORT, RawClient, Stage, on_stage
+from tests.unit.daemon.broker.logs import another
 
-OWNERS = 6
-SETTINGS = replace(EAGER, entries_max=7, cursor_entries_max=4)
-
-
-@dataclass
-class Promises:
-    """What owners were told to be safe: (position, entry) in the order of confirmation; acks that were flushed."""
-
-    confirmed: list[tuple[Position, bytes]] = field(default_factory=list)
-    acked: set[Position] = field(default_factory=set)
-    asked: set[Position] = field(default_factory=set)  # acks that may or may not count
+TOPIC = "persistent://public/default/t"
 
 
-class Owner:
-    """One broker that works until it is deposed."""
-
-    def __init__(self, number: int, broker: Broker, promises: Promises, random: Random) -> None:
-        self.number, self.broker, self.promises, self.random = number, broker, promises, random
-        self.added: list[bytes] = []
-        self.told = 0
-        self.log: ManagedLedger | None = None
-
-    def _confirmed(self, positions: list[Position]) -> None:
-        for position in positions:
-            self.promises.confirmed.append((position, self.added[self.told]))
-            self.told += 1
-
-    async def work(self) -> None:
-        """Takes the log over, then adds and acknowledges until somebody else has it."""
-        while self.log is None:
-            try:
-                self.log = await self.broker.open(SETTINGS)
-            except BkctlError:
-                await asyncio.sleep(self.random.random())
-        log = self.log
-        log.on_confirmed = self._confirmed
-        try:
-            cursor = await log.open_cursor("s", EARLIEST)
-            while True:
-                batch = [b"%d.%d" % (self.number, len(self.added) + i) for i in range(self.random.randint(1, 5))]
-                self.added += batch
-                log.add_many(batch)
-                await asyncio.sleep(self.random.random() * 0.05)
-                known = [p for p, _ in self.promises.confirmed if log.ledgers.contains(p)]
-                if known and self.random.random() < 0.4:
-                    chosen = set(self.random.sample(known, min(3, len(known))))
-                    self.promises.asked |= chosen
-                    cursor.ack(sorted(chosen))
-                    await cursor.flush()
-                    self.promises.acked |= chosen
-        except BkctlError:
-            return
+async def second_server(stage: Stage, rules: TopicRules) -> BrokerServer:
+    """Another broker over the same bookies and metadata."""
+    broker = await another(stage.broker)
+    server = BrokerServer(SoleBackend(broker.context, rules=rules), stage.world)
+    await server.start("client", PORT + 1)
+    return server
 
 
-async def check(log: ManagedLedger, promises: Promises) -> None:
-    """The log holds all that was confirmed, in one order, nothing twice; and every ack that was told to be safe."""
-    found: list[tuple[Position, bytes]] = []
-    start = EARLIEST
-    while batch := await log.read(start, 100, 1_000_000):
-        found += batch
-        start = log.next_position(batch[-1][0])
-    by_position = dict(found)
-    lost = [(p, e) for p, e in promises.confirmed if by_position.get(p) != e]
-    assert lost == []
-    entries = [entry for _, entry in found]
-    assert len(set(entries)) == len(entries)
-    for number in range(OWNERS):
-        own = [int(e.split(b".")[1]) for e in entries if e.startswith(b"%d." % number)]
-        assert own == sorted(own)
-        assert own == list(range(len(own)))  # no hole in what one owner wrote
-    cursor = log.cursors["s"]
-    assert [p for p in promises.acked if not cursor.is_acked(p)] == []
-    assert [p for p, _ in found if cursor.is_acked(p) and p not in promises.asked] == []
+async def connect(stage: Stage, port: int) -> RawClient:
+    _, protocol = await stage.world.network.connect("client", port, RawClient)
+    client = cast("RawClient", protocol)
+    client.send(Command.CONNECT, client_version="raw", protocol_version=20)
+    await client.next(Command.CONNECTED)
+    return client
 
 
-async def flap(cluster: SimCluster, random: Random, stop: asyncio.Event) -> None:
-    """One bookie at a time is away for a while."""
-    while not stop.is_set():
-        host = f"b{random.randrange(4)}"
-        cluster.kill(bookie_id(host))
-        await asyncio.sleep(random.random() * 2)
-        await cluster.start_bookie(host)
-        await asyncio.sleep(random.random() * 4)
+def receipts(client: RawClient) -> dict[int, tuple[int, int]]:
+    """Positions by sequence id, of what was confirmed and is no duplicate."""
+    return {
+        s.message.sequence_id: (s.message.message_id.ledgerId, s.message.message_id.entryId)
+        for s in client.said
+        if s.kind == Command.SEND_RECEIPT and s.message.message_id.ledgerId >= 0
+    }
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_owners_that_depose_each_other(seed: int) -> None:
-    async def scenario(broker: Broker) -> None:
-        random, promises = Random(seed), Promises()
-        works, stop = [], asyncio.Event()
-        bookies = asyncio.create_task(flap(broker.cluster, random, stop))
-        for number in range(OWNERS):
-            owner = Owner(number, await another(broker, add_timeout_s=2, read_timeout_s=2), promises, random)
-            works.append(asyncio.create_task(owner.work()))
-            await asyncio.sleep(random.random() * 6)
-        stop.set()
-        await bookies
-        last = await another(broker)
-        log: ManagedLedger | None = None
-        while log is None:
-            try:
-                log = await last.open(SETTINGS)
-            except BkctlError:
-                await asyncio.sleep(1)
-        await until(lambda: all(work.done() for work in works), 60_000)
-        assert len(promises.confirmed) > 50
-        assert promises.acked
-        await check(log, promises)
-        await log.close()
+def receipt_count(client: RawClient) -> int:
+    return len([s for s in client.said if s.kind == Command.SEND_RECEIPT])
 
-    on_brokers(scenario, seed=seed + 1)
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05])
+def test_the_old_owner_writes_on_and_confirms_nothing_that_is_lost(delay_s: float) -> None:
+    rules = TopicRules(deduplication=True)
+
+    async def scenario(stage: Stage) -> None:
+        old = await stage.client()
+        await old.produce(TOPIC, producer_name="p")
+        server = await second_server(stage, rules)
+        new = await connect(stage, PORT + 1)
+        for i in range(20):
+            old.publish(i, b"%d" % i)
+        await asyncio.sleep(delay_s)
+        opening = asyncio.ensure_future(new.produce(TOPIC, producer_name="p"))
+        for i in range(20, 40):
+            old.publish(i, b"%d" % i)
+            await asyncio.sleep(0.0005)
+        taken = await opening
+        old.publish(40, b"40")
+        await old.until(lambda: [s for s in old.said if s.kind == Command.CLOSE_PRODUCER])
+        confirmed = receipts(old)
+        for i in range(taken.last_sequence_id + 1, 50):  # as a client does that was told of its last id
+            new.publish(i, b"%d" % i)
+        first = 50 - (taken.last_sequence_id + 1)
+        await new.until(lambda: receipt_count(new) == first)
+        for i in range(50):  # and one that sends all again
+            new.publish(i, b"%d" % i)
+        await new.until(lambda: receipt_count(new) == first + 50)
+        confirmed_later = receipts(new)
+        assert not confirmed.keys() & confirmed_later.keys(), "confirmed twice"
+        await new.subscribe(TOPIC)
+        new.flow(1000)
+        found = await new.messages(50)
+        await asyncio.sleep(1)
+        assert [s for s in new.said if s.kind == Command.MESSAGE] == []
+        assert [int(split_entry(s.entry)[1]) for s in found] == list(range(50)), "each once, in order"
+        places = {(s.message.message_id.ledgerId, s.message.message_id.entryId) for s in found}
+        assert set(confirmed.values()) | set(confirmed_later.values()) <= places
+        await server.stop()
+
+    on_stage(scenario, rules=rules)
+
+
+def test_acknowledgements_with_a_receipt_are_known_to_the_next_owner() -> None:
+    async def scenario(stage: Stage) -> None:
+        old = await stage.client()
+        await old.produce(TOPIC)
+        await old.subscribe(TOPIC, kind=1)
+        for i in range(10):
+            old.publish(i, b"%d" % i)
+        old.flow(100)
+        found = await old.messages(10)
+        for i in (0, 3, 7):
+            old.ack(found[i], request_id=i)
+            await old.next(Command.ACK_RESPONSE)
+        server = await second_server(stage, TopicRules())
+        new = await connect(stage, PORT + 1)
+        await new.subscribe(TOPIC, kind=1)
+        new.flow(100)
+        again = await new.messages(7)
+        assert [int(split_entry(s.entry)[1]) for s in again] == [1, 2, 4, 5, 6, 8, 9]
+        old.ack(found[1], request_id=77)  # the old owner may not say that this is safe
+        await asyncio.sleep(5)
+        late = [s.message for s in old.said if s.kind == Command.ACK_RESPONSE]
+        assert all(m.HasField("error") for m in late)
+        await server.stop()
+
+    on_stage(scenario)
