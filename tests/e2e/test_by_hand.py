@@ -196,9 +196,11 @@ def test_the_tail_is_on_one_bookie_that_is_gone(local: Local) -> None:
     alive = next(b for b, state in bookies(local).items() if state == "rw")
     refused = ("ledger", "recover", opened, "--declare-lost", alive, "--confirm-lost", alive, "--yes")
     assert "registered" in local.error(*refused, code=3)["message"]
+    told = local.json(*lost, "--explain", code=1)
+    assert (told["can_recover"], told["could_lose"]) == (True, True)
     report = local.json(*lost, "--confirm-lost", victim, "--yes")
     assert (report["state"], report["fencing_answers"][victim]) == ("CLOSED", "declared lost")
-    assert report["last_entry_id"] < 9
+    assert report["last_entry_id"] == told["closes_at"]
 
 
 def test_copies_come_back_and_an_end_is_taken_back(local: Local) -> None:
