@@ -81,7 +81,7 @@ def run(spark: SparkSession, request: Request, progress: Progress | None = None)
     checks = load(request.checks)
     started = time.time()
     as_of_ms = int(started * 1000)
-    request.to.mkdir(parents=True, exist_ok=True)
+    request.to.mkdir(mode=0o700, parents=True, exist_ok=True)  # metadata holds the passwords of ledgers
     folder = request.to.absolute() / f"facts-{as_of_ms}"
     with _watched(spark, progress) as stage, _as_ours():
         facts = Facts(spark, request.sources, request.to.absolute(), folder, stage)
@@ -180,12 +180,23 @@ def _finish(request: Request, facts: Facts, findings: Path, outcome: Outcome) ->
     fresh.write_text(json.dumps(document, indent=2))
     os.replace(fresh, request.to / RUN_FILE)
     write_report(request.to)
-    used = {facts.folder, findings, *(scan.parent for scan in facts.scans)}
+    used = {facts.folder, findings, *(scan.parent for scan in facts.scans), *_used_by_sisters(request.to.absolute())}
     for old in [*request.to.absolute().glob("facts-*"), *request.to.absolute().glob("findings-*")]:
         if old not in used:
             shutil.rmtree(old, ignore_errors=True)
     for name in ("first-look", "second-look", "second"):
         shutil.rmtree(facts.folder / name, ignore_errors=True)
+
+
+def _used_by_sisters(run: Path) -> Iterator[Path]:
+    """Facts that runs beside this one name."""
+    for path in run.parent.glob(f"*/{RUN_FILE}"):
+        try:
+            scans = json.loads(path.read_text())["scans"]
+        except (OSError, ValueError, KeyError):
+            continue  # not a run of ours
+        if path.parent != run:
+            yield from (Path(scan).parent for scan in scans)
 
 
 def _document(request: Request, facts: Facts, findings: Path, outcome: Outcome) -> dict[str, Any]:
