@@ -76,12 +76,20 @@ class Topics:
             ledger = await backend.open_ledger(
                 name, create=create and await self._may_make(name, rules.auto_create_topic)
             )
-            topic: AnyTopic = await Topic.open(name, ledger, rules, self._now_ms)
+            try:
+                topic: AnyTopic = await Topic.open(name, ledger, rules, self._now_ms)
+            except BaseException:
+                await ledger.close()
+                raise
         else:
             topic = NonPersistentTopic(name, rules, self._now_ms)
-        if self.closed:
+        try:
+            await backend.check_owned(name)  # it may have been given away while it was opened
+            if self.closed:
+                raise Refusal(ErrorCode.SERVICE_NOT_READY, "The broker is shutting down")
+        except BkctlError:
             await topic.close()
-            raise Refusal(ErrorCode.SERVICE_NOT_READY, "The broker is shutting down")
+            raise
         self.open[name] = topic
         topic.on_closed = self._gone
         return topic

@@ -9,7 +9,7 @@ import pytest
 from bkdaemon.broker.backend import TopicRules
 from bkdaemon.broker.server import BrokerServer
 
-from bkctl.codec.pulsar import Command
+from bkctl.codec.pulsar import Command, ErrorCode
 from bkctl.codec.pulsar_entry import split_entry
 from tests.broker.backend import SoleBackend
 from tests.broker.raw import PORT, RawClient, Stage, on_stage
@@ -112,5 +112,23 @@ def test_acknowledgements_with_a_receipt_are_known_to_the_next_owner() -> None:
         late = [s.message for s in old.said if s.kind == Command.ACK_RESPONSE]
         assert all(m.HasField("error") for m in late)
         await server.stop()
+
+    on_stage(scenario)
+
+
+def test_a_topic_that_was_given_away_while_it_was_opened_is_closed() -> None:
+    async def scenario(stage: Stage) -> None:
+        asked: list[bool] = []
+
+        def owned(topic: object) -> bool:
+            asked.append(True)
+            return len(asked) == 1
+
+        stage.backend.owned = owned
+        client = await stage.client()
+        assert (await client.produce(TOPIC)).error == ErrorCode.SERVICE_NOT_READY
+        assert stage.server.topics.open == {}
+        stage.backend.owned = lambda topic: True
+        assert (await client.produce(TOPIC)).producer_ready
 
     on_stage(scenario)
