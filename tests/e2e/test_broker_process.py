@@ -226,3 +226,22 @@ def test_a_broker_dies_and_another_takes_over(brokers: Brokers) -> None:
     assert code == 0
     assert brokers.local.json("broker", "list") == []
     assert brokers.local.json("subscription", "list", topic)[0]["backlog"] == 0
+
+
+def test_dev_up_with_a_broker(tmp_path: Path) -> None:
+    local = Local(tmp_path)
+    services = local.json("dev", "up", "--bookies", 1, "--brokers", 1, "--dir", tmp_path / "cluster")
+    try:
+        assert [(s["service"], s["state"]) for s in services if s["kind"] == "broker"] == [("broker 1", "running")]
+        port = next(s["port"] for s in services if s["kind"] == "broker")
+        client = pulsar.Client(f"pulsar://127.0.0.1:{port}", logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        client.create_producer("hello").send(b"world")
+        client.close()
+        (row,) = local.json("topic", "read", "hello")
+        assert row["messages"] == 1
+        assert local.json("topic", "list", "public/default")[0]["topic"].endswith("/hello")
+        assert local.json("dev", "kill", "broker")["state"] == "stopped"
+        assert local.json("dev", "start", "broker")["state"] == "running"
+    finally:
+        local.run("dev", "down", "--yes")
+    assert {s["state"] for s in local.json("dev", "status", "--dir", tmp_path / "cluster", code=1)} == {"stopped"}

@@ -15,14 +15,14 @@ from bkctl.errors import UsageError
 if TYPE_CHECKING:
     from bkdaemon.local.cluster import LocalCluster, Service
 
-KINDS: Final = ("bookie", "zookeeper")
+KINDS: Final = ("bookie", "broker", "zookeeper")
 COLUMNS: Final = ("service", "state", "bookie_id", "pid", "directory")
 WIDE: Final = ("port", "http_port", "grpc_port", "log")
 
 Directory = Annotated[
     Path | None, typer.Option("--dir", metavar="DIR", help="the cluster's directory; default: the one started last")
 ]
-Kind = Annotated[str, typer.Argument(metavar="KIND", help="bookie, or zookeeper")]
+Kind = Annotated[str, typer.Argument(metavar="KIND", help="bookie, broker, or zookeeper")]
 Number = Annotated[int, typer.Argument(metavar="NUMBER", help="1, 2, …")]
 
 
@@ -79,7 +79,7 @@ def row(service: Service) -> dict[str, object]:
         "bookie_id": service.bookie_id if is_bookie else None,
         "pid": service.pid if service.running else None,
         "port": service.port,
-        "http_port": service.http_port if is_bookie else None,
+        "http_port": service.http_port if service.kind != "zookeeper" else None,
         "grpc_port": service.admin_port if is_bookie else None,
         "directory": service.directory,
         "log": service.log,

@@ -36,6 +36,7 @@ PORTS: Final = range(20_000, 32_000)
 """Below the ports that systems give to outgoing connections, so that a stopped bookie finds its port free again."""
 PORT_ATTEMPTS_MAX: Final = 1000
 BOOKIES_MAX: Final = 50
+BROKERS_MAX: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +95,21 @@ class LocalCluster:
     # -- which there are
 
     @classmethod
-    def plan(cls, directory: Path, bookie_count: int, environ: Mapping[str, str]) -> LocalCluster:
-        """The cluster of a directory as it was, with more bookies where bookie_count asks for them; nothing is started.
+    def plan(
+        cls, directory: Path, bookie_count: int, environ: Mapping[str, str], *, broker_count: int = 0
+    ) -> LocalCluster:
+        """The cluster of a directory as it was, with more bookies and brokers where asked for; nothing is started.
 
         Raises:
-            UsageError: too many bookies, or none.
+            UsageError: too many of them, or no bookie.
         """
+        if not 0 <= broker_count <= BROKERS_MAX:
+            raise UsageError(f"{broker_count} brokers: 0 to {BROKERS_MAX} can be had")
         if not 1 <= bookie_count <= BOOKIES_MAX:
             raise UsageError(f"{bookie_count} bookies: 1 to {BOOKIES_MAX} can be had")
         cluster = cls.load(directory, environ) if (directory / STATE_FILE).exists() else cls(directory, [], environ)
         missing = [("bookie", n) for n in range(len(cluster.bookies) + 1, bookie_count + 1)]
+        missing += [("broker", n) for n in range(len(cluster.brokers) + 1, broker_count + 1)]
         if not cluster.services:
             missing.insert(0, ("zookeeper", 1))
         ports = free_ports(3 * len(missing))
@@ -139,6 +145,11 @@ class LocalCluster:
         return [s for s in self.services if s.kind == "bookie"]
 
     @property
+    def brokers(self) -> list[Service]:
+        """The brokers by number."""
+        return [s for s in self.services if s.kind == "broker"]
+
+    @property
     def zookeeper(self) -> Service:
         """The ZooKeeper."""
         return next(s for s in self.services if s.kind == "zookeeper")
@@ -162,7 +173,7 @@ class LocalCluster:
     # -- up and down
 
     async def up(self) -> None:
-        """Starts what does not run: ZooKeeper, the cluster's metadata where there is none, the bookies together.
+        """Starts what does not run: ZooKeeper, the cluster's metadata where there is none, bookies, then brokers.
 
         Raises:
             AlreadyExists: everything runs already. Unavailable: something did not start; what started is stopped.
@@ -176,21 +187,24 @@ class LocalCluster:
             if not self.zookeeper.running:
                 started.append(await self.start("zookeeper", 1))
                 await self._init_metadata()
-            bookies = [s for s in self.bookies if not s.running]
-            outcomes = await asyncio.gather(*(self.start(s.kind, s.number) for s in bookies), return_exceptions=True)
-            started += [s for s in outcomes if isinstance(s, Service)]
-            for outcome in outcomes:
-                if isinstance(outcome, BaseException):
-                    raise outcome
+            for group in (self.bookies, self.brokers):
+                idle = [s for s in group if not s.running]
+                outcomes = await asyncio.gather(*(self.start(s.kind, s.number) for s in idle), return_exceptions=True)
+                started += [s for s in outcomes if isinstance(s, Service)]
+                for outcome in outcomes:
+                    if isinstance(outcome, BaseException):
+                        raise outcome
         except BaseException:
             for service in reversed(started):
                 await self.stop(service.kind, service.number)
             raise
 
     async def down(self) -> list[Service]:
-        """Stops bookies, then ZooKeeper; returns what had to be killed."""
-        left = await asyncio.gather(*(self.stop(s.kind, s.number) for s in self.bookies))
-        killed = [s for s, by_itself in zip(self.bookies, left, strict=True) if not by_itself]
+        """Stops brokers, then bookies, then ZooKeeper; returns what had to be killed."""
+        killed: list[Service] = []
+        for group in (self.brokers, self.bookies):
+            left = await asyncio.gather(*(self.stop(s.kind, s.number) for s in group))
+            killed += [s for s, by_itself in zip(group, left, strict=True) if not by_itself]
         if not await self.stop("zookeeper", 1):
             killed.append(self.zookeeper)
         return killed
@@ -223,7 +237,7 @@ class LocalCluster:
             raise AlreadyExists(f"{service.name} is running as process {service.pid}")
         if kind == "zookeeper":
             return await self._start_zookeeper(service)
-        child = self._spawn_bookie(service)
+        child = self._spawn_bookie(service) if kind == "bookie" else self._spawn_broker(service)
         service = self._keep(service, child.process)
         try:
             await child.says("ready ", START_TIMEOUT_S)
@@ -275,6 +289,14 @@ class LocalCluster:
         command: list[str | Path] = [sys.executable, "-m", "bkctl", "bookie", "start", "-c", conf]
         return spawn(service.name, command, service.log, self._environ)
 
+    def _spawn_broker(self, service: Service) -> Child:
+        home = Path(service.directory)
+        home.mkdir(parents=True, exist_ok=True)
+        conf = home / "broker.conf"
+        conf.write_text(broker_configuration(service, self.metadata_uri, len(self.bookies)), encoding="utf-8")
+        command: list[str | Path] = [sys.executable, "-m", "bkctl", "broker", "start", "-c", conf]
+        return spawn(service.name, command, service.log, self._environ)
+
     async def _init_metadata(self) -> None:
         from bkctl.meta.cluster import init_cluster
         from bkctl.meta.connect import open_store
@@ -289,7 +311,8 @@ class LocalCluster:
 
 def _home(directory: Path, kind: str, number: int) -> str:
     """The directory of one service; never what a file says, since it is deleted with all that is in it."""
-    return str(directory / ("zookeeper" if kind == "zookeeper" else f"bookie-{int(number)}"))
+    names = {"zookeeper": "zookeeper", "broker": f"broker-{int(number)}"}
+    return str(directory / names.get(kind, f"bookie-{int(number)}"))
 
 
 def bookie_configuration(service: Service, metadata_uri: str) -> str:
@@ -314,6 +337,24 @@ def bookie_configuration(service: Service, metadata_uri: str) -> str:
         "httpServerHost": "127.0.0.1",
         "httpServerPort": service.http_port,
         "adminGrpcPort": service.admin_port,
+    }
+    return "".join(f"{key}={value}\n" for key, value in keys.items())
+
+
+def broker_configuration(service: Service, metadata_uri: str, bookies: int) -> str:
+    """The broker.conf of a broker for development: loopback, two copies of everything where there are two bookies."""
+    copies = min(2, bookies)
+    keys = {
+        "clusterName": "local",
+        "bookkeeperMetadataServiceUri": metadata_uri,
+        "metadataStoreSessionTimeoutMillis": 10_000,
+        "bindAddress": "127.0.0.1",
+        "advertisedAddress": "127.0.0.1",
+        "brokerServicePort": service.port,
+        "webServicePort": service.http_port,
+        "managedLedgerDefaultEnsembleSize": copies,
+        "managedLedgerDefaultWriteQuorum": copies,
+        "managedLedgerDefaultAckQuorum": copies,
     }
     return "".join(f"{key}={value}\n" for key, value in keys.items())
 
