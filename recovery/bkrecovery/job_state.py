@@ -102,6 +102,7 @@ class JobFile:
 
     def __init__(self, disk: Disk, path: Path, *, restart: bool = False) -> None:
         self.path = path
+        self._lock = path.with_suffix(".lock")
         self._disk = disk
         self._restart = restart
         self._release: Callable[[], None] | None = None
@@ -114,7 +115,7 @@ class JobFile:
             Conflict: one is at work.
         """
         self._disk.make_dirs(self.path.parent)
-        self._release = self._disk.lock(self.path.with_suffix(".lock"))
+        self._release = self._disk.lock(self._lock)
         if self._release is None:
             raise Conflict(f"another bkctl on this machine works on the same job ({self.path})", path=str(self.path))
 
@@ -149,9 +150,11 @@ class JobFile:
         self._disk.replace(self.path, state.encode())
 
     def remove(self) -> None:
-        """Forgets the job."""
+        """Forgets the job, and leaves nothing behind."""
         if self._disk.exists(self.path):
             self._disk.remove(self.path)
+        if self._release is not None and self._disk.exists(self._lock):
+            self._disk.remove(self._lock)
 
 
 def measured_rate(disk: Disk, directory: Path) -> float | None:

@@ -153,8 +153,8 @@ async def _finish(
 
     known = {item["ledger_id"] for item in items if item["error"] is not None}
     left = await Rename(await cluster.ledgers(), old, new).plan()
-    still = sorted({*left.ledgers, *(e for e, _ in left.blocked)} - known)
-    items += [{"ledger_id": e, "segments": 0, "error": "it came to name the old id meanwhile"} for e in still]
+    reasons = dict.fromkeys(left.ledgers, "it came to name the old id meanwhile") | dict(left.blocked)
+    items += [{"ledger_id": e, "segments": 0, "error": reasons[e]} for e in sorted(set(reasons) - known)]
     failed = [item for item in items if item["error"] is not None]
     record.state.cursor = None  # what failed may lie anywhere: the next run looks at all
     record.save()

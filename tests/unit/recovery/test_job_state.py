@@ -35,6 +35,7 @@ def test_what_was_saved_is_found_again(tmp_path: Path) -> None:
     assert JobFile(DISK, path, restart=True).load(*KEY, 99).left is None
     file.remove()
     assert not file.load(*KEY, 6).begun
+    assert list(path.parent.iterdir()) == []
 
 
 def test_a_second_run_of_the_same_job_is_kept_out(tmp_path: Path) -> None:
