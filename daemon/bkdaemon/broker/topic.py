@@ -75,7 +75,7 @@ class Topic:
     def __init__(self, name: TopicName, ledger: ManagedLedger, rules: TopicRules, now_ms: Callable[[], int]) -> None:
         self.name = name
         self.ledger = ledger
-        self.rules = rules
+        self._rules = rules
         self.now_ms = now_ms
         self.closed = False
         self.terminated = ledger.state is State.TERMINATED
@@ -107,6 +107,18 @@ class Topic:
 
     async def _store_epoch(self, epoch: int) -> None:
         await self.ledger.set_property(EPOCH_PROPERTY, str(epoch))
+
+    @property
+    def rules(self) -> TopicRules:
+        """What holds for it now. When its backlog comes over its quota producers are closed, and hear why when they come."""
+        return self._rules
+
+    @rules.setter
+    def rules(self, rules: TopicRules) -> None:
+        exceeded = rules.backlog_exceeded is not None and self._rules.backlog_exceeded is None
+        self._rules = rules
+        if exceeded:
+            self._close_producers()
 
     # -- producers ---------------------------------------------------------------------------------------------------
 
@@ -360,17 +372,20 @@ class Topic:
         finally:
             self.on_closed(self)
 
-    async def terminate(self) -> Position:
-        """Lets nothing be added any more, and returns the last position."""
-        self.check_open()
-        last = await self.ledger.terminate()
-        self.terminated = True
+    def _close_producers(self) -> None:
         for producer in list(self.producers.by_name.values()):
             self.producers.remove(producer)
             producer.connection.forget_producer(producer, closed_by_broker=True)
             producer.connection.queue(
                 (encode_command(Command.CLOSE_PRODUCER, producer_id=producer.producer_id, request_id=NO_REQUEST),)
             )
+
+    async def terminate(self) -> Position:
+        """Lets nothing be added any more, and returns the last position."""
+        self.check_open()
+        last = await self.ledger.terminate()
+        self.terminated = True
+        self._close_producers()
         for subscription in self.subscriptions.values():
             subscription.wake()
         return last

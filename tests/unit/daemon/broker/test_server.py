@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -303,6 +304,27 @@ def test_a_topic_that_fails_closes_its_clients_and_says_nothing_of_what_was_sent
         assert client.said == []
         assert not client.ended, "what it sent before it heard is ignored"
         assert not (await client.produce(TOPIC)).HasField("topic_epoch"), "it comes back"
+
+    on_stage(scenario)
+
+
+@pytest.mark.parametrize(
+    ("policy", "error"),
+    [
+        ("producer_request_hold", ErrorCode.PRODUCER_BLOCKED_QUOTA_ERROR),
+        ("producer_exception", ErrorCode.PRODUCER_BLOCKED_QUOTA_EXCEPTION),
+    ],
+)
+def test_producers_of_a_topic_over_its_quota_are_closed_and_told_why(policy: str, error: ErrorCode) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        await client.produce(TOPIC)
+        (topic,) = stage.server.topics.open.values()
+        topic.rules = replace(topic.rules, backlog_exceeded=policy)
+        assert (await client.next()).kind == Command.CLOSE_PRODUCER
+        assert (await client.produce(TOPIC)).error == error
+        topic.rules = replace(topic.rules, backlog_exceeded=None)
+        assert (await client.produce(TOPIC)).producer_ready
 
     on_stage(scenario)
 
