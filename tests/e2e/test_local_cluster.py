@@ -41,7 +41,7 @@ def test_what_runs_is_told(local: Local) -> None:
     assert {r["state"] for r in rows} == {"running"}
     assert local.error("dev", "up", code=5)["kind"] == "already_exists"
     assert local.error("dev", "kill", "bookie", 9, code=4)["kind"] == "not_found"
-    assert local.error("dev", "kill", "broker", 1, code=2)["kind"] == "usage"
+    assert local.error("dev", "kill", "proxy", 1, code=2)["kind"] == "usage"
 
 
 @pytest.mark.parametrize("digest", ["CRC32C", "CRC32", "MAC", "HMAC", "DUMMY"])
