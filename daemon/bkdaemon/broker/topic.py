@@ -110,7 +110,7 @@ class Topic:
 
     @property
     def rules(self) -> TopicRules:
-        """What holds for it now. When its backlog comes over its quota producers are closed, and hear why when they come."""
+        """What holds for it now. When its backlog comes over its quota, its producers are closed."""
         return self._rules
 
     @rules.setter
