@@ -134,6 +134,7 @@ class _RecoveryDriver(CoreDriver):
         super().__init__(ledger_id, core, bookkeeper.context, key, write_quorum_size)
         self.core = core
         self.lost: frozenset[BookieId] = frozenset()
+        self._fencing: set[int] = set()  # indexes that answered, or are lost
         self._held: dict[int, list[int]] = {}  # entry id → indexes of lost bookies that were asked
         self._statuses: dict[int, dict[int, int]] = {}  # what the others said of entries, to those that ask the lost
         self._report = report
@@ -218,6 +219,7 @@ class _RecoveryDriver(CoreDriver):
     def _heard(self, index: int, entry_id: int, status: int, body: bytes | None) -> None:
         if entry_id == NO_ENTRY:
             self.perform(self.core.fencing_answered(index, status, body))
+            self._fence_the_lost(index)
             return
         if self.lost:
             self._statuses.setdefault(entry_id, {})[index] = status
@@ -232,14 +234,27 @@ class _RecoveryDriver(CoreDriver):
     # -- bookies declared lost ------------------------------------------------------------------------------------
 
     def _speak_for_the_lost(self, action: SendRead) -> None:
-        """A lost bookie counts as fenced. What it says of an entry waits for the others: it must not outvote them."""
+        """What a lost bookie says waits for what the others say: it must not outvote them, nor be enough alone."""
         entry_id = action.entry_id
-        if entry_id == NO_ENTRY or not action.flags:  # without flags only the length is asked for
+        if entry_id == NO_ENTRY:
+            self._fence_the_lost(action.index)
+            return
+        if not action.flags:  # only the length is asked for
             self._heard(action.index, entry_id, Status.NO_LEDGER, None)
             return
         self._held.setdefault(entry_id, []).append(action.index)
         self.perform(self.core.read_slow(entry_id))
         self._release(entry_id)
+
+    def _fence_the_lost(self, index: int) -> None:
+        """Lost bookies count as fenced, once all others had their say about what is confirmed."""
+        bookies = self.core.fenced_ensemble
+        lost = [i for i, bookie in enumerate(bookies) if bookie in self.lost]
+        self._fencing.add(index)
+        if lost and len(self._fencing) == len(bookies):
+            self._fencing.clear()
+            for i in lost:
+                self.perform(self.core.fencing_answered(i, Status.NO_LEDGER, None))
 
     def _release(self, entry_id: int) -> None:
         """Once all others have answered: if none has the entry, neither had the lost; else nobody knows."""

@@ -121,7 +121,7 @@ def test_who_is_declared_lost_does_not_outvote_a_bookie_that_may_have_the_entry(
     simulate(scenario, bookies=6, read_timeout_s=2.0)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(40), 130, 288, 329])  # the last ones: the lost spoke before the others
 def test_recovery_does_what_was_explained(seed: int) -> None:
     """Any quorum, any bookies dead: it closes where that was said, or waits where that was said; declared lost too."""
     random = Random(seed)
