@@ -22,6 +22,7 @@ from tests.audit_truth.verdict import broken, compare
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.slow
 ROUNDS = 8
 SEED = 20261121
 
