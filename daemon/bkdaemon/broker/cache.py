@@ -20,8 +20,8 @@ CHUNK_BYTES_MAX: Final = 256 * 1024
 CHUNKS_MIN: Final = 16  # into which the tails are cut at least
 READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
 READ_AHEAD_ENTRIES_MAX: Final = 2_000
-TAIL_BYTES_DEFAULT: Final = 64 * 1024 * 1024
-CATCH_UP_BYTES_DEFAULT: Final = 32 * 1024 * 1024
+TAIL_BYTES_DEFAULT: Final = 32 * 1024 * 1024
+CATCH_UP_BYTES_DEFAULT: Final = 16 * 1024 * 1024
 
 Found = list[tuple[Position, bytes]]
 Fetch = Callable[[int, int, int], Awaitable[list[bytes]]]

@@ -78,7 +78,7 @@ class BrokerConfig:
     mark_delete_rate: float = _key("managedLedgerDefaultMarkDeleteRateLimit", float, 1.0, least=0)
     ranges_max: int = _key("managedLedgerMaxUnackedRangesToPersist", int, 10_000, least=1)
     ranges_in_store_max: int = _key("managedLedgerMaxUnackedRangesToPersistInMetadataStore", int, 1_000, least=0)
-    cache_mb: int = _key("managedLedgerCacheSizeMB", int, 64, least=0)
+    cache_mb: int = _key("managedLedgerCacheSizeMB", int, 32, least=0)
     batch_index_acks: bool = _key("acknowledgmentAtBatchIndexLevelEnabled", _flag, False)
     entry_interceptors: str = _key("brokerEntryMetadataInterceptors", str, "")
 
