@@ -9,7 +9,7 @@ from tests.interop.java_cluster import require_java
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
-SECONDS = 20
+SECONDS = 15
 
 
 def test_nothing_is_lost_while_everything_is_killed() -> None:
