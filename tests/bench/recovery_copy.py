@@ -23,6 +23,8 @@ ENTRY_SIZE: Final = 1024
 BOOKIES: Final = 5
 LIMIT_S: Final = 1800
 LOOK_S: Final = 0.05
+READ_AGAIN: Final = 5
+"""Small ledgers that are read after a decommission."""
 BARS: Final = {"auto recovery": 20.0, "by hand": 4.0}
 SIDES: Final = ("java", "ours")
 
@@ -175,7 +177,7 @@ def measure_decommission(arguments: argparse.Namespace, _: list[str]) -> list[Ro
             tell(f"{side:5} decommission   {arguments.small} ledgers in {took_s:6.1f} s")
             name = cluster.java_id(0)
             assert not cluster.bkctl("ledger", "list", "--bookie", name, "-o", "name").stdout.strip(), "still named"
-            for ledger_id in range(FIRST_ID, FIRST_ID + arguments.small, max(1, arguments.small // 20)):
+            for ledger_id in range(FIRST_ID, FIRST_ID + arguments.small, max(1, arguments.small // READ_AGAIN)):
                 rows = cluster.bkctl("ledger", "read", ledger_id, "-o", "jsonl").stdout.splitlines()
                 assert len(rows) == ENTRIES, f"ledger {ledger_id} has {len(rows)} entries"
         finally:
