@@ -22,6 +22,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from bkrecovery.settings import RECOVERY_KEYS
+
 from bkctl import __version__
 from bkctl.codec.data_dir import BookieStatusFile
 from bkctl.errors import AlreadyExists, BkctlError, Refused, UsageError
@@ -369,8 +371,10 @@ async def serve(config: BookieConfig, world: World, ready: Callable[[BookieServi
     for directory in identity.directories(config):
         if Path(directory).parts[:1] != ("/",):
             logger.warning("%s is relative: its cookie is only good from this working directory", directory)
-    if config.unknown:
-        logger.info("keys without a meaning here: %s", ", ".join(sorted(config.unknown)))
+    recovers = config.unknown.get("autoRecoveryDaemonEnabled", "").lower() == "true"
+    idle = config.unknown.keys() - {"autoRecoveryDaemonEnabled"} - (RECOVERY_KEYS if recovers else set())
+    if idle:
+        logger.info("keys without a meaning here: %s", ", ".join(sorted(idle)))
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -382,7 +386,7 @@ async def serve(config: BookieConfig, world: World, ready: Callable[[BookieServi
             await service.start()
             gc.freeze()  # what start-up made stays: it is not looked at again
             async with AsyncExitStack() as beside:
-                if config.unknown.get("autoRecoveryDaemonEnabled", "").lower() == "true":
+                if recovers:
                     from bkdaemon.autorecovery.server import beside_bookie  # brings the client; few bookies need it
 
                     recovery = await beside.enter_async_context(beside_bookie(config, world, store))

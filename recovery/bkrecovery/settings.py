@@ -27,9 +27,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from bkctl.errors import UsageError
 from bkctl.model.ledger import DigestType
+
+RECOVERY_KEYS: Final = frozenset(
+    (
+        "lostBookieRecoveryDelay",
+        "auditorPeriodicBookieCheckInterval",
+        "auditorPeriodicCheckInterval",
+        "auditorPeriodicPlacementPolicyCheckInterval",
+        "auditorReplicasCheckInterval",
+        "repairedPlacementPolicyNotAdheringBookieEnabled",
+        "underreplicatedLedgerRecoveryGracePeriod",
+        "auditorLedgerVerificationPercentage",
+        "openLedgerRereplicationGracePeriod",
+        "lockReleaseOfFailedLedgerGracePeriod",
+        "rwRereplicateBackoffMs",
+        "replicationRateByBytes",
+        "storeSystemTimeAsLedgerUnderreplicatedMarkTime",
+        "digestType",
+        "passwd",
+    )
+)
+"""Every key that RecoverySettings.of reads."""
 
 _DIGESTS = {"CRC32": DigestType.CRC32, "CRC32C": DigestType.CRC32C, "MAC": DigestType.HMAC, "DUMMY": DigestType.DUMMY}
 

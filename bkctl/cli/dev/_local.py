@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 KINDS: Final = ("bookie", "broker", "zookeeper")
 COLUMNS: Final = ("service", "state", "bookie_id", "pid", "directory")
-WIDE: Final = ("port", "http_port", "grpc_port", "log")
+WIDE: Final = ("port", "http_port", "grpc_port", "service_url", "log")
 
 Directory = Annotated[
     Path | None, typer.Option("--dir", metavar="DIR", help="the cluster's directory; default: the one started last")
@@ -81,6 +81,7 @@ def row(service: Service) -> dict[str, object]:
         "port": service.port,
         "http_port": service.http_port if service.kind != "zookeeper" else None,
         "grpc_port": service.admin_port if is_bookie else None,
+        "service_url": f"pulsar://127.0.0.1:{service.port}" if service.kind == "broker" else None,
         "directory": service.directory,
         "log": service.log,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bkrecovery.overdue import too_old
-from bkrecovery.settings import RecoverySettings
+from bkrecovery.settings import RECOVERY_KEYS, RecoverySettings
 
 from bkctl.codec.underreplication import Marker
 from bkctl.errors import UsageError
@@ -33,6 +33,17 @@ def test_keys(key: str, text: str, field: str | None, value: object) -> None:
     changed = {name for name in RecoverySettings.__slots__ if getattr(found, name) != getattr(default, name)}
     assert changed == ({field} if field else set())
     assert field is None or getattr(found, field) == value
+
+
+def test_the_list_of_keys_is_what_is_read() -> None:
+    class Recorder(dict[str, str]):
+        def get(self, key: str, default: str = "") -> str:  # type: ignore[override]
+            self[key] = default
+            return default
+
+    recorder = Recorder()
+    RecoverySettings.of(recorder)
+    assert set(recorder) == RECOVERY_KEYS
 
 
 def test_defaults_are_javas_but_for_the_daily_check_of_placement() -> None:
