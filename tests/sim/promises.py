@@ -5,7 +5,8 @@ is fenced           bookies, the worker or the way between them, or an entry tha
 copies first        a bookie that metadata names for a settled part has, in that moment, every entry it is to store
 locked              auto recovery changes a ledger only while no other session has its lock, fences it only after having
                     had the lock for the grace, and never changes an open part's bookies
-marked              a marker goes only when none of the bookies in it that are lost for ever is named by the ledger
+marked              a marker goes only when none of the bookies in it that are lost for ever, and known to be, is named
+                    by the ledger; while the dead one's session lasts a part without entries lacks nothing
 switched off        nothing is marked and nothing is locked while auto recovery is off
 repaired            in peace: each entry of a closed ledger is on every bookie of its write set, all of which run
 tidy                in peace: no marker, no lock
@@ -14,6 +15,7 @@ tidy                in peace: no marker, no lock
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import Final
 
 from bkctl.codec.underreplication import decode_marker, marker_name, parse_marker_name
@@ -32,6 +34,7 @@ UNDER_WAY_S: Final = 8.0
 DISABLE: Final = f"{ROOT}/underreplication/disable"
 QUEUE: Final = f"{ROOT}/underreplication/ledgers/"
 LOCKS: Final = f"{ROOT}/underreplication/locks/"
+AVAILABLE: Final = f"{ROOT}/available/"
 
 
 class Health:
@@ -83,6 +86,7 @@ class Promises:
         self._confirmed: dict[int, list[tuple[float, int]]] = {}
         self._locked_s: dict[str, float] = {}
         self._marked: dict[str, tuple[str, ...]] = {}
+        self._left_s: dict[str, float] = {}  # when a bookie's registration went
         self._off_s: float | None = None
         self.cluster.on_ledger = self._ledger_changed
         self.cluster.on_node = self._node_changed
@@ -107,7 +111,9 @@ class Promises:
 
     def _node_changed(self, path: str) -> None:
         now, node = self.cluster.loop.now, self.cluster.metadata.tree.nodes.get(path)
-        if path == DISABLE:
+        if path.startswith(AVAILABLE):
+            self._left_s[path.rpartition("/")[2]] = now if node is None else inf
+        elif path == DISABLE:
             self._off_s = now if node is not None else None
         elif path.startswith(LOCKS) and node is not None:
             self._locked_s[path] = now
@@ -131,7 +137,9 @@ class Promises:
     def _check_unmarked(self, path: str) -> None:
         ledger_id = parse_marker_name(path.rpartition("/")[2])
         ledger = self.scenario.history.ledgers.get(ledger_id) if ledger_id is not None else None
-        lost = {bookie_id(host) for host in self.cluster.gone}.intersection(self._marked.pop(path, ()))
+        long_ago = self.cluster.loop.now - UNDER_WAY_S
+        known = {b for host in self.cluster.gone if self._left_s.get(b := bookie_id(host), inf) <= long_ago}
+        lost = known.intersection(self._marked.pop(path, ()))
         if ledger is None or ledger.deleted or ledger.metadata is None:
             return
         left = sorted(lost.intersection(b for e in ledger.metadata.ensembles for b in e.bookies))
