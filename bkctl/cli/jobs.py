@@ -172,18 +172,18 @@ class Session:
     def finish(self, items: list[dict[str, Any]]) -> None:
         """The summary, the exit code, and what is remembered."""
         failed = [item for item in items if item["error"] is not None]
+        begun = self.job.record is not None  # else nothing was to be done, and there is nothing to remember
         if failed:
             self.env.exit = Exit.FINDINGS
-            self.record.save()
-        else:
-            self.record.end()
+        if begun:
+            self.record.save() if failed else self.record.end()
         counts = self.job.replicator.counts
         rate = f" ({size_words(self.state.bytes_copied / self.state.seconds)}/s)" if self.state.seconds > 0 else ""
         done = f"{len(items) - len(failed)} ledgers done, {len(failed)} not"
         self.env.note(f"{done}; copied {counts.entries_written} entries, {size_words(counts.bytes_written)}{rate}")
         for item in failed[:SHOWN_MAX]:
             self.env.note(f"ledger {item['ledger_id']}: {item['error']}")
-        if failed:
+        if failed and begun:
             self.env.note(f"the same command tries these again; the job is remembered in {self.file.path}")
 
 

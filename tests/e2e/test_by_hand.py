@@ -212,6 +212,10 @@ def test_copies_come_back_and_an_end_is_taken_back(local: Local) -> None:
     assert [(i["ledger_id"], i["error"]) for i in items] == [(ledger, None), (999, "it is not in the metadata store")]
     assert local.json("ledger", "check", ledger, "--percentage", 100) == []
     assert local.json("ledger", "replicate", ledger, "--yes") == []
+    # a ledger that is none, beside one with nothing to do: told, and no job to remember
+    items = local.json("ledger", "replicate", ledger, 999, "--yes", code=1)
+    assert [(item["ledger_id"], item["error"]) for item in items] == [(999, "it is not in the metadata store")]
+    assert local.error("ledger", "replicate", 999, "--yes", code=4)["kind"] == "no_such_ledger"
     shown = ledgers(local)[ledger]
     reopened = local.json("ledger", "reopen", ledger, "--as", "in-recovery", "--yes")
     assert (reopened["state"], reopened["recovery_closes_at"], reopened["changed"]) == ("IN_RECOVERY", 99, True)

@@ -22,6 +22,7 @@ from bkctl.cli.jobs import (
     job_session,
 )
 from bkctl.cli.ledger._items import Ledgers
+from bkctl.errors import NoSuchLedger
 from bkctl.model.ids import parse_bookie_id
 
 if TYPE_CHECKING:
@@ -104,7 +105,13 @@ async def run(
 
 
 async def _missing(store: LedgerStore, ledger_ids: Sequence[int]) -> list[int]:
-    """Those that are no ledgers; one whose metadata is broken is one, and the plan says so."""
+    """Those that are no ledgers; one whose metadata is broken is one, and the plan says so.
+
+    Raises:
+        NoSuchLedger: none of them is one.
+    """
     broken: set[int] = set()
     found = {record.ledger_id async for record in store.read_many(ledger_ids, lambda e, _: broken.add(e))}
+    if found.isdisjoint(ledger_ids) and broken.isdisjoint(ledger_ids):
+        raise NoSuchLedger(f"not in the metadata store: ledger {', '.join(map(str, ledger_ids))}")
     return [ledger_id for ledger_id in ledger_ids if ledger_id not in found | broken]

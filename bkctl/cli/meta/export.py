@@ -14,6 +14,7 @@ import typer
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.meta._paths import absolute
+from bkctl.errors import NotFound
 
 if TYPE_CHECKING:
     from bkctl.meta.store import MetadataStore, Node
@@ -46,17 +47,20 @@ async def run(
     """
     count = size = 0
     progress = env.progress("nodes")
+    if not to.parent.is_dir():
+        raise NotFound(f"there is no directory {to.parent}")
     fresh = to.with_name(f".{to.name}.new")
     opener: Any = gzip.open if to.suffix == ".gz" else open
     async with env.cluster() as cluster:
         starts = [absolute(cluster.root, path) for path in paths or ()] or [cluster.root, *PULSAR_ROOTS]
         try:
+            fresh.unlink(missing_ok=True)
+            fresh.touch(mode=0o600)  # before the first password is in it
             with opener(fresh, "wt", encoding="utf-8") as file:
                 async for path, node in _walk(cluster.store, starts):
                     file.write(_line(path, node))
                     count, size = count + 1, size + len(node.data)
                     progress.add(1, len(node.data))
-            fresh.chmod(0o600)
             fresh.replace(to)
         finally:
             progress.end()
@@ -80,7 +84,6 @@ def _line(path: str, node: Node) -> str:
 
 async def _walk(store: MetadataStore, starts: list[str]) -> AsyncIterator[tuple[str, Node]]:
     """Every node at and below starts, once, depth first; at most IN_FLIGHT_MAX of them at a time."""
-    from bkctl.errors import NotFound
     from bkctl.meta.store import join
 
     pending = list(dict.fromkeys(reversed(starts)))

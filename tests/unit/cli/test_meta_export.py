@@ -51,3 +51,10 @@ def test_some_nodes_compressed(tmp_path: Path) -> None:
         paths = [json.loads(line)["path"] for line in lines]
     assert paths
     assert all(path.startswith("/ledgers/cookies") for path in paths)
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    tree, _ = filled()
+    answer = bkctl("meta", "export", "--to", tmp_path / "no" / "export.jsonl", tree=tree)
+    assert answer.code == 4
+    assert answer.stderr.splitlines()[-1] == f"error: there is no directory {tmp_path / 'no'}"
