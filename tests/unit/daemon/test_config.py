@@ -6,7 +6,8 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from bkdaemon.config import BookieConfig, config_from, load_config, parse_properties
+from bkdaemon.config import BookieConfig, config_from, load_config
+from bkdaemon.properties import parse_properties
 
 from bkctl.errors import UsageError
 
