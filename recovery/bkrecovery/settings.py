@@ -19,7 +19,9 @@
       MarkTime
     digestType, passwd                       digest_type, password       of ledgers whose metadata has none
 
-rereplicationEntryBatchSize has no use here and is ignored: fragments are split by bytes, and the pieces pipelined.
+Keys of Java's that have no use here are in UNUSED_KEYS, and told when auto recovery starts with them. Pulsar's
+bookkeeper.conf sets rereplicationEntryBatchSize: as a bound of entries in flight it would make every such cluster
+copy at the pace of a round trip for each batch, which nobody asked for.
 Source: ServerConfiguration.java, recovery.md 13.
 """
 
@@ -52,6 +54,11 @@ RECOVERY_KEYS: Final = frozenset(
     )
 )
 """Every key that RecoverySettings.of reads."""
+
+UNUSED_KEYS: Final[Mapping[str, str]] = {
+    "rereplicationEntryBatchSize": "what is in flight is bounded by bytes; replicationRateByBytes slows copying down",
+}
+"""Keys of Java's auto recovery that change nothing here, and what to use instead."""
 
 _DIGESTS = {"CRC32": DigestType.CRC32, "CRC32C": DigestType.CRC32C, "MAC": DigestType.HMAC, "DUMMY": DigestType.DUMMY}
 
@@ -102,6 +109,11 @@ class RecoverySettings:
             digest_type=_digest(conf, default.digest_type),
             password=conf.get("passwd", "").encode(),
         )
+
+
+def unused(conf: Mapping[str, str]) -> list[str]:
+    """A line for each key of UNUSED_KEYS that a configuration sets."""
+    return [f"{key} has no effect: {why}" for key, why in UNUSED_KEYS.items() if conf.get(key, "").strip()]
 
 
 def _number(conf: Mapping[str, str], key: str, default: float) -> float:

@@ -10,11 +10,13 @@ from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
 from bkctl.cli.jobs import JobArguments, MaxErrors, Restart, StateFile, remembered
+from bkctl.cli.render import rfc3339
 from bkctl.errors import Exit, NotFound, Refused, UsageError
 from bkctl.model.ids import BookieId, parse_bookie_id
 
 if TYPE_CHECKING:
     from bkrecovery.job import JobRecord
+    from bkrecovery.job_state import JobState
     from bkrecovery.rename import Rename, RenamePlan
 
     from bkctl.cli.access import ClusterAccess
@@ -30,6 +32,8 @@ COMMAND = Command(
     timeout_s=None,
 )
 SHOWN_MAX = 20
+FINISHED = "finished_ms"
+"""In the note of a job's state: when nothing was left to rename."""
 
 
 async def run(
@@ -55,10 +59,11 @@ async def run(
     """Gives a bookie another name in the metadata of all ledgers, after its address or its bookieId was changed.
 
     No entry is moved: NEW has to be the same bookie, with the same data. Each ledger is one compare-and-set. Refused
-    (exit 3) while OLD is registered. Left, with their reasons (exit 1): ledgers that name NEW beside OLD, and open
-    ones that write to OLD, whose writer would lose them. The cookie in the metadata store is moved with --move-cookie;
-    those in the bookie's directories (current/VERSION: the line bookieHost) have to be changed on its machine before
-    it starts as NEW. After ^C or a crash the same command goes on behind the last ledger that was done.
+    (exit 3) while OLD is registered; exit 4 where neither a ledger nor a cookie names it. Left, with their reasons
+    (exit 1): ledgers that name NEW beside OLD, and open ones that write to OLD, whose writer would lose them. The
+    cookie in the metadata store is moved with --move-cookie; those in the bookie's directories (current/VERSION: the
+    line bookieHost) have to be changed on its machine before it starts as NEW. After ^C or a crash the same command
+    goes on behind the last ledger that was done.
     """
     from bkrecovery.job import JobRecord
     from bkrecovery.rename import Rename
@@ -80,6 +85,9 @@ async def run(
                 f"going on behind ledger {found.cursor}: {found.done} are done ({file.path}; --restart begins anew)"
             )
         plan = await rename.plan(found.cursor)
+        if found.cursor is None and not plan.ledgers and not plan.blocked:
+            await _check_known(env, cluster, before, found)
+        found.note.pop(FINISHED, None)
         env.confirm(_words(plan, before, after, rate, move_cookie))
         file.acquire()
         try:
@@ -96,6 +104,23 @@ async def _check(cluster: ClusterAccess, old: BookieId, while_registered: bool) 
         raise Refused(
             f"a bookie is registered as {old}: what is renamed could not be read any more",
             hint="stop it, change its id and its cookies, rename, start it; --while-registered if you know better",
+        )
+
+
+async def _check_known(env: Env, cluster: ClusterAccess, old: BookieId, state: JobState) -> None:
+    """No ledger names the old id: it has to be a bookie's, or this job must have been done before.
+
+    Raises:
+        NotFound: nothing knows it.
+    """
+    finished_ms = state.note.get(FINISHED)
+    if finished_ms is not None:
+        env.note(f"this was done at {rfc3339(int(finished_ms))}: no ledger names {old} any more")
+    elif old not in await cluster.bookies.known():
+        raise NotFound(
+            f"there is no bookie {old}: no ledger names it, and it has no cookie",
+            hint="bkctl bookie list; bkctl ledger list -o wide",
+            bookie_id=old,
         )
 
 
@@ -151,6 +176,8 @@ async def _finish(
     from bkrecovery.rename import Rename
     from bkrecovery.rename import move_cookie as move
 
+    from bkctl.world import real_world
+
     known = {item["ledger_id"] for item in items if item["error"] is not None}
     left = await Rename(await cluster.ledgers(), old, new).plan()
     reasons = dict.fromkeys(left.ledgers, "it came to name the old id meanwhile") | dict(left.blocked)
@@ -161,8 +188,9 @@ async def _finish(
     env.note(f"{len(items) - len(failed)} ledgers renamed, {len(failed)} not")
     if failed:
         env.exit = Exit.FINDINGS
-    else:
-        record.end()
+    else:  # kept, so that the same command is known to be done
+        record.state.note[FINISHED], record.state.left = real_world().clock.now_ms(), None
+        record.save()
     if move_cookie:
         if failed:
             env.note(f"ledgers still name {old}, so its cookie stays")

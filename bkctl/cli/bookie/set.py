@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +12,10 @@ from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
 from bkctl.errors import Refused, UsageError
+from bkctl.model.ids import BookieId
+
+if TYPE_CHECKING:
+    from bkctl.cli.access import ClusterAccess
 
 COMMAND = Command(
     effect=Effect.WRITES,
@@ -31,8 +36,10 @@ async def run(
 ) -> list[dict[str, object]]:
     """Makes bookies of bkctl take no adds (reads and fences go on), or takes that back.
 
-    A bookie stays read-only for other reasons it has, such as a full disk; `bookie status` shows them. It is kept
-    across a restart where persistBookieStatusEnabled is set.
+    A bookie that is being drained is made writable only with --yes (exit 3): writers would come back to it, and the
+    drain would have to begin again; `bookie drain --cancel` ends both. A bookie stays read-only for other reasons it
+    has, such as a full disk; `bookie status` shows them. It is kept across a restart where persistBookieStatusEnabled
+    is set.
     """
     if mode not in MODES:
         raise UsageError(f"{mode!r} is no mode of a bookie", hint="read-only or writable")
@@ -44,7 +51,8 @@ async def run(
         for name, client in clients:
             if client is None:
                 raise Refused(f"bookie {name} has no admin port: is it one of Java's?", bookie_id=name)
-        env.confirm(Plan(f"make {len(names)} bookies {mode}", tuple(f"{name}: {mode}" for name in names)))
+        drained = await _drained(env, cluster, names) if mode == MODES[1] else ()
+        env.confirm(Plan(f"make {len(names)} bookies {mode}", (*(f"{name}: {mode}" for name in names), *drained)))
         for name, client in clients:
             assert client is not None
             async with client:
@@ -52,3 +60,24 @@ async def run(
             reasons = [{"kind": r.kind, "text": r.text} for r in status.reasons]
             rows.append({"bookie_id": name, "read_only": status.read_only, "reasons": reasons})
     return rows
+
+
+async def _drained(env: Env, cluster: ClusterAccess, names: Sequence[BookieId]) -> tuple[str, ...]:
+    """What the plan has to say of bookies that a drain has claimed.
+
+    Raises:
+        Refused: there are some, and --yes or --dry-run was not given.
+    """
+    from bkrecovery.drain import DrainClaims
+
+    claims = await DrainClaims(cluster.store, cluster.root).all()
+    words = [
+        f"{name} was drained by {claims[name].by}: new entries may come to it again"
+        if claims[name].done
+        else f"{name} is being drained by {claims[name].by}: new entries come to it, and the drain has no end"
+        for name in names
+        if name in claims
+    ]
+    if words and not (env.options.yes or env.options.dry_run):
+        raise Refused(words[0], hint="bkctl bookie drain --cancel ends the drain; --yes makes it writable nevertheless")
+    return tuple(words)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from bkrecovery.audit_counts import AuditCounts
 from bkrecovery.auditor import Auditor
 from bkrecovery.pause import keep_pauses
-from bkrecovery.settings import RecoverySettings
+from bkrecovery.settings import RecoverySettings, unused
 from bkrecovery.worker import ReplicationWorker
 
 from bkctl.client.client import BookKeeper
@@ -175,6 +175,8 @@ async def open_auto_recovery(config: BookieConfig, world: World, store: Metadata
     conf = dict(config.unknown)
     client = replace(ClientConfig.of(conf), version=2, frame_size_max=config.frame_size_max)
     bookkeeper = BookKeeper(ledgers, BookieRegistry(store, uri.root), world, client)
+    for line in unused(conf):
+        _log.warning("%s", line)
     return AutoRecovery(bookie_id_of(config), bookkeeper, RecoverySettings.of(conf), uri)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bkrecovery.overdue import too_old
-from bkrecovery.settings import RECOVERY_KEYS, RecoverySettings
+from bkrecovery.settings import RECOVERY_KEYS, UNUSED_KEYS, RecoverySettings, unused
 
 from bkctl.codec.underreplication import Marker
 from bkctl.errors import UsageError
@@ -23,7 +23,7 @@ KEYS = [
     ("rwRereplicateBackoffMs", "250", "retry_pause_s", 0.25),
     ("replicationRateByBytes", "1000", "rate_bytes_per_s", 1000.0),
     ("storeSystemTimeAsLedgerUnderreplicatedMarkTime", "false", "mark_time", False),
-    ("rereplicationEntryBatchSize", "10", None, None),  # known, and of no use here
+    ("rereplicationEntryBatchSize", "10", None, None),  # known, and of no use here: UNUSED_KEYS
 ]
 
 
@@ -44,6 +44,14 @@ def test_the_list_of_keys_is_what_is_read() -> None:
     recorder = Recorder()
     RecoverySettings.of(recorder)
     assert set(recorder) == RECOVERY_KEYS
+
+
+def test_a_key_of_javas_that_has_no_use_here_is_told_not_obeyed() -> None:
+    assert UNUSED_KEYS.keys().isdisjoint(RECOVERY_KEYS)
+    (line,) = unused({"rereplicationEntryBatchSize": "100", "replicationRateByBytes": "1"})
+    assert line.startswith("rereplicationEntryBatchSize has no effect: ")
+    assert "replicationRateByBytes" in line
+    assert unused({"rereplicationEntryBatchSize": " "}) == []
 
 
 def test_defaults_are_javas_but_for_the_daily_check_of_placement() -> None:

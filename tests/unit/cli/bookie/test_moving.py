@@ -16,7 +16,7 @@ from bkctl.meta.bookies import BookieRegistry
 from bkctl.meta.cluster import init_cluster
 from bkctl.meta.ledgers import LedgerStore
 from bkctl.meta.memory import MemoryStore, MemoryTree
-from bkctl.model.bookie import BookieServiceInfo, Cookie
+from bkctl.model.bookie import BookieServiceInfo, Cookie, Endpoint
 from bkctl.model.ids import BookieId, EntryId
 from bkctl.model.ledger import Ensemble, LedgerMetadata
 from tests.command_line import Answer, bkctl
@@ -25,6 +25,7 @@ T = TypeVar("T")
 ROOT = "/ledgers"
 LIVE, OTHER, DOWN = map(BookieId, ("10.0.0.1:3181", "10.0.0.2:3181", "10.0.0.3:3181"))
 NEW = BookieId("bk3.example.org:3181")
+SERVING = BookieId("10.0.0.4:3181")
 LEDGER = LedgerMetadata(2, 2, 2, (Ensemble(EntryId(0), (DOWN, OTHER)),))
 
 
@@ -91,6 +92,36 @@ def test_what_rename_refuses(run: Callable[..., Answer]) -> None:
     assert run("bookie", "rename", "--from", LIVE, "--to", NEW, "--yes").code == 3, "it is registered"
     assert run("bookie", "rename", "--from", DOWN, "--to", DOWN, "--yes").code == 2
     assert run("bookie", "rename", "--from", DOWN, "--to", "no name", "--yes").code == 2
+
+
+def test_a_name_that_nothing_knows_is_not_found(run: Callable[..., Answer]) -> None:
+    unknown = ("bookie", "rename", "--from", "10.9.9.9:3181", "--to", NEW)
+    for mode in ("--yes", "--dry-run"):
+        answer = run(*unknown, mode, "-o", "json")
+        assert (answer.code, answer.error()["kind"]) == (4, "not_found")
+    assert run(*RENAME, "--open-too", "--move-cookie", "--yes").code == 0
+    again = run(*RENAME, "--yes", "-o", "json")
+    assert (again.code, again.json()["items"], "this was done at" in again.stderr) == (0, [], True)
+    assert run(*RENAME, "--restart", "--yes").code == 4, "it is forgotten that it was done, and nothing knows the name"
+
+
+def test_a_bookie_that_is_drained_is_not_made_writable_by_the_way(tree: MemoryTree, run: Callable[..., Answer]) -> None:
+    async def claim(store: MemoryStore) -> None:
+        admin = Endpoint("admin", 1, "127.0.0.1", "grpc")
+        await BookieRegistry(store, ROOT).register(SERVING, BookieServiceInfo((admin,)))
+        await DrainClaims(store, ROOT).take(SERVING, DrainClaim("bob@b", 0))
+
+    on(tree, claim)
+    set_writable = ("bookie", "set", "writable", SERVING)
+    answer = run(*set_writable, "-o", "json")
+    assert (answer.code, "is being drained by bob@b" in answer.error()["message"]) == (3, True)
+    assert "--cancel" in answer.error()["hint"]
+    steps = run(*set_writable, "--dry-run", "-o", "json").json()["plan"]["steps"]
+    assert any("is being drained by bob@b" in step for step in steps)
+    assert run(*set_writable, "--yes").code == 6, "confirmed: the bookie itself is asked, and nobody listens there"
+    assert run("bookie", "set", "read-only", SERVING, "--dry-run", "-o", "json").json()["plan"]["steps"] == [
+        f"{SERVING}: read-only"
+    ]
 
 
 def test_a_bad_state_file_is_one_clear_error(run: Callable[..., Answer], tmp_path: Path) -> None:
