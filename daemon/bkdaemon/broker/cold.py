@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from bkctl.client.reader import LedgerReader
     from bkdaemon.broker.own_backend import Stores
 
-PROBES_MAX: Final = 100
-"""Entries behind the last confirmed one that are asked for."""
+PROBE_STEP_MAX: Final = 1 << 16
+"""So far behind the last readable entry another one is looked for: more than a writer has under way."""
 READ_BATCH: Final = 100
 COMPACTED: Final = "CompactedTopicLedger"
 
@@ -119,13 +119,22 @@ async def _last_readable(reader: LedgerReader) -> int:
     last = reader.last_confirmed
     if reader.metadata.closed:
         return last
-    for _ in range(PROBES_MAX):
-        try:
-            await reader.read_entry(last + 1)
-        except (NoSuchEntry, NoSuchLedger, Unavailable):
-            break
-        last += 1
+    step = 1
+    while step <= PROBE_STEP_MAX and await _readable(reader, last + step):
+        last, step = last + step, step * 2
+    while step > 1:
+        step //= 2
+        if await _readable(reader, last + step):
+            last += step
     return last
+
+
+async def _readable(reader: LedgerReader, entry_id: int) -> bool:
+    try:
+        await reader.read_entry(entry_id)
+    except (NoSuchEntry, NoSuchLedger, Unavailable):
+        return False
+    return True
 
 
 async def _cursor(

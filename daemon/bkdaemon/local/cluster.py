@@ -85,10 +85,18 @@ class LocalCluster:
         directory: where everything of it is.
         services: what cluster.json says.
         environ: of the processes it starts.
+        broker_keys: what its brokers' broker.conf has beside, or instead of, the usual.
     """
 
-    def __init__(self, directory: Path, services: Sequence[Service], environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        services: Sequence[Service],
+        environ: Mapping[str, str],
+        broker_keys: Mapping[str, object] | None = None,
+    ) -> None:
         self.directory = directory
+        self._broker_keys = dict(broker_keys or {})
         self.services = list(services)
         self._environ = {k: v for k, v in environ.items() if not k.startswith("BKCTL_")}
 
@@ -96,7 +104,13 @@ class LocalCluster:
 
     @classmethod
     def plan(
-        cls, directory: Path, bookie_count: int, environ: Mapping[str, str], *, broker_count: int = 0
+        cls,
+        directory: Path,
+        bookie_count: int,
+        environ: Mapping[str, str],
+        *,
+        broker_count: int = 0,
+        broker_keys: Mapping[str, object] | None = None,
     ) -> LocalCluster:
         """The cluster of a directory as it was, with more bookies and brokers where asked for; nothing is started.
 
@@ -108,6 +122,7 @@ class LocalCluster:
         if not 1 <= bookie_count <= BOOKIES_MAX:
             raise UsageError(f"{bookie_count} bookies: 1 to {BOOKIES_MAX} can be had")
         cluster = cls.load(directory, environ) if (directory / STATE_FILE).exists() else cls(directory, [], environ)
+        cluster._broker_keys = dict(broker_keys or {})
         missing = [("bookie", n) for n in range(len(cluster.bookies) + 1, bookie_count + 1)]
         missing += [("broker", n) for n in range(len(cluster.brokers) + 1, broker_count + 1)]
         if not cluster.services:
@@ -293,7 +308,7 @@ class LocalCluster:
         home = Path(service.directory)
         home.mkdir(parents=True, exist_ok=True)
         conf = home / "broker.conf"
-        conf.write_text(broker_configuration(service, self.metadata_uri, len(self.bookies)), encoding="utf-8")
+        conf.write_text(broker_configuration(service, self.metadata_uri, len(self.bookies), self._broker_keys), encoding="utf-8")
         command: list[str | Path] = [sys.executable, "-m", "bkctl", "broker", "start", "-c", conf]
         return spawn(service.name, command, service.log, self._environ)
 
@@ -341,7 +356,9 @@ def bookie_configuration(service: Service, metadata_uri: str) -> str:
     return "".join(f"{key}={value}\n" for key, value in keys.items())
 
 
-def broker_configuration(service: Service, metadata_uri: str, bookies: int) -> str:
+def broker_configuration(
+    service: Service, metadata_uri: str, bookies: int, others: Mapping[str, object] | None = None
+) -> str:
     """The broker.conf of a broker for development: loopback, two copies of everything where there are two bookies."""
     copies = min(2, bookies)
     keys = {
@@ -355,6 +372,7 @@ def broker_configuration(service: Service, metadata_uri: str, bookies: int) -> s
         "managedLedgerDefaultEnsembleSize": copies,
         "managedLedgerDefaultWriteQuorum": copies,
         "managedLedgerDefaultAckQuorum": copies,
+        **(others or {}),
     }
     return "".join(f"{key}={value}\n" for key, value in keys.items())
 

@@ -212,8 +212,13 @@ class Demo:
         Raises:
             ServerError: it did not end with exit 0. Unavailable: it did not end in time.
         """
+        out = await self._run_bkctl(*arguments, "-o", "json")
+        return json.loads(out) if out.strip() else None
+
+    async def _run_bkctl(self, *arguments: str) -> bytes:
+        """Runs one command and returns its stdout; errors as of _bkctl."""
         child = await asyncio.create_subprocess_exec(
-            *self.command(*arguments, "-o", "json"), stdout=-1, stderr=-1, env=self.environ, start_new_session=True
+            *self.command(*arguments), stdout=-1, stderr=-1, env=self.environ, start_new_session=True
         )
         try:
             async with asyncio.timeout(STEP_TIMEOUT_S):
@@ -226,7 +231,7 @@ class Demo:
         if child.returncode != 0:
             words = err.decode("utf-8", "replace").strip()
             raise ServerError(f"bkctl {' '.join(arguments)}: {words}", status=child.returncode or -1)
-        return json.loads(out) if out.strip() else None
+        return out
 
     @asynccontextmanager
     async def _writer(self) -> AsyncIterator[_Writer]:
