@@ -32,6 +32,11 @@ STARTS: Final = 2
 ROW_TIMEOUT_S: Final = 300
 START_TIMEOUT_S: Final = 120
 SIDES: Final = ("java", "ours")
+SETTINGS: Final = {  # of both brokers: what is written stays to be read
+    "brokerDeleteInactiveTopicsEnabled": "false",
+    "defaultRetentionTimeInMinutes": "-1",
+    "defaultRetentionSizeInMB": "-1",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,7 @@ class OurBroker:
             "bindAddress": "127.0.0.1",
             "brokerServicePort": self.port,
             "webServicePort": self.web_port,
+            **SETTINGS,
             **dict(one.split("=", 1) for one in settings),
         }
         self._conf.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
@@ -178,13 +184,14 @@ class TheirBroker:
         """Starts it; seconds from the start of its process until both of its ports listen."""
         if not self._made:
             self._make_metadata()
-        answer = self.java._run(
-            "up",
-            *("--set", f"metadataStoreUrl={self._store}"),
-            *("--set", f"configurationMetadataStoreUrl={self._store}"),
-            *("--set", f"bookkeeperMetadataServiceUri={self._cluster.uri}"),
-            timeout=2 * START_TIMEOUT_S,
-        )
+        settings = {
+            "metadataStoreUrl": self._store,
+            "configurationMetadataStoreUrl": self._store,
+            "bookkeeperMetadataServiceUri": self._cluster.uri,
+            **SETTINGS,
+        }
+        sets = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+        answer = self.java._run("up", *sets, timeout=2 * START_TIMEOUT_S)
         words = answer.split()
         self.pid = int(words[words.index("pid") + 1])
         return float(words[words.index("in") + 1])
@@ -207,14 +214,17 @@ def load(broker: Broker, row: Row, topic: str, messages: int) -> dict[str, Any]:
     command = [sys.executable, "-m", "tests.bench.broker_load", "--url", broker.url, "--row", row.load]
     command += ["--topic", topic, "--messages", str(messages), *row.options]
     before = cpu_s(broker.pid)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True)
+    out = b""
     try:
         out, _ = process.communicate(timeout=ROW_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        tell(f"    {topic}: not done after {ROW_TIMEOUT_S} s")
     finally:
         if process.poll() is None:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # it, and the producer beside it
             process.wait()
-    answer: dict[str, Any] = json.loads(out)
+    answer: dict[str, Any] = json.loads(out) if out.strip() else {"messages": 0, "errors": messages}
     answer["cpu_us"] = (cpu_s(broker.pid) - before) * 1e6 / max(1, answer["messages"])
     return answer
 

@@ -171,7 +171,8 @@ def consume(
     seconds = max(times) - min(times)
     link.close()
     total = sum(counts)
-    return {"per_s": total / seconds, "messages": total, "errors": max(0, messages - total), **quantiles(took)}
+    per_s = total / seconds if seconds else 0.0
+    return {"per_s": per_s, "messages": total, "errors": max(0, messages - total), **quantiles(took)}
 
 
 def produce_beside(url: str, topic: str, messages: int, size: int) -> None:
