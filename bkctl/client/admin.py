@@ -17,6 +17,10 @@ from bkctl.errors import BkctlError, Refused, ServerError, Unavailable
 
 SERVICE: Final = "bkctl.admin.v1.BookieAdmin"
 TIMEOUT_S: Final = 15.0
+BUSY: Final = 8
+"""The status of the ServerError of a bookie that does as much of this as it will: gRPC's RESOURCE_EXHAUSTED."""
+UNKNOWN_CALL: Final = 12
+"""That of a bookie which does not know the call: gRPC's UNIMPLEMENTED."""
 
 
 class AdminClient:
@@ -64,6 +68,23 @@ class AdminClient:
         try:
             async for page in call(pb.ListLedgersRequest(), timeout=self._timeout_s):
                 yield list(page.ledger_ids)
+        except grpc.aio.AioRpcError as e:
+            raise self._translated(e) from None
+
+    async def entries(self, request: pb.ScanEntriesRequest, timeout_s: float | None = None) -> AsyncIterator[Any]:
+        """EntryBatches of what the bookie holds, as they come; timeout_s for all of them.
+
+        Raises:
+            ServerError: its status is BUSY while the bookie tells others, UNKNOWN_CALL of one that is older than this.
+        """
+        call = self._channel.unary_stream(
+            f"/{SERVICE}/ScanEntries",
+            request_serializer=pb.ScanEntriesRequest.SerializeToString,
+            response_deserializer=pb.EntryBatch.FromString,
+        )
+        try:
+            async for batch in call(request, timeout=timeout_s):
+                yield batch
         except grpc.aio.AioRpcError as e:
             raise self._translated(e) from None
 

@@ -1,9 +1,23 @@
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class SealKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SEAL_UNKNOWN: _ClassVar[SealKind]
+    SEAL_CRC32: _ClassVar[SealKind]
+    SEAL_HMAC: _ClassVar[SealKind]
+    SEAL_CRC32C: _ClassVar[SealKind]
+    SEAL_DUMMY: _ClassVar[SealKind]
+SEAL_UNKNOWN: SealKind
+SEAL_CRC32: SealKind
+SEAL_HMAC: SealKind
+SEAL_CRC32C: SealKind
+SEAL_DUMMY: SealKind
 
 class GetStatusRequest(_message.Message):
     __slots__ = ()
@@ -114,3 +128,67 @@ class CollectGarbageReply(_message.Message):
     logs: int
     bytes: int
     def __init__(self, ledgers: _Optional[int] = ..., logs: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class SealedLedger(_message.Message):
+    __slots__ = ("ledger_id", "seal", "password")
+    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    SEAL_FIELD_NUMBER: _ClassVar[int]
+    PASSWORD_FIELD_NUMBER: _ClassVar[int]
+    ledger_id: int
+    seal: SealKind
+    password: bytes
+    def __init__(self, ledger_id: _Optional[int] = ..., seal: _Optional[_Union[SealKind, str]] = ..., password: _Optional[bytes] = ...) -> None: ...
+
+class ScanEntriesRequest(_message.Message):
+    __slots__ = ("ledgers", "others", "first_ledger", "last_ledger", "batch_rows")
+    LEDGERS_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_LEDGER_FIELD_NUMBER: _ClassVar[int]
+    LAST_LEDGER_FIELD_NUMBER: _ClassVar[int]
+    BATCH_ROWS_FIELD_NUMBER: _ClassVar[int]
+    ledgers: _containers.RepeatedCompositeFieldContainer[SealedLedger]
+    others: bool
+    first_ledger: int
+    last_ledger: int
+    batch_rows: int
+    def __init__(self, ledgers: _Optional[_Iterable[_Union[SealedLedger, _Mapping]]] = ..., others: bool = ..., first_ledger: _Optional[int] = ..., last_ledger: _Optional[int] = ..., batch_rows: _Optional[int] = ...) -> None: ...
+
+class EntryBatch(_message.Message):
+    __slots__ = ("rows", "ledger_id", "entry_id", "last_confirmed", "length", "payload_size", "digest_ok", "content_digest", "size", "bad", "unreadable", "others", "garbage_is_overdue")
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_ID_FIELD_NUMBER: _ClassVar[int]
+    LAST_CONFIRMED_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_OK_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    BAD_FIELD_NUMBER: _ClassVar[int]
+    UNREADABLE_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
+    GARBAGE_IS_OVERDUE_FIELD_NUMBER: _ClassVar[int]
+    rows: int
+    ledger_id: bytes
+    entry_id: bytes
+    last_confirmed: bytes
+    length: bytes
+    payload_size: bytes
+    digest_ok: bytes
+    content_digest: bytes
+    size: bytes
+    bad: _containers.RepeatedCompositeFieldContainer[BadPlace]
+    unreadable: int
+    others: _containers.RepeatedScalarFieldContainer[int]
+    garbage_is_overdue: bool
+    def __init__(self, rows: _Optional[int] = ..., ledger_id: _Optional[bytes] = ..., entry_id: _Optional[bytes] = ..., last_confirmed: _Optional[bytes] = ..., length: _Optional[bytes] = ..., payload_size: _Optional[bytes] = ..., digest_ok: _Optional[bytes] = ..., content_digest: _Optional[bytes] = ..., size: _Optional[bytes] = ..., bad: _Optional[_Iterable[_Union[BadPlace, _Mapping]]] = ..., unreadable: _Optional[int] = ..., others: _Optional[_Iterable[int]] = ..., garbage_is_overdue: bool = ...) -> None: ...
+
+class BadPlace(_message.Message):
+    __slots__ = ("row", "file", "offset")
+    ROW_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    row: int
+    file: str
+    offset: int
+    def __init__(self, row: _Optional[int] = ..., file: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...

@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha import reflection
 
 from bkctl.codec.proto import admin_pb2 as pb
 from bkctl.errors import BkctlError
+from bkdaemon.admin.entry_stream import EntryStream
 
 if TYPE_CHECKING:
     from bkdaemon.service import BookieService
@@ -55,6 +56,11 @@ class AdminServer:
             self._ledgers,
             request_deserializer=pb.ListLedgersRequest.FromString,
             response_serializer=pb.LedgerPage.SerializeToString,
+        )
+        handlers["ScanEntries"] = grpc.unary_stream_rpc_method_handler(
+            EntryStream(service, self._loop),
+            request_deserializer=pb.ScanEntriesRequest.FromString,
+            response_serializer=lambda encoded: encoded,
         )
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         self._health = health.HealthServicer()

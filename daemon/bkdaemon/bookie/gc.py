@@ -64,6 +64,7 @@ class GarbageCollector:
         self._one_at_a_time = asyncio.Lock()
         self.cycles = 0
         self.last: Collected | None = None
+        self.finished_ms: int | None = None
 
     def start(self) -> None:
         """The first cycle is one gcWaitTime away."""
@@ -102,6 +103,7 @@ class GarbageCollector:
                 if removed is not None:
                     logs, size = logs + 1, size + removed
         self.cycles += 1
+        self.finished_ms = self._bookie.world.clock.now_ms()
         self.last = Collected(ledgers, logs, size)
         if ledgers or logs:
             logger.info("collected %d ledgers, %d entry logs of %d bytes", ledgers, logs, size)

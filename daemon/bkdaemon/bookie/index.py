@@ -25,6 +25,7 @@ from bkctl.codec.ledger_index import (
     decode_ledger_key,
     decode_location,
     decode_location_key,
+    encode_location,
     ledger_key,
     location_key,
     rebuilt_ledger_key,
@@ -61,6 +62,9 @@ class Index(Protocol):
 
     def entry_ids(self, ledger_id: int) -> list[int]:
         """All entry ids of a ledger, ascending."""
+
+    def location_rows(self, ledger_id: int, entry_id: int, count: int) -> bytes:
+        """Up to count rows of a ledger from an entry on, ascending: location_key and location of each, 24 bytes."""
 
     def batch(self) -> Batch:
         """A new, empty batch."""
@@ -138,6 +142,19 @@ class RocksIndex:
                 break
             ids.append(entry_id)
         return ids
+
+    def location_rows(self, ledger_id: int, entry_id: int, count: int) -> bytes:
+        """A walk over the ledger's rows."""
+        own = ledger_key(ledger_id)
+        rows: list[bytes] = []
+        try:
+            for key, value in self._locations.items(from_key=location_key(ledger_id, entry_id)):
+                if len(rows) == count or key[:8] != own:
+                    break
+                rows.append(key + value)
+        except Exception as e:
+            raise _disk_error(self._source, e) from e
+        return b"".join(rows)
 
     def batch(self) -> Batch:
         """A RocksDB write batch."""
@@ -312,6 +329,12 @@ class MemoryIndex:
         """The keys of the ledger's dict."""
         with self._lock:
             return sorted(self._entries.get(ledger_id, ()))
+
+    def location_rows(self, ledger_id: int, entry_id: int, count: int) -> bytes:
+        """The ledger's dict in order."""
+        with self._lock:
+            found = sorted(pair for pair in self._entries.get(ledger_id, {}).items() if pair[0] >= entry_id)
+        return b"".join(location_key(ledger_id, at) + encode_location(location) for at, location in found[:count])
 
     def batch(self) -> Batch:
         """A list of rows."""

@@ -340,6 +340,10 @@ class Storage:
         """The entries of a ledger that are on disk, ascending; blocks, any thread."""
         return self._shard(ledger_id).index.entry_ids(ledger_id)
 
+    def location_rows(self, ledger_id: int, entry_id: int, count: int) -> bytes:
+        """Where the entries of a ledger lie on disk, see Index.location_rows; blocks, any thread."""
+        return self._shard(ledger_id).index.location_rows(ledger_id, entry_id, count)
+
     def fetch(self, wanted: list[tuple[int, int]], tails: set[int]) -> Fetched:
         """Worker, the one that reads: (ledger id, entry id) pairs from disk, and the ends of some ledgers."""
         found = Fetched()

@@ -1,0 +1,230 @@
+"""Reads entries out of entry logs and checks their digests: a process of its own beside a bookie.
+
+    python -m bkdaemon.admin.entry_scan      pickled Tasks on stdin, encoded EntryBatches on stdout, one for one
+
+It has none of the bookie's locks, only its files; its priority is below the bookie's (NICENESS). It ends with its
+stdin.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+from struct import Struct
+from typing import BinaryIO, Final
+
+from google_crc32c import value
+
+from bkctl.codec.checksum import Digest, digest_for
+from bkctl.codec.entry import METADATA, METADATA_SIZE
+from bkctl.codec.entry_log import log_name, split_location
+from bkctl.codec.proto import admin_pb2 as pb
+from bkctl.model.ledger import DigestType
+
+NICENESS: Final = 10
+WINDOW_BYTES: Final = 1 << 20
+"""What is read of a log at once."""
+LOGS_OPEN_MAX: Final = 64
+ENTRY_BYTES_MAX: Final = 1 << 28
+"""A larger size in a log is not believed."""
+SIZE: Final = Struct("<I")
+ROW: Final = Struct(
+    ">q"  # ledger id
+    "q"  # entry id
+    "q"  # location
+)
+_FRAME: Final = Struct(">iqq")  # size, ledger id, entry id
+_CRC32C_BODY: Final = METADATA_SIZE + 4
+_HEAD: Final = Struct(
+    ">q"  # ledger id
+    "q"  # entry id
+    "q"  # last confirmed
+    "q"  # length
+    "I"  # the CRC32C, or what stands there
+)
+_SEALS: Final[dict[int, DigestType]] = {
+    pb.SEAL_CRC32: DigestType.CRC32,
+    pb.SEAL_HMAC: DigestType.HMAC,
+    pb.SEAL_DUMMY: DigestType.DUMMY,
+}
+COLUMNS: Final = ("ledger_id", "entry_id", "last_confirmed", "length", "payload_size", "content_digest", "size")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Entries of one ledger: those in the logs of a directory as ROWs, those still in memory as they are."""
+
+    ledger_id: int
+    seal: int
+    password: bytes
+    directory: str
+    rows: bytes
+    entries: tuple[bytes, ...] = ()
+
+
+Task = list[Part]
+
+
+class Logs:
+    """The entry logs that are open, read in windows."""
+
+    def __init__(self) -> None:
+        self._files: OrderedDict[str, int] = OrderedDict()
+
+    def entries(self, directory: str, rows: bytes) -> Iterator[tuple[str, int, bytes | None]]:
+        """(file, offset, entry) of ROWs in the order of the log; None where the entry cannot be read."""
+        found = sorted(ROW.iter_unpack(rows), key=itemgetter(2))
+        window, start, log_id, path = b"", 0, -1, ""
+        for ledger_id, entry_id, location in found:
+            own, offset = split_location(location)
+            if own != log_id:
+                log_id, window, start, path = own, b"", 0, str(Path(directory) / log_name(own))
+            at = offset - 4 - start
+            whole = self._whole(window, at)
+            if whole is None:
+                start, at = offset - 4, 0
+                window = self._window(path, start)
+                whole = self._whole(window, 0)
+            if whole is None or window[at + 4 : at + 20] != _IDS(ledger_id, entry_id):
+                yield path, offset, None
+            else:
+                yield path, offset, window[at + 4 : at + 4 + whole]
+
+    @staticmethod
+    def _whole(window: bytes, at: int) -> int | None:
+        """The size of the entry whose frame begins there, if all of it is in the window."""
+        if at < 0 or at + _FRAME.size > len(window):
+            return None
+        size = int.from_bytes(window[at : at + 4], "big")
+        return size if size >= METADATA_SIZE and at + 4 + size <= len(window) else None
+
+    def _window(self, path: str, start: int) -> bytes:
+        try:
+            file = self._open(path)
+            window = os.pread(file, WINDOW_BYTES, start)
+            size = int.from_bytes(window[:4], "big")
+            if len(window) < size + 4 <= ENTRY_BYTES_MAX:
+                window += os.pread(file, size + 4 - len(window), start + len(window))
+        except OSError:
+            return b""  # the log was collected, or the disk says no
+        return window
+
+    def _open(self, path: str) -> int:
+        file = self._files.get(path)
+        if file is None:
+            file = self._files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            if len(self._files) > LOGS_OPEN_MAX:
+                os.close(self._files.popitem(last=False)[1])
+        return file
+
+
+_IDS: Final = Struct(">qq").pack
+
+
+class Rows:
+    """An EntryBatch in the making."""
+
+    def __init__(self) -> None:
+        self._columns = {name: array("q") for name in COLUMNS}
+        self._verdicts = array("b")
+        self.batch = pb.EntryBatch()
+
+    def take(self, part: Part, logs: Logs) -> None:
+        """Adds the entries of a part."""
+        digest = digest_for(_SEALS[part.seal], part.password) if part.seal in _SEALS else None
+        sealed = part.seal == pb.SEAL_CRC32C
+        for file, offset, entry in logs.entries(part.directory, part.rows):
+            if entry is None:
+                self.batch.unreadable += 1
+            elif self._add(entry, digest, sealed) == 0:
+                self.batch.bad.add(row=len(self._verdicts) - 1, file=file, offset=offset)
+        for entry in part.entries:
+            self._add(entry, digest, sealed)
+
+    def _add(self, entry: bytes, digest: Digest | None, sealed: bool) -> int:
+        size, columns = len(entry), self._columns
+        if size >= _CRC32C_BODY:
+            ledger_id, entry_id, last_confirmed, length, stored = _HEAD.unpack_from(entry)
+            crc = value(entry[:METADATA_SIZE] + entry[_CRC32C_BODY:])
+        else:
+            ledger_id, entry_id, last_confirmed, length = METADATA.unpack_from(entry)
+            stored = int.from_bytes(entry[METADATA_SIZE:].ljust(4, b"\0"), "big")
+            crc = value(entry[:METADATA_SIZE])
+        if digest is None:
+            fits = crc == stored and size >= _CRC32C_BODY
+            verdict = 1 if fits else 0 if sealed else -1
+            payload = size - _CRC32C_BODY if fits or sealed else -1
+        else:
+            verdict, payload = _checked(entry, digest)
+        columns["ledger_id"].append(ledger_id)
+        columns["entry_id"].append(entry_id)
+        columns["last_confirmed"].append(last_confirmed)
+        columns["length"].append(length)
+        columns["payload_size"].append(payload)
+        digest_of_all = crc << 32 | stored
+        columns["content_digest"].append(digest_of_all - (1 << 64) if digest_of_all >> 63 else digest_of_all)
+        columns["size"].append(size)
+        self._verdicts.append(verdict)
+        return verdict
+
+    def encoded(self) -> bytes:
+        """The batch."""
+        batch = self.batch
+        batch.rows = len(self._verdicts)
+        for name, column in self._columns.items():
+            if sys.byteorder == "big":
+                column.byteswap()
+            setattr(batch, name, column.tobytes())
+        batch.digest_ok = self._verdicts.tobytes()
+        data: bytes = batch.SerializeToString()
+        return data
+
+
+def _checked(entry: bytes, digest: Digest) -> tuple[int, int]:
+    body = METADATA_SIZE + digest.size
+    if digest.type is DigestType.DUMMY:
+        return -1, len(entry) - body
+    fits = len(entry) >= body and digest.compute(entry[:METADATA_SIZE], entry[body:]) == entry[METADATA_SIZE:body]
+    return int(fits), max(len(entry) - body, 0)
+
+
+def answer(task: Task, logs: Logs) -> bytes:
+    """The encoded EntryBatch of a task."""
+    rows = Rows()
+    for part in task:
+        rows.take(part, logs)
+    return rows.encoded()
+
+
+def serve(asked: BinaryIO, told: BinaryIO) -> None:
+    """Answers tasks until there are no more."""
+    logs = Logs()
+    while True:
+        try:
+            task = pickle.load(asked)
+        except EOFError:
+            return
+        data = answer(task, logs)
+        told.write(SIZE.pack(len(data)))
+        told.write(data)
+        told.flush()
+
+
+def main() -> None:
+    """Serves stdin and stdout."""
+    os.nice(NICENESS)
+    try:
+        serve(sys.stdin.buffer, sys.stdout.buffer)
+    except (BrokenPipeError, KeyboardInterrupt):
+        pass  # nobody waits for the rest
+
+
+if __name__ == "__main__":
+    main()

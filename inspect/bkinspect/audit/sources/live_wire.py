@@ -1,0 +1,156 @@
+"""What a bookie holds of some ledgers, asked by BookKeeper's protocol: ids by LIST_ENTRIES, then a read of each.
+
+Lists of LISTS_IN_FLIGHT ledgers go out together; reads go out in windows of many ledgers, the next one before the
+last one is decoded. Memory: two windows of BYTES_IN_FLIGHT or ENTRIES_IN_FLIGHT.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from bkctl.client.bookie import Batch
+from bkctl.codec import availability
+from bkctl.codec.checksum import Digest, digest_for
+from bkctl.errors import BadBytes
+from bkctl.model.ledger import DigestType
+from bkctl.model.status import Status
+from bkinspect.audit.sources.decode import Digests, decode, record_batch
+from bkinspect.audit.sources.live import COPIES, TIMEOUT_S, Wanted, unread
+from bkinspect.audit.sources.scan import DIGEST_WORDS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from bkctl.client.client import BookKeeper
+    from bkctl.codec.wire import Reply
+    from bkctl.model.ids import BookieId
+
+LISTS_IN_FLIGHT: Final = 64
+BYTES_IN_FLIGHT: Final = 8 << 20
+ENTRIES_IN_FLIGHT: Final = 4000
+ENTRY_OVERHEAD: Final = 100
+ABSENT: Final = (Status.NO_ENTRY, Status.NO_LEDGER, Status.IO_ERROR)
+Pairs = list[tuple[int, int]]
+
+
+@dataclass(slots=True)
+class Window:
+    """Reads that went out together, and their answers."""
+
+    due: int
+    done: asyncio.Future[None]
+    bodies: list[bytes] = field(default_factory=list)
+    keys: Pairs = field(default_factory=list)
+    absent: Pairs = field(default_factory=list)
+    failed: dict[int, int] = field(default_factory=dict)
+
+    def answered(self, replies: list[Reply]) -> None:
+        """Hears replies."""
+        for reply in replies:
+            if reply.status == Status.OK and reply.body is not None:
+                self.bodies.append(reply.body)
+                self.keys.append((reply.ledger_id, reply.entry_id))
+            elif reply.status in ABSENT:
+                self.absent.append((reply.ledger_id, reply.entry_id))
+            else:
+                self.failed[reply.entry_id] = reply.status
+        self._less(len(replies))
+
+    def lost(self, entry_ids: list[int], status: int) -> None:
+        """Hears of reads without an answer."""
+        self.failed.update(dict.fromkeys(entry_ids, status))
+        self._less(len(entry_ids))
+
+    def _less(self, count: int) -> None:
+        self.due -= count
+        if self.due <= 0 and not self.done.done():
+            self.done.set_result(None)
+
+
+def send(client: BookKeeper, bookie: BookieId, pairs: Pairs) -> Window:
+    """Sends a read for each (ledger, entry)."""
+    window = Window(len(pairs), asyncio.get_running_loop().create_future())
+    connection = client.context.pool.connection(bookie, version=2)
+    batch = Batch([entry_id for _, entry_id in pairs], TIMEOUT_S, window.answered, window.lost)
+    connection.send_reads_each(pairs, batch)
+    return window
+
+
+def digests_of(wanted: Sequence[Wanted]) -> Digests:
+    """What metadata says of the ledgers' digests."""
+    known: dict[int, Digest] = {}
+    plain: list[int] = []
+    for one in wanted:
+        if one.digest is not None:
+            word, password = one.digest
+            if DIGEST_WORDS[word] is DigestType.CRC32C:
+                plain.append(one.ledger_id)
+            else:
+                known[one.ledger_id] = digest_for(DIGEST_WORDS[word], password)
+    digests = Digests(known)
+    for ledger_id in plain:
+        digests.sealed_with_crc32c(ledger_id)
+    return digests
+
+
+async def read_copies(client: BookKeeper, bookie: BookieId, wanted: Sequence[Wanted]) -> AsyncIterator[pa.RecordBatch]:
+    """The copies that a bookie has of these ledgers; rows of kind `_unread` for what it did not answer."""
+    digests = digests_of(wanted)
+    under_way: Window | None = None
+    pairs: Pairs = []
+    size = 0
+    for start in range(0, len(wanted), LISTS_IN_FLIGHT):
+        group = wanted[start : start + LISTS_IN_FLIGHT]
+        for one, found in zip(group, await asyncio.gather(*(_ids(client, bookie, one) for one in group)), strict=True):
+            if isinstance(found, int):
+                yield unread(str(bookie), "list", found, one.ledger_id)
+                continue
+            for run in found:
+                for entry_id in run:
+                    pairs.append((one.ledger_id, entry_id))
+                    size += one.entry_size + ENTRY_OVERHEAD
+                    if len(pairs) >= ENTRIES_IN_FLIGHT or size >= BYTES_IN_FLIGHT:
+                        sent, pairs, size = send(client, bookie, pairs), [], 0
+                        if under_way is not None:
+                            for batch in await _received(under_way, bookie, digests):
+                                yield batch
+                        under_way = sent
+    last = [send(client, bookie, pairs)] if pairs else []
+    for window in [*([under_way] if under_way else []), *last]:
+        for batch in await _received(window, bookie, digests):
+            yield batch
+
+
+async def _ids(client: BookKeeper, bookie: BookieId, one: Wanted) -> Sequence[range] | int:
+    """The runs of entries that a bookie has of a ledger, or the status it answered with."""
+    connection = client.context.pool.connection(bookie)
+    reply = await connection.call(lambda c: c.list_entries(one.ledger_id), TIMEOUT_S)
+    if reply.status in (Status.NO_LEDGER, Status.NO_ENTRY):
+        return ()
+    if reply.status != Status.OK or reply.body is None:
+        return int(reply.status)
+    try:
+        return list(availability.decode(reply.body, source=f"{bookie} ledger {one.ledger_id}"))
+    except BadBytes:
+        return int(Status.IO_ERROR)
+
+
+async def _received(window: Window, bookie: BookieId, digests: Digests) -> list[pa.RecordBatch]:
+    await window.done
+    found = [decoded(window.bodies, bookie, digests)] if window.bodies else []
+    if window.failed:
+        found.append(unread(str(bookie), f"read of {len(window.failed)} entries", next(iter(window.failed.values()))))
+    return found
+
+
+def decoded(bodies: Sequence[bytes], bookie: BookieId, digests: Digests) -> pa.RecordBatch:
+    """Entries as rows."""
+    ends = np.cumsum([len(body) for body in bodies]).tolist()
+    columns = decode(b"".join(bodies), [0, *ends[:-1]], ends, digests)
+    columns["kind"] = np.zeros(len(bodies), dtype=np.int8)
+    return record_batch(columns, {"bookie_id": str(bookie), "source": "live"}, ("entry",), COPIES)
