@@ -252,6 +252,7 @@ class Facts:
     def _live(self, makers: dict[str, Callable[[], DataFrame]]) -> None:
         self.stage("entries of running bookies")
         options = {"metadata": str(self.sources.metadata), "ledgers_from": str(self.folder / "ledgers")}
+        options |= self.sources.selection.options()
         self._load("bookkeeper.copies", options).write.parquet(str(self.folder / "copies"))
         copies = self._parquet("copies")
         unread = {row.bookie_id for row in copies.where(f"kind = '{UNREAD}'").select("bookie_id").distinct().collect()}
