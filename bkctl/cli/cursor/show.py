@@ -23,7 +23,7 @@ async def run(env: Env, topic: Topic, cursor: Subscription) -> object:
     ranges are acknowledged entries as FIRST..LAST; batches give the indexes that are still to be acknowledged.
     """
     items = []
-    async with opened(env) as access:
+    async with opened(env, topic) as access:
         logs = await access.logs(topic)
     for log in logs:
         found = log.cursors.get(cursor)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
+from bkctl.cli.namespace._names import Namespace, namespace_name
 
 COMMAND = Command(
     effect=Effect.READS,
@@ -16,14 +13,13 @@ COMMAND = Command(
 )
 
 
-async def run(
-    env: Env, namespace: Annotated[str, typer.Argument(metavar="NAMESPACE", help="tenant/namespace")]
-) -> dict[str, object]:
+async def run(env: Env, namespace: Namespace) -> dict[str, object]:
     """Shows a namespace: its policies as they are stored, its bundles with their owners (null: nobody)."""
     from bkdaemon.broker.own_backend import Stores
 
     from bkctl.meta.brokers import BrokerStore
 
+    namespace_name(namespace)
     async with env.cluster() as cluster:
         stores = Stores.of(cluster.store)
         policies = await stores.namespaces.policies(namespace)

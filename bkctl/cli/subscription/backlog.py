@@ -30,8 +30,9 @@ async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
     size counts whole ledgers exactly and the first one by the share of its entries that are left.
     """
     rows = []
-    async with opened(env) as access:
-        for name in env.names(topics):
+    names = list(env.names(topics))
+    async with opened(env, *names) as access:
+        for name in names:
             for log in await access.logs(name):
                 rows += [await _item(access, log, cursor) for cursor in log.cursors.values()]
     return rows

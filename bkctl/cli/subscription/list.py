@@ -18,6 +18,7 @@ COMMAND = Command(
 
 async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
     """Lists the durable subscriptions of topics with their backlogs, in entries. Never fences."""
-    async with opened(env) as access:
-        logs = [log for name in env.names(topics) for log in await access.logs(name)]
+    names = list(env.names(topics))
+    async with opened(env, *names) as access:
+        logs = [log for name in names for log in await access.logs(name)]
     return [cursor_item(log, cursor) for log in logs for cursor in log.cursors.values()]

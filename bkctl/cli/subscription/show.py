@@ -18,7 +18,7 @@ COMMAND = Command(
 
 async def run(env: Env, topic: Topic, subscription: Subscription) -> object:
     """Shows how far a subscription has come; of a partitioned topic, partition by partition. Never fences."""
-    async with opened(env) as access:
+    async with opened(env, topic) as access:
         logs = await access.logs(topic)
     items = [cursor_item(log, log.cursors[subscription]) for log in logs if subscription in log.cursors]
     if not items:

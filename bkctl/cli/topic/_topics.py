@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -15,10 +15,12 @@ from bkctl.model.topic import Position, TopicName
 if TYPE_CHECKING:
     from bkdaemon.broker.cold import ColdCursor, ColdTopic
     from bkdaemon.broker.own_backend import Stores
+    from bkdaemon.broker.trimming import Retention
 
     from bkctl.cli.env import Env
     from bkctl.client.client import BookKeeper
 
+MIB = 1024 * 1024
 Topic = Annotated[
     str, typer.Argument(metavar="TOPIC", help="a topic or partition: t, tenant/namespace/t, persistent://…")
 ]
@@ -41,8 +43,14 @@ class Access(NamedTuple):
 
 
 @asynccontextmanager
-async def opened(env: Env) -> AsyncIterator[Access]:
-    """Opens the cluster for looking at topics."""
+async def opened(env: Env, *names: str) -> AsyncIterator[Access]:
+    """Opens the cluster for looking at topics; their names are proved before.
+
+    Raises:
+        UsageError: one is no name of a persistent topic.
+    """
+    for name in names:
+        topic_name(name)
     from bkdaemon.broker.own_backend import Stores
 
     async with env.cluster() as cluster, cluster.bookkeeper() as bookkeeper:
@@ -95,3 +103,12 @@ def cursor_item(log: ColdTopic, cursor: ColdCursor) -> dict[str, object]:
         "lost": cursor.lost,
         "properties": dict(info.properties),
     }
+
+
+def retention_of(policies: Mapping[str, Any]) -> Retention:
+    """What a namespace's policies keep of what all subscriptions passed; nothing where they say nothing."""
+    from bkdaemon.broker.trimming import Retention
+
+    found = policies.get("retention_policies") or {}
+    minutes, size_mb = found.get("retentionTimeInMinutes", 0), found.get("retentionSizeInMB", 0)
+    return Retention(minutes * 60 if minutes > 0 else minutes, size_mb * MIB if size_mb > 0 else size_mb)

@@ -23,7 +23,7 @@ async def run(env: Env, topic: Topic) -> list[dict[str, object]]:
     from bkdaemon.broker.cold import ledgers_of
 
     rows: list[dict[str, object]] = []
-    async with opened(env) as access:
+    async with opened(env, topic) as access:
         for log in await access.logs(topic):
             for ledger_id, kind, whose, record in await ledgers_of(access.bookkeeper, access.stores, log):
                 metadata = record.metadata if record is not None else None

@@ -9,6 +9,7 @@ import typer
 
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
+from bkctl.cli.namespace._names import namespace_name
 from bkctl.model.topic import TopicName
 
 if TYPE_CHECKING:
@@ -36,9 +37,9 @@ async def run(
     """
     from bkdaemon.broker.own_backend import Stores
 
+    wanted = [namespace_name(name) for name in env.names(namespaces or ())]
     async with env.cluster() as cluster:
         stores = Stores.of(cluster.store)
-        wanted = list(env.names(namespaces or ()))
         if not namespaces:
             for tenant in await stores.namespaces.tenants():
                 wanted += await stores.namespaces.namespaces(tenant)

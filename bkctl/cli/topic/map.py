@@ -18,7 +18,7 @@ COMMAND = Command(
 async def run(env: Env, topic: Topic) -> list[dict[str, object]]:
     """Shows a log fragment by fragment: positions, bookies, and the subscriptions that stand there. Never fences."""
     rows: list[dict[str, object]] = []
-    async with opened(env) as access:
+    async with opened(env, topic) as access:
         for log in await access.logs(topic):
             marks = {name: cursor.acks.mark_delete for name, cursor in log.cursors.items()}
             for ledger_id in log.ledgers.ids:

@@ -46,7 +46,7 @@ async def run(
     if count is not None and count < 1:
         raise UsageError(f"--count {count} is below 1")
     start = EARLIEST if first is None else parse_position(first)
-    async with opened(env) as access:
+    async with opened(env, topic) as access:
         left = count
         for log in await access.logs(topic):
             async for batch in read_entries(access.bookkeeper, log, start, left):

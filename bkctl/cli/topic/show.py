@@ -24,7 +24,7 @@ async def run(env: Env, topic: Topic) -> object:
 
     backlog is that of the slowest subscription; owner the broker that serves the topic, null where none does.
     """
-    async with opened(env) as access:
+    async with opened(env, topic) as access:
         items = [await _item(access, log) for log in await access.logs(topic)]
         return items[0] if len(items) == 1 and not await access.stores.topics.partitions(topic_name(topic)) else items
 

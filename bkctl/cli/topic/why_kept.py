@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
-from bkctl.cli.topic._topics import Topic, opened
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from bkdaemon.broker.trimming import Retention
+from bkctl.cli.topic._topics import Topic, opened, retention_of
 
 COMMAND = Command(
     effect=Effect.READS,
@@ -20,7 +12,6 @@ COMMAND = Command(
     columns=("ledger_id", "entries", "size", "kept", "subscription"),
     wide=("topic",),
 )
-MIB = 1024 * 1024
 
 
 async def run(env: Env, topic: Topic) -> list[dict[str, object]]:
@@ -34,11 +25,11 @@ async def run(env: Env, topic: Topic) -> list[dict[str, object]]:
     from bkdaemon.broker.trimming import judge
 
     rows: list[dict[str, object]] = []
-    async with opened(env) as access:
+    async with opened(env, topic) as access:
         for log in await access.logs(topic):
             policies = await access.stores.namespaces.policies(log.topic.namespace_name)
             marks = [(name, cursor.acks.mark_delete) for name, cursor in log.cursors.items()]
-            verdicts = judge(log.ledgers, marks, _retention(policies), time.time_ns() // 1_000_000)
+            verdicts = judge(log.ledgers, marks, retention_of(policies), time.time_ns() // 1_000_000)
             rows += [
                 {
                     "topic": str(log.topic),
@@ -51,11 +42,3 @@ async def run(env: Env, topic: Topic) -> list[dict[str, object]]:
                 for verdict in verdicts
             ]
     return rows
-
-
-def _retention(policies: Mapping[str, Any]) -> Retention:
-    from bkdaemon.broker.trimming import Retention
-
-    found = policies.get("retention_policies") or {}
-    minutes, size_mb = found.get("retentionTimeInMinutes", 0), found.get("retentionSizeInMB", 0)
-    return Retention(minutes * 60 if minutes > 0 else minutes, size_mb * MIB if size_mb > 0 else size_mb)

@@ -19,6 +19,7 @@ from bkctl.codec.managed_ledger import (
 )
 from bkctl.errors import BadBytes, NoSuchEntry, NoSuchLedger, NotFound, Unavailable
 from bkctl.meta.ledgers import LedgerRecord
+from bkctl.meta.store import Version
 from bkctl.model.topic import Position, TopicName
 from bkdaemon.broker.acks import Acks
 from bkdaemon.broker.ledger_list import LedgerList
@@ -40,7 +41,7 @@ class ColdCursor:
 
     name: str
     info: ManagedCursorInfo
-    version: int
+    version: Version
     state: CursorState
     acks: Acks
     lost: str | None = None
@@ -52,7 +53,7 @@ class ColdTopic:
 
     topic: TopicName
     info: ManagedLedgerInfo
-    version: int
+    version: Version
     ledgers: LedgerList
     records: dict[int, LedgerRecord]
     cursors: dict[str, ColdCursor] = field(default_factory=dict)
@@ -108,13 +109,13 @@ async def _measure(bookkeeper: BookKeeper, ledgers: LedgerList, record: LedgerRe
         return
     ledgers.open(info)
     reader = await bookkeeper.open(ledger_id, metadata.password or b"")
-    last = await _last_readable(reader)
+    last = await last_readable(reader)
     ledgers.open_entries = last + 1
     if last >= 0:
         ledgers.open_bytes = (await reader.read_entry(last)).length
 
 
-async def _last_readable(reader: LedgerReader) -> int:
+async def last_readable(reader: LedgerReader) -> int:
     """The last entry that a bookie has: the last confirmed one, or one behind it."""
     last = reader.last_confirmed
     if reader.metadata.closed:
@@ -138,13 +139,13 @@ async def _readable(reader: LedgerReader, entry_id: int) -> bool:
 
 
 async def _cursor(
-    bookkeeper: BookKeeper, ledgers: LedgerList, name: str, info: ManagedCursorInfo, version: int
+    bookkeeper: BookKeeper, ledgers: LedgerList, name: str, info: ManagedCursorInfo, version: Version
 ) -> ColdCursor:
     state, lost = info.state or CursorState(ledgers.before_first), None
     if info.ledger_id != NO_CURSOR_LEDGER:
         try:
             reader = await bookkeeper.open(info.ledger_id)
-            last = await _last_readable(reader)
+            last = await last_readable(reader)
             if last >= 0:
                 entry = await reader.read_entry(last)
                 state = decode_cursor_state(bytes(entry.payload), source=f"ledger {info.ledger_id}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
+import pytest
+
 from bkctl.errors import Exit
 from bkctl.meta.memory import MemoryTree
 from tests import pulsar_golden as golden
@@ -55,3 +57,54 @@ def test_names_that_are_no_topics() -> None:
     assert answer.code == Exit.USAGE
     assert "keeps nothing" in answer.error()["message"]
     assert bkctl("topic", "read", "x", "--count", "0", tree=java_cluster()).code == Exit.USAGE
+
+
+NOWHERE = "zk://127.0.0.1:1/ledgers"
+WRONG = [
+    *(f"topic {verb} a/b" for verb in ("show", "stats", "ledgers", "map", "where", "read", "du", "why-kept", "create")),
+    *(f"topic {verb} a/b" for verb in ("delete", "truncate", "trim", "unload", "terminate")),
+    *(f"subscription {verb} a/b" for verb in ("list", "backlog")),
+    *(f"subscription {verb} a/b s" for verb in ("show", "create", "delete", "clear")),
+    "subscription skip a/b s 1",
+    "subscription skip t s 0",
+    "subscription reset a/b s --to earliest",
+    "subscription reset t s --to yesterday",
+    "subscription create t s --at 2020-01-01T00:00:00Z",
+    *(f"cursor {words}" for words in ("list a/b", "show a/b s", "history a/b s", "set a/b s --mark-delete 1:1")),
+    "cursor set t s",
+    *(f"namespace {verb} a//b" for verb in ("show", "create", "delete", "policy get")),
+    "namespace policy unset a//b ttl",
+    "namespace policy set a//b ttl 3",
+    "namespace policy set a/b nothing 3",
+    "namespace policy set a/b ttl soon",
+    'namespace policy set a/b retention {"minutes":3}',
+    "topic list a//b",
+    "tenant create a/b",
+]
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_what_is_wrong_on_the_command_line_is_told_before_connecting(words: str) -> None:
+    assert bkctl("-m", NOWHERE, *words.split(" "), "--yes").code == Exit.USAGE
+
+
+def test_tenants_namespaces_and_policies_are_changed_by_compare_and_set() -> None:
+    tree = golden.memory_tree()
+    before = bkctl("namespace", "show", "golden/ns1", "-o", "json", tree=tree).json()["policies"]
+    assert bkctl("namespace", "policy", "set", "golden/ns1", "ttl", "60", tree=tree).code == Exit.REFUSED
+    assert bkctl("namespace", "policy", "set", "golden/ns1", "ttl", "60", "--yes", tree=tree).code == Exit.OK
+    after = bkctl("namespace", "show", "golden/ns1", "-o", "json", tree=tree).json()["policies"]
+    assert after == before | {"message_ttl_in_seconds": 60}
+    assert bkctl("tenant", "delete", "golden", "--yes", tree=tree).code == Exit.REFUSED
+    assert bkctl("tenant", "create", "new", "--yes", tree=tree).code == Exit.OK
+    made = bkctl("namespace", "create", "new/ns", "--yes", "-o", "json", tree=tree).json()
+    assert made["replication_clusters"] == ["lab"]
+    assert bkctl("topic", "create", "new/ns/t", "--partitions", "2", "--yes", tree=tree).code == Exit.OK
+    names = bkctl("topic", "list", "new/ns", "--partitions", "-o", "name", tree=tree).stdout.split()
+    assert names == [f"persistent://new/ns/t-partition-{k}" for k in range(2)]
+    assert bkctl("namespace", "delete", "new/ns", "--yes", tree=tree).code == Exit.REFUSED
+
+
+def test_the_leader() -> None:
+    shown = bkctl("broker", "leader", "-o", "json", tree=java_cluster()).json()
+    assert shown == {"broker": "127.0.0.1:28180", "service_url": "http://127.0.0.1:28180"}

@@ -1,0 +1,39 @@
+"""The brokers that are asked: those that are named, or all that are registered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bkctl.cli.pulsar_admin import Admin
+from bkctl.errors import NotFound
+
+if TYPE_CHECKING:
+    from bkctl.cli.env import Env
+
+Brokers = Annotated[
+    list[str] | None, typer.Argument(metavar="[BROKER…]", help="as `broker list` names them; all where none is given")
+]
+
+
+async def admins(env: Env, wanted: Sequence[str] | None) -> dict[str, Admin]:
+    """Each broker's REST interface.
+
+    Raises:
+        NotFound: one is not registered, or none is at all.
+    """
+    from bkctl.meta.brokers import BrokerStore
+
+    found = {}
+    async with env.cluster() as cluster:
+        store = BrokerStore(cluster.store)
+        for broker_id in list(env.names(wanted or ())) or await store.brokers():
+            report = await store.report(broker_id)
+            if report is None:
+                raise NotFound(f"no broker {broker_id} is registered", hint="bkctl broker list")
+            found[broker_id] = Admin.of(env, report.get("webServiceUrl"))
+    if not found:
+        raise NotFound("no broker is registered", hint="bkctl broker start -c broker.conf")
+    return found

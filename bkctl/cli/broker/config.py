@@ -1,0 +1,51 @@
+"""`bkctl broker config`: the settings that brokers run with, and where they differ."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from bkctl.cli.broker._brokers import Brokers, admins
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.env import Env
+from bkctl.errors import Exit
+
+COMMAND = Command(
+    effect=Effect.READS,
+    examples=("bkctl broker config", "bkctl broker config --key managedLedgerDefault", "bkctl broker config --diff"),
+    columns=("broker", "key", "value"),
+    name="key",
+)
+OWN = (
+    "advertisedAddress",
+    "bindAddress",
+    "brokerServicePort",
+    "webServicePort",
+    "bindAddresses",
+    "advertisedListeners",
+)
+"""Keys that differ from broker to broker by their nature."""
+
+
+async def run(
+    env: Env,
+    brokers: Brokers = None,
+    key: Annotated[str, typer.Option("--key", metavar="TEXT", help="only keys that hold this text")] = "",
+    diff: Annotated[bool, typer.Option("--diff", help="only keys in which brokers differ; exit 1 if any do")] = False,
+) -> list[dict[str, object]]:
+    """Lists the settings of brokers as they run, Java's and ours, by their web addresses."""
+    told: dict[str, dict[str, str]] = {}
+    for broker_id, admin in (await admins(env, brokers)).items():
+        found = await admin.get("/brokers/configuration/runtime")
+        told[broker_id] = {str(name): str(value) for name, value in found.items()}
+    names = sorted({name for settings in told.values() for name in settings if key.lower() in name.lower()})
+    if diff:
+        names = [n for n in names if n not in OWN and len({settings.get(n) for settings in told.values()}) > 1]
+        if names:
+            env.exit = Exit.FINDINGS
+    return [
+        {"broker": broker_id, "key": name, "value": settings.get(name)}
+        for name in names
+        for broker_id, settings in told.items()
+    ]

@@ -1,0 +1,34 @@
+"""`bkctl broker health`: whether brokers say that they are well."""
+
+from __future__ import annotations
+
+from bkctl.cli.broker._brokers import Brokers, admins
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.env import Env
+from bkctl.errors import BkctlError, Exit
+
+COMMAND = Command(
+    effect=Effect.READS,
+    examples=("bkctl broker health", "bkctl broker health 10.0.0.1:8080"),
+    columns=("broker", "healthy", "version", "words"),
+)
+
+
+async def run(env: Env, brokers: Brokers = None) -> list[dict[str, object]]:
+    """Asks each broker for its health by its web address; exit 1 if one is not well.
+
+    Java's brokers send themselves a message for it; ours look at their registration and the metadata store.
+    """
+    rows: list[dict[str, object]] = []
+    for broker_id, admin in (await admins(env, brokers)).items():
+        version: object = None
+        try:
+            words = str(await admin.get("/brokers/health"))
+            version = await admin.get("/brokers/version")
+        except BkctlError as error:
+            words = error.message
+        healthy = words.strip() == "ok"
+        if not healthy:
+            env.exit = Exit.FINDINGS
+        rows.append({"broker": broker_id, "healthy": healthy, "version": version, "words": words})
+    return rows

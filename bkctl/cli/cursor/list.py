@@ -1,0 +1,45 @@
+"""`bkctl cursor list`: every cursor of topics, those of brokers too, and where their state is kept."""
+
+from __future__ import annotations
+
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.env import Env
+from bkctl.cli.render import moment
+from bkctl.cli.topic._topics import Topics, opened, shown
+
+COMMAND = Command(
+    effect=Effect.READS,
+    examples=("bkctl cursor list my-topic", "bkctl topic list -o name | bkctl cursor list - -o jsonl"),
+    columns=("topic", "cursor", "kind", "stored_in", "mark_delete", "acked_above", "last_active"),
+    wide=("version", "lost"),
+    name="cursor",
+    timeout_s=None,
+)
+BROKERS = {"pulsar.dedup": "deduplication", "__compaction": "compaction"}
+
+
+async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
+    """Lists the cursors of topics. kind: subscription, deduplication, compaction, replication. Never fences."""
+    names = list(env.names(topics))
+    async with opened(env, *names) as access:
+        logs = [log for name in names for log in await access.logs(name)]
+    return [
+        {
+            "topic": str(log.topic),
+            "cursor": cursor.name,
+            "kind": kind_of(cursor.name),
+            "stored_in": "node" if cursor.info.ledger_id < 0 else f"ledger {cursor.info.ledger_id}",
+            "mark_delete": shown(cursor.acks.mark_delete),
+            "acked_above": cursor.acks.above,
+            **moment("last_active", cursor.info.last_active_ms),
+            "version": cursor.version,
+            "lost": cursor.lost,
+        }
+        for log in logs
+        for cursor in log.cursors.values()
+    ]
+
+
+def kind_of(name: str) -> str:
+    """Whose cursor it is."""
+    return BROKERS.get(name, "replication" if name.startswith("pulsar.repl") else "subscription")

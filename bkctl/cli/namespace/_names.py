@@ -1,0 +1,38 @@
+"""Names of tenants and namespaces, proved before anything is connected to."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final
+
+import typer
+
+from bkctl.errors import UsageError
+
+Namespace = Annotated[str, typer.Argument(metavar="NAMESPACE", help="tenant/namespace")]
+Tenant = Annotated[str, typer.Argument(metavar="TENANT", help="the tenant's name")]
+
+_NAME: Final = re.compile(r"[-=:.\w]+")
+
+
+def tenant_name(text: str) -> str:
+    """A tenant's name.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not _NAME.fullmatch(text):
+        raise UsageError(f"{text!r} is no name of a tenant", hint="letters, digits and -=:._")
+    return text
+
+
+def namespace_name(text: str) -> str:
+    """A namespace as tenant/namespace; old ones have a cluster between.
+
+    Raises:
+        UsageError: it is none.
+    """
+    parts = text.split("/")
+    if len(parts) not in (2, 3) or not all(_NAME.fullmatch(part) for part in parts):
+        raise UsageError(f"{text!r} is no namespace", hint="tenant/namespace; names are letters, digits and -=:._")
+    return text

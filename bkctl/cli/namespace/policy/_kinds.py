@@ -1,0 +1,104 @@
+"""Which policies a namespace has, what their values look like; the names are those of Pulsar's JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from bkctl.errors import UsageError
+
+
+class Kind(NamedTuple):
+    """One policy: its key in the node, the JSON types of its value, the fields of an object, an example."""
+
+    key: str
+    types: tuple[type, ...]
+    example: str
+    fields: tuple[str, ...] = ()
+
+
+RETENTION: Final = ("retentionTimeInMinutes", "retentionSizeInMB")
+PERSISTENCE: Final = (
+    "bookkeeperEnsemble",
+    "bookkeeperWriteQuorum",
+    "bookkeeperAckQuorum",
+    "managedLedgerMaxMarkDeleteRate",
+)
+TOPIC_CREATION: Final = ("allowAutoTopicCreation", "topicType", "defaultNumPartitions")
+
+POLICIES: Final[Mapping[str, Kind]] = {
+    "retention": Kind(
+        "retention_policies", (dict,), '{"retentionTimeInMinutes": 60, "retentionSizeInMB": -1}', RETENTION
+    ),
+    "ttl": Kind("message_ttl_in_seconds", (int,), "3600"),
+    "persistence": Kind(
+        "persistence",
+        (dict,),
+        '{"bookkeeperEnsemble": 3, "bookkeeperWriteQuorum": 2, "bookkeeperAckQuorum": 2, '
+        '"managedLedgerMaxMarkDeleteRate": 0}',
+        PERSISTENCE,
+    ),
+    "backlog-quota": Kind(
+        "backlog_quota_map",
+        (dict,),
+        '{"destination_storage": {"limitSize": 1073741824, "limitTime": -1, "policy": "producer_request_hold"}}',
+        ("destination_storage", "message_age"),
+    ),
+    "deduplication": Kind("deduplicationEnabled", (bool,), "true"),
+    "auto-topic-creation": Kind(
+        "autoTopicCreationOverride",
+        (dict,),
+        '{"allowAutoTopicCreation": true, "topicType": "partitioned", "defaultNumPartitions": 4}',
+        TOPIC_CREATION,
+    ),
+    "auto-subscription-creation": Kind(
+        "autoSubscriptionCreationOverride",
+        (dict,),
+        '{"allowAutoSubscriptionCreation": false}',
+        ("allowAutoSubscriptionCreation",),
+    ),
+    "max-producers-per-topic": Kind("max_producers_per_topic", (int,), "100"),
+    "max-consumers-per-topic": Kind("max_consumers_per_topic", (int,), "100"),
+    "max-consumers-per-subscription": Kind("max_consumers_per_subscription", (int,), "10"),
+    "max-unacked-per-consumer": Kind("max_unacked_messages_per_consumer", (int,), "50000"),
+    "max-unacked-per-subscription": Kind("max_unacked_messages_per_subscription", (int,), "200000"),
+    "delayed-delivery": Kind(
+        "delayed_delivery_policies", (dict,), '{"tickTime": 1000, "active": true}', ("tickTime", "active")
+    ),
+    "schema-compatibility": Kind("schema_compatibility_strategy", (str,), '"FULL"'),
+    "schema-validation-enforced": Kind("schema_validation_enforced", (bool,), "true"),
+    "encryption-required": Kind("encryption_required", (bool,), "false"),
+    "subscription-types": Kind("subscription_types_enabled", (list,), '["Exclusive", "Shared"]'),
+}
+
+
+def kind_of(name: str) -> Kind:
+    """The policy of a name, ours or that of the node.
+
+    Raises:
+        UsageError: there is no such policy.
+    """
+    found = POLICIES.get(name) or next((kind for kind in POLICIES.values() if kind.key == name), None)
+    if found is None:
+        raise UsageError(f"there is no policy {name!r}", hint="one of " + ", ".join(POLICIES))
+    return found
+
+
+def value_of(kind: Kind, text: str) -> Any:
+    """The value of a policy from the command line.
+
+    Raises:
+        UsageError: it is no JSON, or not what the policy takes.
+    """
+    hint = f"as {kind.example}"
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    if not isinstance(value, kind.types) or (isinstance(value, bool) and bool not in kind.types):
+        wanted = {dict: "a JSON object", int: "a whole number", bool: "true or false", str: "a word", list: "a list"}
+        raise UsageError(f"{text!r} is not {wanted[kind.types[0]]}, which {kind.key} takes", hint=hint)
+    if isinstance(value, dict) and (unknown := sorted(value.keys() - set(kind.fields))):
+        raise UsageError(f"{kind.key} has no field {unknown[0]!r}", hint=hint)
+    return value

@@ -1,0 +1,112 @@
+"""Pulsar's REST interface as a client: what the owner of a topic is asked to do. Java's brokers and ours.
+
+Requests follow redirects from broker to broker, as pulsar-admin does. Answers become the tree of errors: 404 not found,
+409 conflict, 412 refused, 401 and 403 unauthorized, 503 and no answer unavailable, anything else the server's no.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from bkctl.errors import BkctlError, Conflict, NotFound, Refused, ServerError, Unauthorized, Unavailable
+
+if TYPE_CHECKING:
+    from bkctl.cli.env import Env
+    from bkctl.model.topic import TopicName
+
+ADMIN: Final = "/admin/v2"
+REDIRECTS_MAX: Final = 10
+ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
+REDIRECT: Final = 307
+
+
+class Admin:
+    """One broker's REST interface.
+
+    Args:
+        base_url: http://host:port.
+        timeout_s: for one request; None waits for ever.
+    """
+
+    def __init__(self, base_url: str, timeout_s: float | None) -> None:
+        self.base_url = base_url
+        self._timeout_s = timeout_s
+
+    @classmethod
+    def of(cls, env: Env, base_url: str | None) -> Admin:
+        """With the command's own timeout.
+
+        Raises:
+            Unavailable: the broker tells no web address.
+        """
+        if not base_url:
+            raise Unavailable("the broker tells no web address in the metadata store")
+        return cls(base_url, env.timeout_s)
+
+    async def get(self, path: str) -> Any:
+        """The JSON, or text, of a GET below /admin/v2."""
+        return await self.ask("GET", path)
+
+    async def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """The answer of a request below /admin/v2: JSON, or text where it is none; None where it is empty.
+
+        Raises:
+            NotFound, Conflict, Refused, Unauthorized, Unavailable, ServerError: with the broker's own words.
+        """
+        return await asyncio.to_thread(self._ask, method, self.base_url + ADMIN + path, body)
+
+    def _ask(self, method: str, url: str, body: Any) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        opener = urllib.request.build_opener(_NoRedirect())
+        for _ in range(REDIRECTS_MAX):
+            request = urllib.request.Request(url, data=data, method=method)
+            if data is not None or method in ("PUT", "POST"):
+                request.add_header("Content-Type", "application/json")
+            try:
+                with opener.open(request, timeout=self._timeout_s) as answer:
+                    return _decoded(answer.read(ANSWER_BYTES_MAX))
+            except urllib.error.HTTPError as e:
+                where = e.headers.get("Location")
+                if e.code == REDIRECT and where:
+                    url = where
+                    continue
+                raise _error(e.code, e.read(ANSWER_BYTES_MAX), url) from None
+            except (OSError, ValueError) as e:
+                raise Unavailable(f"broker {url}: {getattr(e, 'reason', e)}", url=url) from None
+        raise Unavailable(f"{self.base_url} leads from broker to broker without an end", url=url)
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Redirects are followed with their method and body, which the library does not."""
+
+    def redirect_request(self, *_: object, **__: object) -> None:
+        return None
+
+
+def _decoded(data: bytes) -> Any:
+    try:
+        return json.loads(data) if data.strip() else None
+    except ValueError:
+        return data.decode("utf-8", "replace")
+
+
+def _error(status: int, data: bytes, url: str) -> BkctlError:
+    """The broker's no."""
+    found = _decoded(data)
+    words = found.get("reason") if isinstance(found, dict) else found
+    text = f"the broker says: {words or f'HTTP {status}'}"
+    kinds: dict[int, type[BkctlError]] = {404: NotFound, 409: Conflict, 412: Refused, 503: Unavailable}
+    if status in kinds:
+        return kinds[status](text, status=status, url=url)
+    return (Unauthorized if status in (401, 403) else ServerError)(text, status=status, url=url)
+
+
+def topic_path(topic: TopicName, *more: str | int) -> str:
+    """/persistent/tenant/namespace/topic/…, encoded."""
+    parts = [topic.local, *map(str, more)]
+    return f"/{topic.domain}/{topic.namespace_name}/" + "/".join(quote(part, safe="") for part in parts)

@@ -1,0 +1,56 @@
+"""`bkctl subscription reset`: moves a subscription to a place or a time, back or forth."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.env import Env
+from bkctl.cli.subscription._moving import COLUMNS, move
+from bkctl.cli.topic._acting import Request, Target, message_id, place_or_time
+from bkctl.cli.topic._topics import Access, Subscription, Topic
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.cold import ColdCursor
+
+    from bkctl.codec.managed_ledger import CursorState
+
+COMMAND = Command(
+    effect=Effect.WRITES,
+    examples=(
+        "bkctl subscription reset my-topic my-subscription --to earliest",
+        "bkctl subscription reset my-topic my-subscription --to 2026-11-21T16:00:00Z",
+    ),
+    columns=COLUMNS,
+    name="subscription",
+)
+
+
+async def run(
+    env: Env,
+    topic: Topic,
+    subscription: Subscription,
+    to: Annotated[
+        str, typer.Option("--to", metavar="PLACE", help="earliest, latest, LEDGER:ENTRY, RFC 3339 time, ms since 1970")
+    ],
+) -> list[dict[str, object]]:
+    """Moves a subscription: its next message is the one at the place, or the first published at the time or later.
+
+    What it had acknowledged behind the place is delivered again; its consumers are disconnected and come back.
+    """
+    from bkdaemon.broker.cold_edit import first_published, moved
+
+    where = place_or_time(to)
+
+    async def state(access: Access, target: Target, cursor: ColdCursor) -> CursorState:
+        at = await first_published(access.bookkeeper, target.log, where) if isinstance(where, int) else where
+        return moved(target.log, cursor, at)
+
+    parts: tuple[str | int, ...] = ("subscription", subscription, "resetcursor")
+    if isinstance(where, int):
+        request = Request("POST", (*parts, where))
+    else:
+        request = Request("POST", parts, message_id(where))
+    return await move(env, topic, subscription, f"move to {to}", request, state)

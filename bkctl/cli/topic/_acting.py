@@ -1,0 +1,137 @@
+"""Doing things to topics: by the broker that owns them, where one does; straight in the metadata where none does."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bkctl.cli.pulsar_admin import Admin, topic_path
+from bkctl.cli.topic._topics import Access, parse_position, topic_name
+from bkctl.errors import NotFound, Unavailable, UsageError
+from bkctl.model.topic import EARLIEST, LATEST, Position
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.cold import ColdTopic
+    from bkdaemon.broker.cold_edit import Edit
+
+    from bkctl.cli.env import Env
+    from bkctl.meta.brokers import Owner
+
+METADATA = "metadata"
+NOBODY = "nobody serves it: straight in the metadata"
+
+
+class Target(NamedTuple):
+    """One log, and the broker that owns its bundle."""
+
+    log: ColdTopic
+    owner: Owner | None
+
+    @property
+    def name(self) -> str:
+        """The full name."""
+        return str(self.log.topic)
+
+    @property
+    def by(self) -> str:
+        """Who is going to do it, in words."""
+        return f"by broker {self.owner.broker_id}" if self.owner is not None else NOBODY
+
+
+class Request(NamedTuple):
+    """What the owner is asked: method, parts of the path behind the topic's, body."""
+
+    method: str
+    parts: tuple[str | int, ...] = ()
+    body: Any = None
+
+
+async def targets(access: Access, name: str) -> list[Target]:
+    """The logs behind a name with their owners: one, or one a partition."""
+    from bkdaemon.broker.cold_edit import owner_of
+
+    return [Target(log, await owner_of(access.stores, log.topic)) for log in await access.logs(name)]
+
+
+def having(found: Sequence[Target], subscription: str, topic: str) -> list[Target]:
+    """Those that have the subscription.
+
+    Raises:
+        NotFound: none has.
+    """
+    left = [target for target in found if subscription in target.log.cursors]
+    if not left:
+        raise NotFound(f"{topic} has no subscription {subscription}", hint=f"bkctl subscription list {topic}")
+    return left
+
+
+async def ask_owner(env: Env, target: Target, request: Request, query: str = "") -> Any:
+    """What the owner answers.
+
+    Raises:
+        Unavailable: nobody owns the topic, or its owner does not answer.
+    """
+    if target.owner is None:
+        raise Unavailable(
+            f"no broker serves {target.name}, and only a broker can do this",
+            hint="a client or `pulsar-admin topics lookup` makes one take it; `bkctl broker list` shows who is there",
+        )
+    path = topic_path(target.log.topic, *request.parts) + query
+    return await Admin.of(env, target.owner.http_url).ask(request.method, path, request.body)
+
+
+async def act(
+    env: Env, access: Access, target: Target, request: Request, alone: Callable[[Edit], Awaitable[object]]
+) -> str:
+    """Has the owner do it, or does it in the metadata where there is none; returns by whom."""
+    if target.owner is not None:
+        await ask_owner(env, target, request)
+        return target.owner.broker_id
+    from bkdaemon.broker.cold_edit import Edit
+
+    await alone(Edit(access.stores, access.bookkeeper, target.log))
+    return METADATA
+
+
+def named(name: str) -> str:
+    """The name of a topic, proved before anything is connected to."""
+    return str(topic_name(name))
+
+
+def place(text: str) -> Position:
+    """earliest, latest, or LEDGER:ENTRY.
+
+    Raises:
+        UsageError: none of them.
+    """
+    known = {"earliest": EARLIEST, "latest": LATEST}
+    return known[text] if text in known else parse_position(text)
+
+
+def place_or_time(text: str) -> Position | int:
+    """A place, or a moment as RFC 3339 or milliseconds since 1970.
+
+    Raises:
+        UsageError: neither.
+    """
+    from datetime import datetime
+
+    if text.isdigit():
+        return int(text)
+    if text in ("earliest", "latest") or text.replace(":", "", 1).lstrip("-").isdigit():
+        return place(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"{text!r} is no place in a topic",
+            hint="earliest, latest, LEDGER:ENTRY, 2026-11-21T16:00:00Z, or milliseconds since 1970",
+        ) from None
+    if moment.tzinfo is None:
+        raise UsageError(f"{text!r} has no time zone", hint=f"{text}Z")
+    return int(moment.timestamp() * 1000)
+
+
+def message_id(position: Position) -> dict[str, int]:
+    """A position as Pulsar's REST interface takes it."""
+    return {"ledgerId": position.ledger_id, "entryId": position.entry_id, "partitionIndex": -1}

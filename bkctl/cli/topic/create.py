@@ -1,0 +1,62 @@
+"""`bkctl topic create`: makes topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.confirm import Plan
+from bkctl.cli.env import Env
+from bkctl.cli.topic._topics import Topics, topic_name
+from bkctl.errors import AlreadyExists, UsageError
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.own_backend import Stores
+
+    from bkctl.model.topic import TopicName
+
+COMMAND = Command(
+    effect=Effect.WRITES,
+    examples=("bkctl topic create my-topic --yes", "bkctl topic create tenant/namespace/t --partitions 8 --yes"),
+    columns=("topic", "partitions", "created"),
+)
+PARTITIONS_MAX = 10_000
+
+
+async def run(
+    env: Env,
+    topics: Topics,
+    partitions: Annotated[int, typer.Option("--partitions", metavar="N", help="0: not partitioned")] = 0,
+) -> list[dict[str, object]]:
+    """Makes empty topics in the metadata, as Java's brokers do; the first broker that is asked for one opens it."""
+    from bkdaemon.broker.own_backend import Stores
+
+    if not 0 <= partitions <= PARTITIONS_MAX:
+        raise UsageError(f"{partitions} partitions: 0 to {PARTITIONS_MAX} can be had")
+    wanted = [topic_name(name) for name in env.names(topics)]
+    if partitions and (parts := [topic for topic in wanted if topic.partition >= 0]):
+        raise UsageError(f"{parts[0]} is the name of a partition already")
+    async with env.cluster() as cluster:
+        stores = Stores.of(cluster.store)
+        for topic in wanted:
+            await stores.namespaces.policies(topic.namespace_name)
+            if await stores.topics.exists(topic) or await stores.topics.partitions(topic):
+                raise AlreadyExists(f"topic {topic} is there already", topic=str(topic))
+        kind = f" of {partitions} partitions" if partitions else ""
+        env.confirm(Plan(f"create {len(wanted)} topics", tuple(f"create {topic}{kind}" for topic in wanted)))
+        return [await _make(stores, topic, partitions) for topic in wanted]
+
+
+async def _make(stores: Stores, topic: TopicName, partitions: int) -> dict[str, object]:
+    if partitions:
+        await stores.topics.create_partitioned(topic, partitions)
+    for log in [topic.partition_name(index) for index in range(partitions)] or [topic]:
+        try:
+            await stores.ledgers.create(log.path)
+        except AlreadyExists:
+            if not partitions:
+                raise
+            # a partition that a client made between our two writes, which is as good
+    return {"topic": str(topic), "partitions": partitions, "created": True}

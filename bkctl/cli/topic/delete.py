@@ -1,0 +1,73 @@
+"""`bkctl topic delete`: removes topics with everything that belongs to them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.confirm import Plan
+from bkctl.cli.env import Env
+from bkctl.cli.topic._acting import METADATA, Target, ask_owner, targets
+from bkctl.cli.topic._acting import Request as Ask
+from bkctl.cli.topic._topics import Access, Topics, opened, topic_name
+
+COMMAND = Command(
+    effect=Effect.DELETES,
+    examples=("bkctl topic delete my-topic", "bkctl topic delete my-topic --force --yes"),
+    columns=("topic", "deleted", "by"),
+    timeout_s=None,
+)
+
+
+async def run(
+    env: Env,
+    topics: Topics,
+    force: Annotated[bool, typer.Option("--force", help="even with producers or consumers connected")] = False,
+) -> list[dict[str, object]]:
+    """Deletes topics: messages, subscriptions, schemas. A partitioned topic goes with all its partitions.
+
+    Where a broker owns the topic, it does it, and refuses while clients are connected, unless --force. A topic that
+    nobody serves goes straight: its nodes in one step, if nobody changed them meanwhile, then its ledgers.
+    """
+    names = [str(topic_name(name)) for name in env.names(topics)]
+    async with opened(env, *names) as access:
+        found = {name: await targets(access, name) for name in names}
+        steps = tuple(
+            f"delete {t.name}: {len(t.log.ledgers.ids)} ledgers, {t.log.ledgers.entries_total} entries, "
+            f"{len(t.log.cursors)} subscriptions; {t.by}"
+            for one in found.values()
+            for t in one
+        )
+        subject = names[0] if len(names) == 1 else f"{len(names)} topics"
+        env.confirm(Plan(f"delete {subject}", steps, subject=subject))
+        rows = []
+        for name, logs in found.items():
+            rows += [await _delete(env, access, target, force) for target in logs]
+            topic = topic_name(name)
+            await access.stores.topics.delete_partitioned(topic)
+            if topic.partition < 0:
+                await _delete_schemas(access, name)
+        return rows
+
+
+async def _delete(env: Env, access: Access, target: Target, force: bool) -> dict[str, object]:
+    from bkdaemon.broker.cold_edit import Edit
+
+    by = METADATA
+    if target.owner is None:
+        await Edit(access.stores, access.bookkeeper, target.log).delete_topic()
+    else:
+        await ask_owner(env, target, Ask("DELETE"), f"?force={str(force).lower()}")
+        by = target.owner.broker_id
+    return {"topic": target.name, "deleted": True, "by": by}
+
+
+async def _delete_schemas(access: Access, name: str) -> None:
+    from bkdaemon.broker.recovered import delete_ledger
+
+    versions, _ = await access.stores.topics.schema_versions(topic_name(name))
+    await access.stores.topics.delete_schema(topic_name(name))
+    for ledger_id in sorted({index.position.ledger_id for index in versions}):
+        await delete_ledger(access.bookkeeper, ledger_id)

@@ -1,0 +1,68 @@
+"""`bkctl topic du`: what topics take on the bookies, by kind of ledger."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.env import Env
+from bkctl.cli.topic._topics import Access, Topics, opened
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.cold import ColdTopic
+
+COMMAND = Command(
+    effect=Effect.READS,
+    examples=("bkctl topic du my-topic", "bkctl topic list -o name | bkctl topic du - -o jsonl"),
+    columns=("topic", "ledgers", "entries", "size", "stored", "backlog_size"),
+    wide=("data", "cursor", "compacted", "schema", "unknown"),
+    timeout_s=None,
+)
+KINDS = ("data", "cursor", "compacted", "schema")
+
+
+async def run(env: Env, topics: Topics) -> AsyncIterator[list[dict[str, object]]]:
+    """Adds up the ledgers of topics, partition by partition. Never fences.
+
+    size: bytes as written. stored: times the write quorum, what the bookies hold. backlog_size: what the slowest
+    subscription has not passed. data, cursor, compacted, schema: size by kind; unknown: open ledgers whose size no
+    node tells, cursors' as a rule. Schemas are counted once, with the first partition.
+    """
+    names = list(env.names(topics))
+    async with opened(env, *names) as access:
+        for name in names:
+            yield [await _item(access, log, first=index == 0) for index, log in enumerate(await access.logs(name))]
+
+
+async def _item(access: Access, log: ColdTopic, *, first: bool) -> dict[str, object]:
+    from bkdaemon.broker.cold import ledgers_of
+
+    sizes, stored, unknown, count = dict.fromkeys(KINDS, 0), 0, 0, 0
+    for ledger_id, kind, _, record in await ledgers_of(access.bookkeeper, access.stores, log):
+        if record is None or (kind == "schema" and not first):
+            continue
+        count += 1
+        metadata = record.metadata
+        size = log.ledgers.size(ledger_id) if kind == "data" else metadata.length
+        if kind != "data" and not metadata.closed:
+            unknown += 1
+            continue
+        sizes[kind] += size
+        stored += size * metadata.write_quorum_size
+    slowest = min((cursor.acks.mark_delete for cursor in log.cursors.values()), default=log.ledgers.last)
+    oldest = log.ledgers.next(slowest)
+    behind = sum(log.ledgers.size(i) for i in log.ledgers.ids if i >= oldest.ledger_id)
+    if log.ledgers.entries(oldest.ledger_id):
+        entries = log.ledgers.entries(oldest.ledger_id)
+        behind -= log.ledgers.size(oldest.ledger_id) * min(oldest.entry_id, entries) // entries
+    return {
+        "topic": str(log.topic),
+        "ledgers": count,
+        "entries": log.ledgers.entries_total,
+        "size": sum(sizes.values()),
+        "stored": stored,
+        "backlog_size": behind,
+        **sizes,
+        "unknown": unknown,
+    }

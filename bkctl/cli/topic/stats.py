@@ -1,0 +1,75 @@
+"""`bkctl topic stats`: rates, clients and backlogs of a topic, as its broker tells them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.env import Env
+from bkctl.cli.topic._acting import Request, Target, ask_owner, targets
+from bkctl.cli.topic._topics import Topic, cursor_item, opened
+
+COMMAND = Command(
+    effect=Effect.READS,
+    examples=("bkctl topic stats my-topic", "bkctl topic stats my-topic -o json"),
+    columns=("topic", "served_by", "msg_rate_in", "msg_rate_out", "storage_size", "backlog", "producers", "consumers"),
+    wide=("msg_throughput_in", "msg_throughput_out", "publishers", "subscriptions"),
+)
+NAMED: Final = (
+    "subscriptions",
+    "replication",
+    "properties",
+    "metadata",
+    "subscription_properties",
+    "bucket_delayed_index_stats",
+)
+"""Fields whose members are named by users, and keep their names."""
+
+
+async def run(env: Env, topic: Topic) -> list[dict[str, object]]:
+    """Shows a topic's figures, partition by partition, as its owner counts them. Loads nothing and fences nothing.
+
+    A topic that no broker has open has no rates: what metadata and bookies tell is shown, served_by is null.
+    """
+    async with opened(env, topic) as access:
+        return [await _item(env, target) for target in await targets(access, topic)]
+
+
+async def _item(env: Env, target: Target) -> dict[str, object]:
+    from bkdaemon.broker.cold_edit import is_loaded
+
+    log = target.log
+    backlog = max((cursor.acks.backlog() for cursor in log.cursors.values()), default=0)
+    common = {"topic": str(log.topic), "served_by": None, "storage_size": log.ledgers.size_total, "backlog": backlog}
+    if not is_loaded(log, target.owner):
+        cursors = {name: cursor_item(log, cursor) for name, cursor in log.cursors.items()}
+        rates = dict.fromkeys(("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out"))
+        return {**common, **rates, "producers": 0, "consumers": 0, "publishers": [], "subscriptions": cursors}
+    told = snake(await ask_owner(env, target, Request("GET", ("stats",))))
+    subscriptions = told.get("subscriptions") or {}
+    assert target.owner is not None
+    return {
+        **common,
+        **told,
+        "served_by": target.owner.broker_id,
+        "backlog": max((s.get("msg_backlog", 0) for s in subscriptions.values()), default=0),
+        "producers": len(told.get("publishers") or ()),
+        "consumers": sum(len(s.get("consumers") or ()) for s in subscriptions.values()),
+    }
+
+
+def snake(value: Any) -> Any:
+    """Java's names as ours: msgRateIn becomes msg_rate_in."""
+    if isinstance(value, list):
+        return [snake(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {}
+    for key, inner in value.items():
+        name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key).lower()
+        if name in NAMED and isinstance(inner, dict):
+            found[name] = {one: snake(member) for one, member in inner.items()}
+        else:
+            found[name] = snake(inner)
+    return found

@@ -1,0 +1,56 @@
+"""`bkctl topic trim`: deletes the ledgers of topics that nobody needs any more, now."""
+
+from __future__ import annotations
+
+import time
+
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.confirm import Plan
+from bkctl.cli.env import Env
+from bkctl.cli.topic._acting import Request, Target, act, targets
+from bkctl.cli.topic._topics import Access, Topics, opened, retention_of
+
+COMMAND = Command(
+    effect=Effect.DELETES,
+    examples=("bkctl topic trim my-topic", "bkctl topic trim my-topic --dry-run"),
+    columns=("topic", "ledgers", "size", "by"),
+    timeout_s=None,
+)
+
+
+async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
+    """Deletes the ledgers that every subscription has passed and retention does not keep; see `topic why-kept`.
+
+    The owner of a topic does it, by its own retention. Where nobody serves a topic, it is done straight, with the
+    namespace's retention, or broker.conf's default of none; the last ledger stays.
+    """
+    names = list(env.names(topics))
+    async with opened(env, *names) as access:
+        found = [(target, await _gone(access, target)) for name in names for target in await targets(access, name)]
+        steps = tuple(f"{t.name}: delete {_listed(gone)}; {t.by}" for t, gone in found if gone)
+        rows: list[dict[str, object]] = []
+        if steps:
+            env.confirm(Plan(f"trim {len(steps)} topics", steps, subject="trim"))
+        for target, gone in found:
+            size = sum(target.log.ledgers.size(i) for i in gone)
+            by = None
+            if gone:
+                request = Request("POST", ("trim",))
+                by = await act(env, access, target, request, lambda edit, gone=gone: edit.drop_ledgers(gone))  # type: ignore[misc]
+            rows.append({"topic": target.name, "ledgers": gone, "size": size, "by": by})
+        return rows
+
+
+def _listed(gone: list[int]) -> str:
+    return f"ledgers {', '.join(map(str, gone))}"
+
+
+async def _gone(access: Access, target: Target) -> list[int]:
+    from bkdaemon.broker.trimming import judge
+
+    log = target.log
+    policies = await access.stores.namespaces.policies(log.topic.namespace_name)
+    marks = [(name, cursor.acks.mark_delete) for name, cursor in log.cursors.items()]
+    verdicts = judge(log.ledgers, marks, retention_of(policies), time.time_ns() // 1_000_000)
+    last = log.ledgers.ids[-1:]
+    return [v.ledger_id for v in verdicts if v.kept is None and v.ledger_id not in last]

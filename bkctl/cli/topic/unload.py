@@ -1,0 +1,39 @@
+"""`bkctl topic unload`: has its broker close a topic."""
+
+from __future__ import annotations
+
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.confirm import Plan
+from bkctl.cli.env import Env
+from bkctl.cli.topic._acting import Request, Target, ask_owner, targets
+from bkctl.cli.topic._topics import Topics, opened
+
+COMMAND = Command(
+    effect=Effect.WRITES,
+    examples=("bkctl topic unload my-topic", "bkctl topic list public/default -o name | bkctl topic unload - --yes"),
+    columns=("topic", "unloaded", "by"),
+    timeout_s=None,
+)
+
+
+async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
+    """Has the owner of each topic close it: ledger closed, cursors stored, clients sent to look it up again.
+
+    A topic that no broker has open is left as it is (unloaded: false).
+    """
+    from bkdaemon.broker.cold_edit import is_loaded
+
+    names = list(env.names(topics))
+    async with opened(env, *names) as access:
+        found = [target for name in names for target in await targets(access, name)]
+        loaded = [target for target in found if is_loaded(target.log, target.owner)]
+        if loaded:
+            env.confirm(Plan(f"unload {len(loaded)} topics", tuple(f"unload {t.name} {t.by}" for t in loaded)))
+        return [await _unload(env, target, target in loaded) for target in found]
+
+
+async def _unload(env: Env, target: Target, loaded: bool) -> dict[str, object]:
+    if loaded:
+        await ask_owner(env, target, Request("PUT", ("unload",)))
+    by = target.owner.broker_id if loaded and target.owner is not None else None
+    return {"topic": target.name, "unloaded": loaded, "by": by}

@@ -1,0 +1,45 @@
+"""`bkctl topic where`: which broker serves a topic, and which bookies are written."""
+
+from __future__ import annotations
+
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.env import Env
+from bkctl.cli.topic._acting import targets
+from bkctl.cli.topic._topics import Topics, opened
+
+COMMAND = Command(
+    effect=Effect.READS,
+    examples=("bkctl topic where my-topic", "bkctl topic list -o name | bkctl topic where - -o jsonl"),
+    columns=("topic", "bundle", "owner", "loaded", "open_ledger", "bookies"),
+    wide=("namespace_bundle", "web_url"),
+)
+
+
+async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
+    """Says for each topic or partition who owns its bundle, and where its open ledger lies. Takes nothing over.
+
+    owner is null where a client that asks makes a broker take the bundle. loaded: the owner has the topic open.
+    """
+    from bkdaemon.broker.cold_edit import is_loaded
+
+    rows: list[dict[str, object]] = []
+    names = list(env.names(topics))
+    async with opened(env, *names) as access:
+        for name in names:
+            for log, owner in await targets(access, name):
+                bundle = (await access.stores.namespaces.bundles(log.topic.namespace_name)).of(str(log.topic))
+                record = log.records.get(log.info.ledgers[-1].ledger_id) if log.info.ledgers else None
+                writing = record is not None and not record.metadata.closed
+                rows.append(
+                    {
+                        "topic": str(log.topic),
+                        "bundle": bundle.range,
+                        "owner": owner.native_url if owner is not None else None,
+                        "loaded": is_loaded(log, owner),
+                        "open_ledger": int(record.ledger_id) if record is not None and writing else None,
+                        "bookies": record.metadata.last_ensemble.bookies if record is not None and writing else None,
+                        "namespace_bundle": str(bundle),
+                        "web_url": owner.http_url if owner is not None else None,
+                    }
+                )
+    return rows

@@ -1,0 +1,175 @@
+"""Topics, subscriptions, cursors, namespaces and tenants by command: with a broker that owns them, and with none."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.local import Local
+from tests.interop.auto_recovery import wait_for
+
+pulsar = pytest.importorskip("pulsar", reason="needs pulsar-client")
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.slow]
+
+WAIT_S = 90
+WAIT_MS = 60_000
+TOPIC = "persistent://shop/orders/a"
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
+    home = tmp_path_factory.mktemp("commands")
+    found = Local(home)
+    found.json("dev", "up", "--bookies", 2, "--brokers", 1, "--dir", home / "cluster")
+    try:
+        yield found
+    finally:
+        found.run("dev", "down", "--yes")
+
+
+def connect(local: Local) -> Any:
+    (broker,) = local.json("broker", "list")
+    logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull)
+    return pulsar.Client(broker["service_url"], logger=logger)
+
+
+def one(rows: Any) -> Any:
+    (row,) = rows
+    return row
+
+
+def take(consumer: Any, count: int) -> list[int]:
+    """So many messages, acknowledged with a receipt from the broker's queue."""
+    found = []
+    for _ in range(count):
+        message = consumer.receive(WAIT_MS)
+        consumer.acknowledge(message)
+        found.append(int(message.data()))
+    return found
+
+
+def test_tenants_namespaces_and_policies(local: Local) -> None:
+    made = local.json("tenant", "create", "shop", "--role", "boss", "--yes")
+    assert made == {"tenant": "shop", "admin_roles": ["boss"], "allowed_clusters": ["local"], "created": True}
+    assert local.error("tenant", "create", "shop", "--yes", code=5)["kind"] == "already_exists"
+    assert local.error("tenant", "create", "other", "--cluster", "none", "--yes", code=4)
+    assert local.json("namespace", "create", "shop/orders", "--bundles", 1, "--yes")["replication_clusters"] == [
+        "local"
+    ]
+    assert local.error("namespace", "create", "none/orders", "--yes", code=4)
+    assert local.error("namespace", "create", "orders", "--yes", code=2)
+    assert local.error("namespace", "create", "shop/other", code=3)["kind"] == "refused"
+    value = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+    local.run("namespace", "policy", "set", "shop/orders", "retention", json.dumps(value), "--yes")
+    shown = {row["policy"]: row["value"] for row in local.json("namespace", "policy", "get", "shop/orders")}
+    assert (shown["retention"], shown["ttl"]) == (value, None)
+    local.run("namespace", "policy", "set", "shop/orders", "ttl", 3600, "--yes")
+    assert local.json("namespace", "policy", "unset", "shop/orders", "ttl", "--yes")["before"] == 3600
+    assert local.json("namespace", "show", "shop/orders")["policies"]["retention_policies"] == value
+    assert local.error("tenant", "delete", "shop", "--yes", code=3)["message"].count("shop/orders")
+    assert local.json("tenant", "show", "shop")["namespaces"] == ["shop/orders"]
+
+
+def test_a_topic_that_a_broker_owns(local: Local) -> None:
+    assert one(local.json("topic", "create", TOPIC, "--yes"))["created"]
+    assert local.error("topic", "create", TOPIC, "--yes", code=5)
+    assert one(local.json("subscription", "create", TOPIC, "s", "--at", "earliest", "--yes"))["by"] == "metadata"
+    client = connect(local)
+    producer = client.create_producer(TOPIC)
+    ids = [producer.send(b"%d" % i) for i in range(20)]
+    consumer = client.subscribe(TOPIC, "s", pulsar.ConsumerType.Shared)
+    assert take(consumer, 5) == list(range(5))
+    consumer.close()
+    broker = one(local.json("broker", "list"))["broker"]
+    wait_for(lambda: one(local.json("topic", "stats", TOPIC))["backlog"] == 15, WAIT_S, "acknowledgements")
+    stats = one(local.json("topic", "stats", TOPIC))
+    assert (stats["served_by"], stats["producers"], stats["consumers"]) == (broker, 1, 0)
+    assert stats["subscriptions"]["s"]["msg_backlog"] == 15
+    where = one(local.json("topic", "where", TOPIC))
+    assert (where["loaded"], where["open_ledger"]) == (True, ids[0].ledger_id())
+    assert len(where["bookies"]) == 2
+    assert local.error("cursor", "set", TOPIC, "s", "--mark-delete", f"{ids[0].ledger_id()}:9", "--yes", code=3)
+    assert one(local.json("subscription", "skip", TOPIC, "s", 5, "--yes"))["by"] == broker
+    assert one(local.json("topic", "stats", TOPIC))["backlog"] == 10
+    assert one(local.json("subscription", "clear", TOPIC, "s", "--yes"))["backlog"] == 0
+    moved = one(local.json("subscription", "reset", TOPIC, "s", "--to", "earliest", "--yes"))
+    assert (moved["backlog_before"], moved["backlog"], moved["by"]) == (0, 20, broker)
+    consumer = client.subscribe(TOPIC, "s", pulsar.ConsumerType.Shared)
+    assert take(consumer, 10) == list(range(10))
+    client.close()
+    row, history = one(local.json("cursor", "list", TOPIC)), local.json("cursor", "history", TOPIC, "s")
+    assert row["kind"] == "subscription"
+    assert {f"ledger {state['ledger_id']}" for state in history} == {row["stored_in"]}
+    assert [state["entry_id"] for state in history] == list(range(len(history)))
+    kinds = {row["kind"] for row in local.json("topic", "ledgers", TOPIC)}
+    assert kinds == {"data", "cursor"}
+    assert one(local.json("topic", "unload", TOPIC, "--yes"))["unloaded"]
+    assert not one(local.json("topic", "where", TOPIC))["loaded"]
+    assert not one(local.json("topic", "unload", TOPIC, "--yes"))["unloaded"]
+    assert one(local.json("topic", "stats", TOPIC))["served_by"] is None
+
+
+def test_a_cursor_set_by_hand_and_taken_back(local: Local) -> None:
+    ledger = local.json("topic", "ledgers", TOPIC)[0]["ledger_id"]
+    before = local.json("cursor", "show", TOPIC, "s")
+    made = local.json("cursor", "set", TOPIC, "s", "--mark-delete", f"{ledger}:14", "--yes")
+    assert (made["backlog"], made["mark_delete"]) == (5, f"{ledger}:14")
+    assert local.error("cursor", "set", TOPIC, "s", "--mark-delete", f"{ledger}:99", "--yes", code=2)
+    assert local.error("cursor", "set", TOPIC, "none", "--mark-delete", f"{ledger}:9", "--yes", code=4)
+    back = local.json("cursor", "set", TOPIC, "s", "--restore", made["backup"], "--yes")
+    assert back["backlog"] == made["backlog_before"]
+    after = local.json("cursor", "show", TOPIC, "s")
+    assert (after["mark_delete"], after["ranges"]) == (before["mark_delete"], before["ranges"])
+    local.run("cursor", "set", TOPIC, "s", "--restore", back["backup"], "--yes")
+    client = connect(local)
+    assert take(client.subscribe(TOPIC, "s", pulsar.ConsumerType.Shared), 5) == list(range(15, 20))
+    client.close()
+    other = Path(made["backup"]).with_suffix(".other")
+    other.write_text("{}")
+    local.run("topic", "unload", TOPIC, "--yes")
+    assert local.error("cursor", "set", TOPIC, "s", "--restore", other, "--yes", code=8)
+
+
+def test_brokers(local: Local) -> None:
+    broker = one(local.json("broker", "list"))["broker"]
+    assert local.json("broker", "leader")["broker"] == broker
+    health = one(local.json("broker", "health"))
+    assert (health["broker"], health["healthy"]) == (broker, True)
+    assert one(local.json("broker", "config", "--key", "clusterName"))["value"] == "local"
+    assert local.json("broker", "config", "--diff") == []
+    assert local.error("broker", "health", "10.0.0.1:1", code=4)
+
+
+def test_without_any_broker(local: Local) -> None:
+    local.run("dev", "stop", "broker")
+    wait_for(lambda: local.json("broker", "list") == [], WAIT_S, "the broker's leases")
+    assert one(local.json("topic", "where", TOPIC))["owner"] is None
+    assert local.error("broker", "leader", code=4)
+    assert local.error("topic", "terminate", TOPIC, "--yes", code=6)["kind"] == "unavailable"
+    skipped = one(local.json("subscription", "reset", TOPIC, "s", "--to", "earliest", "--yes"))
+    assert (skipped["backlog"], skipped["by"]) == (20, "metadata")
+    assert one(local.json("subscription", "skip", TOPIC, "s", 3, "--yes"))["backlog"] == 17
+    assert (
+        one(local.json("subscription", "reset", TOPIC, "s", "--to", "2020-01-01T00:00:00Z", "--yes"))["backlog"] == 20
+    )
+    assert one(local.json("subscription", "clear", TOPIC, "s", "--yes"))["backlog"] == 0
+    local.run("subscription", "create", TOPIC, "late", "--yes")
+    assert one(local.json("subscription", "delete", TOPIC, "late", "--yes"))["deleted"]
+    used = one(local.json("topic", "du", TOPIC))
+    assert (used["entries"], used["stored"], used["backlog_size"]) == (20, 2 * used["size"], 0)
+    assert one(local.json("topic", "trim", TOPIC, "--yes"))["ledgers"] == []  # kept for ever
+    assert one(local.json("topic", "truncate", TOPIC, "--yes"))["entries"] == 20
+    assert one(local.json("topic", "list", "shop/orders"))["entries"] == 0
+    local.run("topic", "create", "shop/orders/parts", "--partitions", 2, "--yes")
+    assert len(local.json("topic", "where", "shop/orders/parts")) == 2
+    local.run("topic", "delete", "shop/orders/parts", TOPIC, "--yes")
+    assert local.json("topic", "list", "shop/orders") == []
+    assert local.json("ledger", "list") == []
+    assert local.json("namespace", "delete", "shop/orders", "--yes")["by"] == "metadata"
+    assert local.json("tenant", "delete", "shop", "--yes")["deleted"]
