@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
-from bkinspect.audit.schemas import BOOKIES, FRAGMENTS, LEDGERS, arrow_schema
+from bkinspect.audit.schemas import BOOKIES, ENDS, FRAGMENTS, LEDGERS, arrow_schema
+from bkinspect.audit.sources.ends import EndsReader, stored_ends
 from bkinspect.audit.sources.live import COPIES, UNREAD, LiveReader
 from bkinspect.audit.sources.metadata import BookiesReader, LedgersReader
 
@@ -74,12 +77,30 @@ def test_every_copy_is_read_and_a_dead_bookie_is_named(local: Local, tmp_path: P
     assert {row["payload_size"] for row in copies} == {6, 7, 8}
     same = {(row["ledger_id"], row["entry_id"], row["content_digest"]) for row in copies}
     assert len(same) == 2 * ENTRIES, "copies agree"
+    by_wire = rows_of(LiveReader(COPIES, {"metadata": uri, "ledgers_from": folder, "stream": "false"}))
+    assert sorted(map(repr, by_wire)) == sorted(map(repr, copies)), "both ways tell the same"
+    assert rows_of(EndsReader(ENDS, {"metadata": uri, "tasks": "3"})) == []
 
     dead = ledgers[plain]["ensembles"][0]["bookies"][0]
     local.run("dev", "kill", "bookie", number_of(local, dead))
     left = rows_of(LiveReader(COPIES, {"metadata": uri, "ledgers_from": folder}))
     assert {row["bookie_id"] for row in left if row["kind"] == UNREAD} == {dead}
     assert {row["bookie_id"] for row in left if row["kind"] == "entry"} == {one for _, _, one in expected} - {dead}
+    quiet = rows_of(EndsReader(ENDS, {"metadata": uri}))
+    assert {(row["bookie_id"], row["fault"]) for row in quiet} == {(dead, UNREAD)}
+
+
+@given(
+    first=st.integers(0, 50),
+    count=st.integers(1, 30),
+    shape=st.integers(1, 7).flatmap(lambda e: st.tuples(st.just(e), st.integers(1, e), st.integers(0, e - 1))),
+)
+def test_the_ends_are_those_of_the_write_sets(first: int, count: int, shape: tuple[int, int, int]) -> None:
+    ensemble_size, write_quorum_size, index = shape
+    last = first + count - 1
+    held = [e for e in range(first, last + 1) if index in write_set(e, ensemble_size, write_quorum_size)]
+    found = stored_ends(first, last, index, ensemble_size, write_quorum_size)
+    assert found == list(dict.fromkeys((held[0], held[-1]) if held else ()))
 
 
 def number_of(local: Local, bookie: str) -> int:

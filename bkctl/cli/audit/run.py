@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -24,6 +24,7 @@ COMMAND = Command(
     effect=Effect.READS,
     examples=(
         "bkctl audit run --offline /data/bookie1 --offline /data/bookie2 --metadata export.jsonl",
+        "bkctl audit run --check ends",
         "bkctl audit run --check orphan-ledgers --check missing-ledgers",
         "bkctl audit run --sample 1% --to audits/monday -o jsonl",
         "bkctl audit run --master spark://h1:7077 --offline /mnt/bookies --to /mnt/audits/1",
@@ -77,7 +78,7 @@ def run(
     from bkinspect.audit.job import run as audit
 
     request = Request(
-        _sources(env, offline, metadata, copies, full, since, sample, ledgers),
+        _sources(env, offline, metadata, copies, full, since, sample, ledgers, check or ()),
         to or runs_dir(env) / time.strftime("%Y%m%d-%H%M%S", time.gmtime()),
         tuple(check or ()),
         duration_ms(min_age),
@@ -99,6 +100,7 @@ def _sources(
     since: str | None,
     sample: str | None,
     ledgers: list[str] | None,
+    checks: Sequence[str],
 ) -> Sources:
     from bkinspect.audit.facts import Sources
     from bkinspect.audit.sources.base import SAMPLE_BUCKETS, Selection
@@ -116,6 +118,8 @@ def _sources(
     if where is None and not offline:
         raise UsageError("nothing to audit", hint="-m URI, --metadata FILE, or --offline DIR")
     live = where is not None and "://" in where and not offline and copies
+    if "ends" in checks and not live:
+        raise UsageError("--check ends asks running bookies", hint="-m URI, without --offline and --no-copies")
     return Sources(where, tuple(offline or ()), live, selection, full)
 
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 METADATA_TABLES: Final = ("ledgers", "topics", "cursors", "underreplicated", "metadata_damage")
+OWN_METADATA: Final = frozenset({"ends", "bookies"})
+"""Tables whose sources read metadata themselves."""
 PLAIN_DIGEST: Final = "CRC32C"
 MISMATCHES_MAX: Final = 10_000
 """Files whose ranges do not meet and that are read again whole."""
@@ -88,12 +90,14 @@ class Facts:
                 self._scan_tables(makers)
         elif self.sources.live_copies and wanted & {"records", "entries"}:
             self._live(makers)
+        if self.sources.live_copies and "ends" in wanted:
+            self._ends(makers)
         return makers
 
     # -- metadata -------------------------------------------------------------------------------------------------
 
     def _metadata(self, wanted: set[str], makers: dict[str, Callable[[], DataFrame]]) -> None:
-        needed = [name for name in METADATA_TABLES if name in wanted or name == "ledgers"]
+        needed = [name for name in METADATA_TABLES if name in wanted or (name == "ledgers" and wanted - OWN_METADATA)]
         options = {"metadata": str(self.sources.metadata), **self.sources.selection.options()}
         for name in needed:
             self.stage(name)
@@ -260,6 +264,21 @@ class Facts:
         if unread:
             self.notes.append("not all entries could be read from " + ", ".join(sorted(unread)))
         makers["records"] = makers["entries"] = lambda: copies.where("kind = 'entry'").drop("note")
+
+    def _ends(self, makers: dict[str, Callable[[], DataFrame]]) -> None:
+        import pyarrow.parquet as parquet
+
+        self.stage("ends of fragments")
+        tasks = self.spark.sparkContext.defaultParallelism
+        options = {"metadata": str(self.sources.metadata), "tasks": str(tasks), **self.sources.selection.options()}
+        self._load("bookkeeper.ends", options).write.parquet(str(self.folder / "ends"))
+        silent: set[str] = set()
+        for file in (self.folder / "ends").glob("*.parquet"):
+            rows = parquet.read_table(file, columns=["bookie_id", "fault"]).to_pylist()
+            silent.update(row["bookie_id"] for row in rows if row["fault"] == UNREAD)
+        if silent:
+            self.notes.append("not all entries could be read from " + ", ".join(sorted(silent)))
+        makers["ends"] = lambda: self._parquet("ends")
 
     # -- Parquet --------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.errors import BkctlError, Unavailable
 from bkinspect.audit.checks import Check, load
-from bkinspect.audit.facts import Facts, Sources
+from bkinspect.audit.facts import OWN_METADATA, Facts, Sources
 from bkinspect.audit.schemas import FINDINGS
 from bkinspect.audit.sources.nodes import is_live
 from bkinspect.audit.tables import Tables
@@ -85,7 +85,8 @@ def run(spark: SparkSession, request: Request, progress: Progress | None = None)
     folder = request.to.absolute() / f"facts-{as_of_ms}"
     with _watched(spark, progress) as stage, _as_ours():
         facts = Facts(spark, request.sources, request.to.absolute(), folder, stage)
-        makers = facts.read({name for check in checks for name in check.NEEDS} | {"ledgers", "fragments"})
+        needs = {name for check in checks for name in check.NEEDS}
+        makers = facts.read(needs | {"ledgers", "fragments"} if needs - OWN_METADATA else needs)
         live = request.sources.metadata is not None and is_live(request.sources.metadata)
         tables = Tables(spark, as_of_ms, makers, live=live, min_age_ms=request.min_age_ms)
         tables.sampled = _share(request.sources)

@@ -245,6 +245,17 @@ METADATA_DAMAGE: Final = _table(
     ("message", "string", ""),
 )
 
+ENDS: Final = _table(
+    "ends",
+    "One row a copy of the first or last entry of a fragment that is not as it should be; of no others.",
+    ("ledger_id", "bigint", "null of a bookie that did not answer"),
+    ("entry_id", "bigint", "as above"),
+    ("bookie_id", "string", "who should have the copy"),
+    ("first_entry_id", "bigint", "of the fragment"),
+    ("fault", "string", "missing, damaged; _unread where the bookie did not answer"),
+    ("status", "int", "what it answered, or why it did not; null of the others"),
+)
+
 FINDINGS: Final = _table(
     "findings",
     "What checks yield: the fields of the command line's findings. One physical fault is one row.",
@@ -278,6 +289,7 @@ TABLES: Final[dict[str, Table]] = {
         CURSORS,
         UNDERREPLICATED,
         METADATA_DAMAGE,
+        ENDS,
     )
 }
 """The facts, by name. Findings are what is made of them."""

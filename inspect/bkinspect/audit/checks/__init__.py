@@ -31,6 +31,9 @@ CHECKS: Final[tuple[str, ...]] = (
 )
 """Modules of this package, in the order they run and report."""
 
+ASKED: Final[tuple[str, ...]] = ("ends",)
+"""Those that run only where they are named: they look at less than the others do."""
+
 
 class Check(Protocol):
     """What the run asks of a check's module."""
@@ -46,16 +49,17 @@ class Check(Protocol):
 
 def names() -> tuple[str, ...]:
     """What --check may say."""
-    return tuple(name.replace("_", "-") for name in CHECKS)
+    return tuple(name.replace("_", "-") for name in (*CHECKS, *ASKED))
 
 
 def load(wanted: Iterable[str] = ()) -> list[Check]:
-    """The checks of these names, in the order of CHECKS; all of them for none.
+    """The checks of these names, in the order of CHECKS and ASKED; all of CHECKS for none.
 
     Raises:
         NotFound: there is no such check.
     """
     chosen = {name.replace("-", "_") for name in wanted}
-    for name in sorted(chosen - set(CHECKS)):
+    for name in sorted(chosen - {*CHECKS, *ASKED}):
         raise NotFound(f"there is no check {name.replace('_', '-')}", hint=", ".join(names()))
-    return [cast("Check", import_module(f"{__name__}.{name}")) for name in CHECKS if not chosen or name in chosen]
+    names_ = [name for name in (*CHECKS, *ASKED) if name in chosen] if chosen else CHECKS
+    return [cast("Check", import_module(f"{__name__}.{name}")) for name in names_]

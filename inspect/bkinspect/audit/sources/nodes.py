@@ -228,20 +228,21 @@ async def _children(store: MetadataStore, paths: Sequence[str]) -> list[list[str
 def _live_nodes(partition: NodePartition, wanted: Callable[[str], bool]) -> Iterator[StoredNode]:
     """Asks chunk by chunk, so that a partition never holds more than NODES_IN_FLIGHT nodes."""
     loop = asyncio.new_event_loop()
-    walk = _walk(partition, wanted)
+    chunks = walk(partition, wanted)
     try:
         while True:
             try:
-                chunk = loop.run_until_complete(anext(walk))
+                chunk = loop.run_until_complete(anext(chunks))
             except StopAsyncIteration:
                 return
             yield from chunk
     finally:
-        loop.run_until_complete(walk.aclose())  # type: ignore[attr-defined]
+        loop.run_until_complete(chunks.aclose())  # type: ignore[attr-defined]
         loop.close()
 
 
-async def _walk(partition: NodePartition, wanted: Callable[[str], bool]) -> AsyncIterator[list[StoredNode]]:
+async def walk(partition: NodePartition, wanted: Callable[[str], bool]) -> AsyncIterator[list[StoredNode]]:
+    """The nodes of a live partition, in chunks of NODES_IN_FLIGHT at most."""
     async with _store(partition.where) as store:
         level = list(partition.directories)
         if partition.deep:

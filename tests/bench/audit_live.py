@@ -1,0 +1,247 @@
+"""How fast a live audit is beside Java, in one run on one machine: `python -m tests.bench.audit_live`.
+
+    ours, java    100 ledgers × 10,000 entries × 1 KB, E3 Qw2, on three of our bookies, then on three of Java's: every
+                  copy read and its digest checked, inside Spark; beside it Java's client, which reads each entry once
+                  (the seconds of its reads alone: no start-up, no opening of ledgers)
+    ends          the first and last entry of each fragment of 20,000 small ledgers on five Java bookies, beside the
+                  same check of Java's auditor
+
+Spark runs in a process of its own. `begin` is until it has a session, `work` what follows; `command` is all of
+`bkctl audit run` with every check, start-up included. --scale 0.1 is for trials.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from tests.bench.recovery_checks import LIMIT_S, _enough, _forget_check, _spans
+from tests.bench.recovery_data import make_small_ledgers
+from tests.interop.auto_recovery import RecoveryProcess, wait_for
+from tests.interop.java_cluster import JAVAREF, JavaCluster
+
+ROWS: Final = ("ours", "java", "ends")
+LEDGERS: Final = 100
+ENTRIES: Final = 10_000
+SIZE: Final = 1024
+SMALL: Final = 20_000
+BOOKIES: Final = 3
+ENDS_BOOKIES: Final = 5
+SCRIPT_TIMEOUT_S: Final = 1800
+
+
+def tell(text: str) -> None:
+    """A line for who waits."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def processor_s(pids: Iterable[int]) -> float:
+    """Processor seconds of processes and all below them, ended children included."""
+    total = 0
+    for pid in pids:
+        for at in _tree(pid):
+            try:
+                total += sum(map(int, Path(f"/proc/{at}/stat").read_text().rpartition(")")[2].split()[11:15]))
+            except (OSError, ValueError):
+                continue
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def _tree(pid: int) -> Iterator[int]:
+    pending = [pid]
+    while pending:
+        at = pending.pop()
+        yield at
+        try:
+            for task in Path(f"/proc/{at}/task").iterdir():
+                pending += map(int, (task / "children").read_text().split())
+        except (OSError, ValueError):
+            continue
+
+
+# -- in a process with Spark ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _spark(answer: dict[str, Any]) -> Iterator[Any]:
+    from bkinspect.audit.session import session
+
+    started = time.perf_counter()
+    spark = session()
+    answer["begin_s"] = time.perf_counter() - started
+    started = time.perf_counter()
+    yield spark
+    answer["work_s"] = time.perf_counter() - started
+    answer["processor_s"] = processor_s([os.getpid()])
+    print(json.dumps(answer))
+    spark.stop()
+
+
+def read_copies(uri: str, folder: str) -> None:
+    """Metadata, then every copy; keeps nothing."""
+    answer: dict[str, Any] = {}
+    with _spark(answer) as spark:
+        spark.read.format("bookkeeper.ledgers").option("metadata", uri).load().write.parquet(f"{folder}/ledgers")
+        copies = spark.read.format("bookkeeper.copies").options(metadata=uri, ledgers_from=f"{folder}/ledgers").load()
+        row = copies.selectExpr(
+            "count_if(kind = 'entry') AS n", "count_if(digest_ok) AS good", "count_if(kind <> 'entry') AS unread",
+            "sum(size) AS bytes", "bit_xor(content_digest) AS x",
+        ).first()  # fmt: skip
+        answer |= {name: row[name] for name in ("n", "good", "unread", "bytes")}
+
+
+def check_ends(uri: str, folder: str) -> None:
+    """The check `ends` as the command runs it."""
+    from bkinspect.audit.facts import Sources
+    from bkinspect.audit.job import Request, run
+
+    answer: dict[str, Any] = {}
+    with _spark(answer) as spark:
+        outcome = run(spark, Request(Sources(uri, live_copies=True), Path(folder), ("ends",)))
+        answer |= {"counts": dict(outcome.counts), "notes": list(outcome.notes)}
+
+
+def child(*arguments: object) -> dict[str, Any]:
+    """Runs this module again; its last line, and the seconds it took."""
+    started = time.perf_counter()
+    command = [sys.executable, "-m", "tests.bench.audit_live", *map(str, arguments)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=SCRIPT_TIMEOUT_S)
+    return {**json.loads(done.stdout.splitlines()[-1]), "all_s": time.perf_counter() - started}
+
+
+# -- Java's client ----------------------------------------------------------------------------------------------------
+
+
+def script(cluster: JavaCluster, lines: list[str]) -> list[dict[str, Any]]:
+    """Commands of Java's client in one process; a JSON line each."""
+    command = [sys.executable, JAVAREF, "--home", cluster.home, "--zk-port", cluster.zookeeper_port]
+    command += ["--bookie-port", cluster.bookie_port, "client", "script"]
+    done = subprocess.run(
+        list(map(str, command)), input="\n".join(lines) + "\n", capture_output=True, text=True,
+        timeout=SCRIPT_TIMEOUT_S, env={**os.environ, "JAVAREF_BK": cluster.version}, check=False,
+    )  # fmt: skip
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert len(rows) == len(lines), done.stdout[-500:] + done.stderr[-2000:]
+    return rows
+
+
+def written(cluster: JavaCluster, ledgers: int, entries: int) -> list[int]:
+    """Closed ledgers of Java's client."""
+    line = f"bench-write --e=3 --qw=2 --qa=2 --v2=true --size={SIZE} --entries={entries} --window=2000"
+    rows = script(cluster, [line] * ledgers)
+    assert all(row["failed"] == 0 for row in rows), rows
+    return [row["ledger"] for row in rows]
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+def copies(who: str, scale: float, *, whole: bool) -> str:
+    """Every copy of one kind of bookies; returns the line to show."""
+    ledgers, entries = max(round(LEDGERS * scale), 1), ENTRIES
+    cluster = JavaCluster(BOOKIES if who == "java" else 0)
+    try:
+        if who == "ours":
+            for index in range(BOOKIES):
+                cluster.start_ours(index)
+        ids = written(cluster, ledgers, entries)
+        tell(f"{who}: {ledgers} ledgers of {entries} entries are written")
+        best: dict[str, float] = {}
+        for protocol in ("v3", "v2"):
+            lines = [f"bench-read --ledger={i} --recover=false --v2={str(protocol == 'v2').lower()}" for i in ids]
+            rows = script(cluster, lines)
+            assert sum(row["entries"] for row in rows) == ledgers * entries, rows[-1]
+            best[protocol] = sum(row["seconds"] for row in rows)
+            tell(
+                f"{who}: Java's client, {protocol}: {best[protocol]:.1f} s, {ledgers * entries / best[protocol]:,.0f}/s"
+            )
+        pids = [process.pid for process in cluster.ours.values()]
+        before = processor_s(pids)
+        row = child("_copies", cluster.uri, cluster.home / "read")
+        used = processor_s(pids) - before
+        tell(f"{who}: {row}")
+        assert row["n"] == row["good"] == 2 * ledgers * entries, row
+        text = (
+            f"{who} bookies, {ledgers * entries:,} entries, {row['n']:,} copies: "
+            f"Java's client {best['v3']:.1f} s (v3), {best['v2']:.1f} s (v2); "
+            f"ours {row['work_s']:.1f} s = {row['n'] / row['work_s']:,.0f} copies/s "
+            f"({row['processor_s']:.0f} processor seconds{f', bookies {used:.0f}' if pids else ''}), "
+            f"begin {row['begin_s']:.1f} s, process {row['all_s']:.1f} s; "
+            f"ratio to v3 {row['work_s'] / best['v3']:.2f}, to v2 {row['work_s'] / best['v2']:.2f}, "
+            f"with start-up {row['all_s'] / best['v3']:.2f}"
+        )
+        if whole:
+            took_s = _command(cluster, "audit", "run", "--to", cluster.home / "run")
+            text += f"; command with all checks {took_s:.1f} s, ratio to v3 {took_s / best['v3']:.2f}"
+        return text
+    finally:
+        cluster.down()
+
+
+def _command(cluster: JavaCluster, *arguments: object) -> float:
+    started = time.perf_counter()
+    done = cluster.bkctl(*arguments, timeout=SCRIPT_TIMEOUT_S)
+    assert done.returncode == 0, (done.returncode, done.stdout[-1000:], done.stderr[-2000:])
+    return time.perf_counter() - started
+
+
+def ends(scale: float) -> str:
+    """First and last entries, beside Java's auditor; the best of two runs each."""
+    count = max(round(SMALL * scale), 1)
+    cluster = JavaCluster(ENDS_BOOKIES)
+    try:
+        asyncio.run(make_small_ledgers(cluster.uri, [cluster.java_id(i) for i in range(ENDS_BOOKIES)], count))
+        tell(f"ends: {count} ledgers are written")
+        java, ours = [], []
+        for run in range(2):
+            java.append(_java_check(cluster, f"java-check-{run}"))
+            ours.append(child("_ends", cluster.uri, cluster.home / f"ends-{run}"))
+            assert not ours[-1]["counts"], ours[-1]
+            tell(f"ends: Java {java[-1]:.2f} s; ours {ours[-1]}")
+        best = min(ours, key=lambda row: float(row["work_s"]))
+        took_s = _command(cluster, "audit", "run", "--check", "ends", "--to", cluster.home / "ends-command")
+        return (
+            f"ends, {count:,} ledgers: Java {count / min(java):,.0f}/s; ours {count / best['work_s']:,.0f}/s "
+            f"without Spark's start ({best['work_s']:.2f} s, {best['processor_s']:.0f} processor seconds), ratio "
+            f"{min(java) / best['work_s']:.2f}; with it {count / best['all_s']:,.0f}/s ({best['all_s']:.2f} s); "
+            f"command {count / took_s:,.0f}/s ({took_s:.2f} s)"
+        )
+    finally:
+        cluster.down()
+
+
+def _java_check(cluster: JavaCluster, name: str) -> float:
+    asyncio.run(_forget_check(cluster.uri))
+    with RecoveryProcess(cluster, name, java=True) as process:
+        took_s = wait_for(_enough(lambda: _spans(process.text, "checkAllLedgers"), 1), LIMIT_S, "Java's check")[0]
+        process.stop()
+    return float(took_s)
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="*", help=f"rows, of {', '.join(ROWS)}; default all")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the number of ledgers")
+    parser.add_argument("--no-command", action="store_true", help="leave out the whole command with its checks")
+    chosen = parser.parse_args()
+    inner: dict[str, Callable[[str, str], None]] = {"_copies": read_copies, "_ends": check_ends}
+    if chosen.what and chosen.what[0] in inner:
+        inner[chosen.what[0]](*chosen.what[1:])
+        return
+    for row in chosen.what or ROWS:
+        text = ends(chosen.scale) if row == "ends" else copies(row, chosen.scale, whole=not chosen.no_command)
+        print(text, flush=True)
+
+
+if __name__ == "__main__":
+    main()
