@@ -34,6 +34,7 @@ MAP_SIZE_MAX: Final = 1 << 28
 """Bytes of a ledgers map that are read; 16 million ledgers."""
 
 Report = Callable[[Finding], None]
+Heard = Callable[["LogRow"], None]
 
 
 @unique
@@ -312,7 +313,7 @@ def _resume_at(file: Opened, header: LogHeader, search: int) -> int | None:
     return resumed
 
 
-def verify_all(logs: Iterable[Numbered], digests: DigestBook) -> Iterator[Finding]:
+def verify_all(logs: Iterable[Numbered], digests: DigestBook, heard: Heard | None = None) -> Iterator[Finding]:
     """`verify` for several logs; in each directory the newest log that was used may be active."""
     newest: dict[Path, int | None] = {}
     for log in logs:
@@ -320,13 +321,13 @@ def verify_all(logs: Iterable[Numbered], digests: DigestBook) -> Iterator[Findin
         if folder not in newest:
             used = (file for file in listed_logs(folder) if not file.suffix and file.path.stat().st_size)
             newest[folder] = max((file.id for file in used if file.id is not None), default=None)
-        yield from verify(log, digests, newest=log.id is None or log.id == newest[folder])
+        yield from verify(log, digests, newest=log.id is None or log.id == newest[folder], heard=heard)
 
 
-def verify(log: Numbered, digests: DigestBook, *, newest: bool) -> Iterator[Finding]:
+def verify(log: Numbered, digests: DigestBook, *, newest: bool, heard: Heard | None = None) -> Iterator[Finding]:
     """Reads a log whole and says what is wrong with it: frames, digests, ids, and its map against its frames.
 
-    newest: True for the log that may be active, which has no map yet.
+    newest: True for the log that may be active, which has no map yet. heard: is told of every entry on the way.
     """
     pending: list[Finding] = []
     if log.suffix:
@@ -339,6 +340,8 @@ def verify(log: Numbered, digests: DigestBook, *, newest: bool) -> Iterator[Find
         ledger_id, entry_id, _, size, last_confirmed, length, digest_ok, kind, _ = row
         if kind == FrameKind.ENTRY:
             sizes[ledger_id] += size + 4
+            if heard is not None:
+                heard(row)
         sound = last_confirmed is not None and length is not None and -1 <= last_confirmed < entry_id and length >= 0
         if digest_ok is False or not sound:
             yield from _row_findings(row)

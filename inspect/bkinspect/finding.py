@@ -165,6 +165,22 @@ _ALL: Final = (
         "set the mode again once the bookie runs",
     ),
     Code(
+        "BKC007",
+        _E,
+        "a directory has no cookie",
+        "Every directory of a bookie holds its cookie. Here one directory has none although others of the same bookie "
+        "do: an empty or a wrong disk was mounted there, or the file was deleted. A bookie refuses to start on it.",
+        "look what is mounted there; a directory that lost its data is re-replicated, not stamped again",
+    ),
+    Code(
+        "BKC008",
+        _W,
+        "lastId is behind the entry logs",
+        "lastId names the newest entry log. A lower number than that of a log which is there would lead the bookie to "
+        "numbers that are taken; it passes over names that exist, but the file was not written by this bookie last.",
+        "nothing, unless files of several bookies were mixed: compare the cookies",
+    ),
+    Code(
         "BKC101",
         _E,
         "the header of an entry log is damaged",
@@ -314,6 +330,56 @@ _ALL: Final = (
         "The index of a bookie has rows of fixed form. A bookie stops at such a row when it starts, or fails to read "
         "the entry.",
         "rebuild the index from the entry logs",
+    ),
+    Code(
+        "BKC302",
+        _E,
+        "an index cannot be read",
+        "RocksDB refuses the database (a checksum does not fit, a file is missing or cut short), an .idx file has no "
+        "header that makes sense, or there is no index where entry logs are. The bookie does not start, or fails on "
+        "the ledgers of that file.",
+        "check the disk; rebuild the index from the entry logs, or re-replicate the bookie",
+    ),
+    Code(
+        "BKC303",
+        _E,
+        "a row of the index has no entry",
+        "The index says where an entry lies: in which log, at which offset. There the log is gone, too short, or "
+        "holds another entry, and no journal has it for replay. Reads of this entry fail on this bookie.",
+        "re-replicate the ledger from the other bookies",
+    ),
+    Code(
+        "BKC304",
+        _E,
+        "an entry is in no index",
+        "The entry lies in a log and the bookie has its ledger, but the index has no row for it, nor will the journal "
+        "be replayed for it. Readers are told that the entry does not exist, which recovery may believe.",
+        "rebuild the index from the entry logs, or re-replicate the ledger, before the bookie serves again",
+    ),
+    Code(
+        "BKC305",
+        _W,
+        "rows of a ledger that is gone",
+        "The index still has rows of a ledger that the bookie does not know any more. A crash between the two steps "
+        "of a deletion leaves them, and then they do no harm; if the ledger still exists in the cluster, the bookie "
+        "has forgotten it, and with it that it was fenced.",
+        "bkctl ledger show LEDGER: if it exists, re-replicate it from the other bookies",
+    ),
+    Code(
+        "BKC306",
+        _E,
+        "an acknowledged entry was not stored",
+        "A journal that is still there holds the entry, and lastMark says that everything up to behind it is in the "
+        "ledger storage; yet no index has it. The bookie will not replay it: what it has acknowledged is lost here.",
+        "re-replicate the ledger from the other bookies; keep the journal until that is done",
+    ),
+    Code(
+        "BKC307",
+        _E,
+        "two master keys of one ledger",
+        "The key that a ledger was created with is in the journal and in the index, and never changes. Here they "
+        "differ: one was damaged. The bookie refuses adds and fences of clients that have the other one.",
+        "re-replicate the ledger from the other bookies",
     ),
     *(Code(code, Severity(severity), title, text, step) for code, severity, title, text, step in AUDIT_CODES),
 )

@@ -122,6 +122,21 @@ def ledgers(index: IndexDir) -> Iterator[IndexedLedger]:
             yield _idx_ledger(ledger_id, path)
 
 
+def ledgers_or_faults(index: IndexDir) -> Iterator[IndexedLedger | BadBytes]:
+    """`ledgers` that goes on behind an .idx file which cannot be read; the fault of a database is the last of it."""
+    if index.storage == "rocksdb":
+        try:
+            yield from _rocks_ledgers(index.path)
+        except BadBytes as error:
+            yield error
+        return
+    for ledger_id, path in sorted(_index_files(index.path)):
+        try:
+            yield _idx_ledger(ledger_id, path)
+        except BadBytes as error:
+            yield error
+
+
 def entries(index: IndexDir, ledger_id: int) -> Iterator[IndexRow]:
     """Where each entry of a ledger lies, ascending; nothing for a ledger that the index does not have."""
     if index.storage == "rocksdb":

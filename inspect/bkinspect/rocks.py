@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum, unique
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,8 +29,18 @@ def is_database(path: Path) -> bool:
     return (path / _CURRENT).is_file()
 
 
+@unique
+class Log(Enum):
+    """What is asked of a write-ahead log. WHOLE: every record, to the end of the file. TO_THE_TEAR: all but a last one
+    that a crash cut short. AS_IT_IS: what comes behind the first fault is passed over, as a bookie does."""
+
+    WHOLE = "absolute_consistency"
+    TO_THE_TEAR = "tolerate_corrupted_tail_records"
+    AS_IT_IS = "point_in_time"
+
+
 @contextmanager
-def open_database(path: Path) -> Iterator[Any]:
+def open_database(path: Path, log: Log = Log.AS_IT_IS) -> Iterator[Any]:
     """A read-only rocksdict.Rdict in raw mode over the database at path, as it is now.
 
     Raises:
@@ -38,18 +49,33 @@ def open_database(path: Path) -> Iterator[Any]:
     if not is_database(path):
         raise NotFound(f"there is no RocksDB in {path}")
     with tempfile.TemporaryDirectory(prefix="bkctl-index-") as scratch:
-        database = _opened(path, Path(scratch))
+        database = _opened(path, Path(scratch), log)
         try:
             yield database
         finally:
             database.close()
 
 
-def _opened(path: Path, scratch: Path) -> Any:
-    from rocksdict import AccessType, Options, Rdict
+def read_whole(path: Path, log: Log) -> None:
+    """Reads every row of a database, and of its write-ahead log what `log` asks for.
+
+    Raises:
+        NotFound: there is no database. Corrupt: a checksum does not fit, or a file is missing or cut short.
+    """
+    with open_database(path, log) as database:
+        try:
+            for _ in database.items():
+                pass
+        except Exception as error:  # rocksdict knows no narrower class
+            raise unreadable(path, error) from error
+
+
+def _opened(path: Path, scratch: Path, log: Log) -> Any:
+    from rocksdict import AccessType, DBRecoveryMode, Options, Rdict
 
     options = Options(raw_mode=True)
     options.create_if_missing(False)
+    options.set_wal_recovery_mode(getattr(DBRecoveryMode, log.value)())
     for attempt in range(1, ATTEMPTS_MAX + 1):
         copy = scratch / str(attempt)
         copy.mkdir()

@@ -1,0 +1,181 @@
+"""The check of a stopped bookie's directories: each file by itself, then all of them against each other.
+
+    cookies, lastMark, lastId, BOOKIE_STATUS    they can be read, and agree (data_dir.py)
+    journals                                    records, their end, the mark (journal.py)
+    entry logs                                  header, frames, ledgers map, digests where wanted (entry_log.py)
+    indexes                                     rows, and both ways against logs and journals (index_check.py)
+
+Nothing is written, and no lock is kept: a bookie that runs is only noticed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bkctl.codec.data_dir import (
+    COOKIE_NAME,
+    CURRENT,
+    DIRTY_NAME,
+    LAST_ID_NAME,
+    STATUS_NAME,
+    decode_last_id,
+    parse_mark_name,
+)
+from bkctl.codec.entry_log import log_name
+from bkctl.codec.ledger_index import LEDGERS, LOCATIONS
+from bkctl.errors import BadBytes, NotFound
+from bkinspect.data_dir import MarkFile, check_small_files, marks, small_file, verify_journals
+from bkinspect.digests import DigestBook
+from bkinspect.entry_log import verify_all
+from bkinspect.finding import Finding, found
+from bkinspect.index_check import IndexCheck
+from bkinspect.ledger_index import IndexDir, find_indexes
+from bkinspect.source import Numbered, current_dirs, entry_logs, journals, listed_logs
+
+OWN_LOCK_NAME: Final = "bkctl.lock"
+"""What a bookie of ours holds, beside `current`."""
+_FLOCK: Final = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
+
+
+@dataclass(frozen=True, slots=True)
+class BookieFiles:
+    """What there is to check. folders hold the files themselves (`current`); one may be of several kinds."""
+
+    folders: tuple[Path, ...]
+    journals: tuple[Numbered, ...]
+    logs: tuple[Numbered, ...]
+    log_folders: tuple[Path, ...]
+    indexes: tuple[IndexDir, ...]
+
+
+def files_of(paths: Iterable[Path]) -> BookieFiles:
+    """The files in a bookie's directories, each given with or without `current`, or as what holds several.
+
+    Raises:
+        NotFound: a path is no directory, or nothing of a bookie is there.
+    """
+    found_folders: dict[Path, None] = {}
+    for path in paths:
+        if not path.is_dir():
+            raise NotFound(f"there is no directory {path}")
+        found_folders.update(dict.fromkeys(current_dirs(path)))
+    folders = tuple(found_folders)
+    names = [str(folder) for folder in folders]
+    indexes: list[IndexDir] = []
+    for folder in folders:
+        try:
+            indexes += find_indexes(folder)
+        except NotFound:
+            pass  # a directory of another kind
+    files = BookieFiles(
+        folders,
+        tuple(journals(names)),
+        tuple(entry_logs(names)),
+        tuple(folder for folder in folders if _keeps_logs(folder)),
+        tuple(indexes),
+    )
+    if not (files.journals or files.log_folders or files.indexes or any((f / COOKIE_NAME).exists() for f in folders)):
+        where = ", ".join(names)
+        raise NotFound(
+            f"nothing of a bookie is in {where}", hint="its journal, ledger and index directories, or what holds them"
+        )
+    return files
+
+
+def _keeps_logs(folder: Path) -> bool:
+    """True for a ledger directory."""
+    small = (LAST_ID_NAME, STATUS_NAME)
+    marked = any(parse_mark_name(path.name) is not None for path in folder.iterdir())
+    return marked or any((folder / name).exists() for name in small) or bool(listed_logs(folder))
+
+
+def runs_on(files: BookieFiles) -> Path | None:
+    """A file that a running bookie has locked: ours its own, Java's that of RocksDB; None if nobody is seen."""
+    for folder in files.folders:
+        own = (folder.parent if folder.name == CURRENT else folder) / OWN_LOCK_NAME
+        if own.exists() and _is_locked(own):
+            return own
+        for name in (LOCATIONS, LEDGERS):
+            lock = folder / name / "LOCK"
+            if lock.exists() and _is_locked(lock):
+                return lock
+    return None
+
+
+def _is_locked(path: Path) -> bool:
+    """Looks for locks of both kinds, by descriptor and by process; takes at most a shared one, for a moment."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except PermissionError:
+        return False
+    try:
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        if _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))[0] != fcntl.F_UNLCK:
+            return True
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def check(files: BookieFiles, digests: DigestBook) -> Iterator[Finding]:
+    """Everything that is not as it should be, file by file, then between them."""
+    yield from check_small_files(files.folders)
+    yield from _check_cookies(files.folders)
+    yield from _check_last_ids(files.log_folders)
+    yield from verify_journals(files.journals, files.folders, digests)
+    clean = not any((folder / DIRTY_NAME).exists() for folder in files.folders)
+    with closing(IndexCheck(files.indexes, files.log_folders, clean=clean)) as indexes:
+        heard = indexes.heard if files.indexes else lambda _: None
+        yield from verify_all(files.logs, digests, heard)
+        yield from indexes.findings(files.journals, _marks(files))
+    if files.logs and not files.indexes and len(files.folders) > 1:
+        logs = [log for log in files.logs if log.path.stat().st_size]
+        if logs:
+            evidence = {"expected": "locations and ledgers, or .idx files", "found": "none"}
+            subject = ", ".join(str(folder) for folder in files.log_folders)
+            yield found("BKC302", subject, "there are entry logs, but no index", evidence=evidence, file=subject)
+
+
+def _marks(files: BookieFiles) -> list[MarkFile]:
+    """The marks, if any can be read; what is wrong with them was told."""
+    try:
+        return marks(files.folders, lambda _: None)
+    except (NotFound, BadBytes):
+        return []
+
+
+def _check_cookies(folders: Sequence[Path]) -> Iterator[Finding]:
+    """Directories without a cookie, where others have one."""
+    with_cookie = [folder for folder in folders if (folder / COOKIE_NAME).exists()]
+    for folder in folders:
+        if with_cookie and folder not in with_cookie:
+            evidence = {"expected": COOKIE_NAME, "found": "no such file"}
+            message = f"no cookie, but {with_cookie[0]} has one"
+            yield found("BKC007", str(folder), message, evidence=evidence, file=str(folder / COOKIE_NAME))
+
+
+def _check_last_ids(folders: Sequence[Path]) -> Iterator[Finding]:
+    """A lastId that is behind the logs that are there."""
+    for folder in folders:
+        path = folder / LAST_ID_NAME
+        newest = max((log.id for log in listed_logs(folder) if log.id is not None and not log.suffix), default=None)
+        if newest is None or not path.exists():
+            continue
+        try:
+            last = decode_last_id(small_file(path), source=str(path))
+        except BadBytes:
+            continue  # told as such
+        if last < newest:
+            evidence = {"expected": f"{newest:x} or more", "found": f"{last:x}"}
+            message = f"it says {last:x}, but there is {log_name(newest)}"
+            yield found("BKC008", str(path), message, evidence=evidence, file=str(path), offset=0)
