@@ -52,7 +52,7 @@ class EntryCache:
         self.tail_bytes = self.catch_up_bytes = 0
         self.hits = self.misses = 0
         self._order: deque[tuple[Tail, _Chunk]] = deque()
-        self._chunks: OrderedDict[tuple[int, int], list[bytes]] = OrderedDict()  # (ledger, chunk number)
+        self._chunks: OrderedDict[tuple[int, int], list[bytes]] = OrderedDict()  # (ledger, first entry)
         self._fetches: dict[tuple[int, int], asyncio.Task[list[bytes]]] = {}
 
     # -- the tails ----------------------------------------------------------------------------------------------------
@@ -68,12 +68,12 @@ class EntryCache:
 
     # -- catching up --------------------------------------------------------------------------------------------------
 
-    async def chunk(self, ledger_id: int, number: int, first: int, last: int, fetch: Fetch) -> list[bytes]:
-        """The entries first to last, which are chunk `number` of a ledger; fetched once for all who ask meanwhile.
+    async def chunk(self, ledger_id: int, first: int, last: int, fetch: Fetch) -> list[bytes]:
+        """The entries of a ledger from first on, at least up to last; fetched once for all who ask meanwhile.
 
         A chunk that was shorter when it was fetched is completed.
         """
-        key = (ledger_id, number)
+        key = (ledger_id, first)
         wanted = last - first + 1
         while True:
             known = self._chunks.get(key)
@@ -87,9 +87,9 @@ class EntryCache:
             if len(entries) >= wanted:
                 return entries
 
-    def ahead(self, ledger_id: int, number: int, first: int, last: int, fetch: Fetch) -> None:
+    def ahead(self, ledger_id: int, first: int, last: int, fetch: Fetch) -> None:
         """Fetches a chunk that will be asked for soon; its failure is for those who ask."""
-        key = (ledger_id, number)
+        key = (ledger_id, first)
         if key not in self._fetches and key not in self._chunks:
             self._start(key, [], first, last, fetch)
 

@@ -31,7 +31,16 @@ from bkctl.codec.managed_ledger import (
     encode_cursor_state,
     words_of,
 )
-from bkctl.errors import BadBytes, BkctlError, Conflict, LedgerFenced, NoSuchEntry, NoSuchLedger, UsageError
+from bkctl.errors import (
+    BadBytes,
+    BkctlError,
+    Conflict,
+    LedgerFenced,
+    NoSuchEntry,
+    NoSuchLedger,
+    Unavailable,
+    UsageError,
+)
 from bkctl.model.topic import Position
 from bkdaemon.broker.acks import Acks
 from bkdaemon.broker.recovered import create_ledger, delete_ledger
@@ -54,6 +63,7 @@ class Cursor:
 
     Attributes:
         mark_delete: everything up to here is acknowledged.
+        stored_mark_delete: as far as the next owner would know it; what lies behind is still needed.
         read_position: the next entry to be read; the dispatcher moves it, acks only push it forward.
         properties: the subscription's own, text by text.
         longs: numbers by name, as `pulsar.dedup` keeps its sequence ids; `touch` stores a change.
@@ -72,9 +82,10 @@ class Cursor:
         self.durable = durable
         self.properties = properties or {}
         self.longs: dict[str, int] = {}
-        self.last_active_ms = log.context.world.clock.now_ms()
+        self.last_active_ms = self.switched_ms = log.context.world.clock.now_ms()
         self._log = log
         self._acks = Acks(log.ledgers, mark_delete)
+        self.stored_mark_delete = mark_delete
         self.read_position = log.ledgers.next(mark_delete)
         self._version: Version | None = None
         self._in_node = self._acks.state({})  # the state that the node has
@@ -170,10 +181,7 @@ class Cursor:
 
     def _moved(self, before: Position, moved: bool) -> None:
         if moved:
-            following = self._log.ledgers.next(self.mark_delete)
-            self.read_position = max(self.read_position, following)
-            if self.durable and before.ledger_id != following.ledger_id:
-                self._log.trim_soon()
+            self.read_position = max(self.read_position, self._log.ledgers.next(self.mark_delete))
         self._mark_changed()
 
     async def reset(self, position: Position) -> None:
@@ -246,8 +254,10 @@ class Cursor:
         try:
             while True:
                 changed = self._changed
-                await self._store(self._acks.state(self.longs, self._log.settings.ranges_max))
+                state = self._acks.state(self.longs, self._log.settings.ranges_max)
+                await self._store(state)
                 self._stored = max(self._stored, changed)
+                self._passed(state.mark_delete)
                 self._wake(None)
                 if not self._waiting:
                     break
@@ -263,6 +273,12 @@ class Cursor:
         if self._stored < self._changed and not self._over and self._timer is None:
             delay_s = STORE_RETRY_S if error is not None else self._pause_s
             self._timer = self._loop.call_later(delay_s, self._time_to_store)
+
+    def _passed(self, position: Position) -> None:
+        """A mark-delete position is durable: ledgers up to there are needed no more."""
+        before, self.stored_mark_delete = self.stored_mark_delete, position
+        if before.ledger_id != self._log.ledgers.next(position).ledger_id:
+            self._log.trim_soon()
 
     def _wake(self, error: BkctlError | None) -> None:
         still = []
@@ -301,17 +317,21 @@ class Cursor:
         log = self._log
         marks = {"pulsar/managed-ledger": log.name, "pulsar/cursor": self.name}
         writer = await create_ledger(log.context.bookkeeper, log.settings, marks)
+        asked = False
         try:
             first = CursorState(before.mark_delete, state.ranges, state.longs, state.batches)
             states = [state] if before is state else [first, state]
             writer.append_many([encode_cursor_state(one) for one in states])
             await writer.flush()
+            asked = True
             await self._write_node(writer.ledger_id, CursorState(before.mark_delete))
-        except BkctlError:
+        except BkctlError as e:
             writer.abandon()
-            await delete_ledger(log.context.bookkeeper, writer.ledger_id)
+            if not (asked and isinstance(e, Unavailable)):  # else the node may name it all the same
+                await delete_ledger(log.context.bookkeeper, writer.ledger_id)
             raise
         old, self._writer, self._writer_since = self._writer, writer, self._loop.time()
+        self.switched_ms = log.context.world.clock.now_ms()
         await self._drop(old)
 
     async def _store_in_node(self, state: CursorState) -> None:
@@ -379,6 +399,7 @@ class Cursor:
             state = CursorState(self._log.ledgers.before_first)
         self.longs = dict(state.longs)
         self._acks.load(state)
+        self.stored_mark_delete = self.mark_delete
         self.read_position = self._log.ledgers.next(self.mark_delete)
 
     async def _last_state(self, ledger_id: int) -> CursorState | None:
@@ -455,7 +476,10 @@ async def load_cursors(log: ManagedLedger) -> dict[str, Cursor]:
         async with several:
             await found[name].load(stored[name])
 
-    async with asyncio.TaskGroup() as group:
-        for name in stored:
-            group.create_task(load(name))
+    try:
+        async with asyncio.TaskGroup() as group:
+            for name in stored:
+                group.create_task(load(name))
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
     return found

@@ -53,8 +53,8 @@ class LedgerReads:
         first, last = self._bounds(ledger_id, number, per_chunk)
         if first + per_chunk < self._ledgers.entries(ledger_id):
             ahead = self._bounds(ledger_id, number + 1, per_chunk)
-            self._cache.ahead(ledger_id, number + 1, *ahead, self._fetch)
-        entries = await self._cache.chunk(ledger_id, number, first, last, self._fetch)
+            self._cache.ahead(ledger_id, *ahead, self._fetch)
+        entries = await self._cache.chunk(ledger_id, first, last, self._fetch)
         found: Found = []
         size = 0
         for offset, entry in enumerate(entries[at : at + entries_max]):

@@ -31,10 +31,10 @@ from bkdaemon.broker.ledger_list import LedgerList
 from bkdaemon.broker.ledger_node import LedgerContext, LedgerNode
 from bkdaemon.broker.ledger_reads import LedgerReads
 from bkdaemon.broker.ledger_settings import LedgerSettings
-from bkdaemon.broker.recovered import create_ledger, delete_ledger, recovered_list
+from bkdaemon.broker.recovered import delete_ledger, listed_ledger, recovered_list
 from bkdaemon.broker.search import first_published
 from bkdaemon.broker.state import State
-from bkdaemon.broker.trimmer import Trimmer
+from bkdaemon.broker.trimmer import Trimmer, delete_log
 
 if TYPE_CHECKING:
     from bkctl.client.writer import LedgerWriter
@@ -71,7 +71,7 @@ class ManagedLedger:
         self.on_failed: Callable[[BkctlError], None] = lambda _: None
         self.ledgers = LedgerList()
         self.node: LedgerNode
-        self.added = 0
+        self.added = self.opened_ms = 0
         self._reads = LedgerReads(context.bookkeeper, settings, self.ledgers, context.cache)
         self._cursor_lock = asyncio.Lock()
         self._writer: LedgerWriter | None = None
@@ -104,29 +104,32 @@ class ManagedLedger:
         self.ledgers.infos = {info.ledger_id: info for info in infos}
         self.ledgers.remove(())
         if self.node.info.terminated is not None:
+            await self.node.write()  # whoever had it before can store no acknowledgement from now on
             self.state = State.TERMINATED
         else:
             await self._next_ledger()
             self.state = State.OPEN
-        for ledger_id in empty:
-            await delete_ledger(context.bookkeeper, ledger_id)
-        self.cursors.update(await load_cursors(self))
+        try:
+            for ledger_id in empty:
+                await delete_ledger(context.bookkeeper, ledger_id)
+            self.cursors.update(await load_cursors(self))
+            if self.error is not None:
+                raise self.error  # somebody else took it meanwhile
+        except BkctlError as e:
+            self.failed(e)
+            raise
         self._later(settings.retention_check_s, self._trim_again)
         return self
 
     async def _next_ledger(self) -> None:
         """Creates the ledger that is written from now on, and says so in the node."""
-        writer = await create_ledger(self.context.bookkeeper, self.settings, {"pulsar/managed-ledger": self.name})
-        info = LedgerInfo(writer.ledger_id, timestamp_ms=0)
-        try:
-            await self.node.write(lambda old: [*self._known(old), info])
-        except BkctlError:
+        writer, info = await listed_ledger(self.context, self.node, self.name, self.settings, self._known)
+        if self._still(State.FAILED):
             writer.abandon()
-            await delete_ledger(self.context.bookkeeper, writer.ledger_id)
-            raise
+            raise self._refusal()
         self.ledgers.open(info)
         self._submitted_bytes = 0
-        self._opened_at = self._loop.time()
+        self._opened_at, self.opened_ms = self._loop.time(), self.context.world.clock.now_ms()
         self._writer = self._reads.writer = writer
         writer.on_confirmed(lambda last: self._confirmed(writer, last))
         self._run(self._watch(writer))
@@ -276,6 +279,8 @@ class ManagedLedger:
             report = await recover_ledger(self.context.bookkeeper, writer.ledger_id, self.settings.password)
             metadata = report.metadata
             self._confirmed(writer, metadata.last_entry_id)  # stored by enough bookies, though not all had answered
+        if writer is not self._writer:
+            raise self._refusal()  # the log has failed meanwhile
         self._settle(metadata)
 
     def _settle(self, metadata: LedgerMetadata) -> None:
@@ -460,14 +465,7 @@ class ManagedLedger:
 
     async def delete(self) -> None:
         """Deletes cursors, ledgers and node of a topic that is to be no more."""
-        for cursor in list(self.cursors.values()):
-            await cursor.delete()
-        self.cursors.clear()
-        ledger_ids = [info.ledger_id for info in self.node.info.ledgers]
-        await self.close()
-        await self.node.delete()
-        for ledger_id in ledger_ids:
-            await delete_ledger(self.context.bookkeeper, ledger_id)
+        await delete_log(self)
 
     # -- tasks and timers ------------------------------------------------------------------------------------------
 
@@ -496,5 +494,6 @@ class ManagedLedger:
             self._queue_bytes = 0
             self._sent.clear()
             self._reads.tail.clear()
-            if self._writer is not None:
-                self._writer.abandon()
+            writer, self._writer = self._writer, None  # what it still confirms was given up
+            if writer is not None:
+                writer.abandon()

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bkrecovery.ledger import recover_ledger
 
 from bkctl.codec.managed_ledger import LedgerInfo, ManagedLedgerInfo
-from bkctl.errors import BkctlError, NoSuchLedger, NotFound
+from bkctl.errors import BkctlError, NoSuchLedger, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper
     from bkctl.client.writer import LedgerWriter
-    from bkdaemon.broker.ledger_node import LedgerContext
+    from bkdaemon.broker.ledger_node import LedgerContext, LedgerNode
     from bkdaemon.broker.ledger_settings import LedgerSettings
 
 APPLICATION = "pulsar"
@@ -62,6 +62,30 @@ async def recovered_list(
             entries, size = metadata.last_entry_id + 1, metadata.length
             infos.append(replace(last, entries=entries, size=size, timestamp_ms=now_ms))
     return [one for one in infos if one.entries], [one.ledger_id for one in infos if not one.entries]
+
+
+async def listed_ledger(
+    context: LedgerContext,
+    node: LedgerNode,
+    name: str,
+    settings: LedgerSettings,
+    known: Callable[[Sequence[LedgerInfo]], Sequence[LedgerInfo]],
+) -> tuple[LedgerWriter, LedgerInfo]:
+    """A new ledger which the node of a log names as its last one, behind those that `known` leaves in the list.
+
+    Raises:
+        Conflict: the log has another owner; the ledger is deleted. Unavailable: the node may name it or not: it stays.
+    """
+    writer = await create_ledger(context.bookkeeper, settings, {"pulsar/managed-ledger": name})
+    info = LedgerInfo(writer.ledger_id, timestamp_ms=0)
+    try:
+        await node.write(lambda old: [*known(old), info])
+    except BkctlError as e:
+        writer.abandon()
+        if not isinstance(e, Unavailable):
+            await delete_ledger(context.bookkeeper, writer.ledger_id)
+        raise
+    return writer, info
 
 
 async def delete_ledger(bookkeeper: BookKeeper, ledger_id: int) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.codec.pulsar_entry import count_unacked, decode_metadata
-from bkctl.errors import BadBytes
+from bkctl.errors import BadBytes, BkctlError
 from bkctl.model.topic import Position
 from bkdaemon.broker.consumer import Consumer, Delivery
 from bkdaemon.broker.dispatch import READ_BYTES_MAX, READ_ENTRIES_MAX, Dispatcher
@@ -176,7 +176,13 @@ class Shared(Dispatcher):
         generation = self.generation
         positions = self._take_replay()
         if positions:
-            entries = await self._read(positions)
+            try:
+                entries = await self._read(positions)
+            except BkctlError:
+                if generation == self.generation:
+                    for position in positions:
+                        self._again_later(position)
+                raise
             if generation != self.generation:
                 return True
             learned = self._learn(entries)

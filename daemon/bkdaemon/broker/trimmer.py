@@ -27,7 +27,11 @@ class Trimmer:
     async def trim(self) -> list[int]:
         """Deletes what all durable cursors passed and retention lets go; returns the ids."""
         log = self._log
-        durable = [(cursor.name, cursor.mark_delete) for cursor in log.cursors.values() if cursor.durable]
+        durable = [
+            (cursor.name, min(cursor.mark_delete, cursor.stored_mark_delete))
+            for cursor in log.cursors.values()
+            if cursor.durable
+        ]
         retention = Retention(log.settings.retention_s, log.settings.retention_bytes)
         verdicts = judge(log.ledgers, durable, retention, log.context.world.clock.now_ms())
         return await self.drop([verdict.ledger_id for verdict in verdicts if verdict.kept is None])
@@ -52,3 +56,15 @@ class Trimmer:
         finally:
             self._running = False
         return []
+
+
+async def delete_log(log: ManagedLedger) -> None:
+    """Deletes a log for good: cursors, node, ledgers."""
+    for cursor in list(log.cursors.values()):
+        await cursor.delete()
+    log.cursors.clear()
+    ledger_ids = [info.ledger_id for info in log.node.info.ledgers]
+    await log.close()
+    await log.node.delete()
+    for ledger_id in ledger_ids:
+        await delete_ledger(log.context.bookkeeper, ledger_id)
