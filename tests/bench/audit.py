@@ -171,14 +171,19 @@ def _processor_s(pid: int) -> float:
 
 
 def child(*arguments: str) -> dict[str, Any]:
-    """Runs this module again and takes its last line; adds the greatest memory it was seen with."""
+    """Runs this module again and takes its last line; adds the greatest memory it was seen with, and its processor
+    seconds with those of every process that ended under way (Spark ends its Python workers, and nobody waits for them).
+    """
     process = subprocess.Popen([sys.executable, "-m", __spec__.name, *arguments], stdout=subprocess.PIPE, text=True)
     peak = [0.0]
+    used: dict[int, float] = {}
     done = threading.Event()
 
     def look() -> None:
         while not done.wait(0.5):
             peak[0] = max(peak[0], _memory_mb(process.pid))
+            for pid in _tree(process.pid):
+                used[pid] = max(used.get(pid, 0), _own_processor_s(pid))
 
     watcher = threading.Thread(target=look)
     watcher.start()
@@ -186,7 +191,16 @@ def child(*arguments: str) -> dict[str, Any]:
     done.set()
     watcher.join()
     assert process.returncode == 0, out
-    return {**json.loads(out.splitlines()[-1]), "memory_mb": round(peak[0])}
+    return {"processor_s": sum(used.values()), **json.loads(out.splitlines()[-1]), "memory_mb": round(peak[0])}
+
+
+def _own_processor_s(pid: int) -> float:
+    """Processor seconds of one process, without its children's."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return 0.0
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def read_logs(folder: str, cores: str) -> None:
@@ -194,7 +208,8 @@ def read_logs(folder: str, cores: str) -> None:
     from bkinspect.audit.session import session
 
     spark = session(f"local[{cores}]")
-    entries = spark.read.format("bookkeeper.entries").options(paths=folder)
+    columns = "size bigint, digest_ok boolean, content_digest bigint"
+    entries = spark.read.format("bookkeeper.entries").options(paths=folder).schema(columns)
     for _ in range(2):
         started, used = time.perf_counter(), _processor_s(os.getpid())
         row = entries.load().selectExpr(
@@ -217,8 +232,7 @@ def run_metadata(export: str, to: str) -> None:
     started = time.perf_counter()
     outcome = run(spark, Request(Sources(export), Path(to), METADATA_CHECKS))
     seconds = time.perf_counter() - started
-    used = _processor_s(os.getpid())
-    print(json.dumps({"seconds": seconds, "processor_s": used, "counts": dict(outcome.counts)}))
+    print(json.dumps({"seconds": seconds, "counts": dict(outcome.counts)}))
 
 
 def main() -> None:

@@ -49,13 +49,20 @@ _COLUMNS: Final = (
     *("kind", "ledger_id", "entry_id", "last_id", "rank", "bookie_id", "file", "offset", "size", "index", "others"),
     *("copies", "first_entry_id", "state"),
 )
+_FAULTS_DDL: Final = (
+    "kind string, ledger_id bigint, entry_id bigint, last_id bigint, rank bigint, bookie_id string, file string, "
+    "offset bigint, size bigint, index string, others array<string>, copies int, first_entry_id bigint, state string"
+)
 
 
 def faults(tables: Tables) -> DataFrame:
     """One row a copy, or entry, that is not as metadata has it; made once for a run and kept."""
     known: DataFrame | None = tables.__dict__.get("_copy_faults")
     if known is None:
-        known = _details(tables).unionByName(_absent(tables)).persist()
+        if tables.has("entries") or tables.has("index"):
+            known = _details(tables).unionByName(_absent(tables)).persist()
+        else:  # nobody was asked for copies: the plan would shuffle all fragments to find nothing
+            known = tables.spark.createDataFrame([], _FAULTS_DDL)
         tables.__dict__["_copy_faults"] = known
     return known
 

@@ -1,7 +1,8 @@
 """Racks and regions: the copies of each entry on two racks at least, each ensemble in two regions.
 
-Plan: fragments joined with a single row that maps bookies to places (a broadcast, as large as the list of bookies),
-then every write set of an ensemble is looked at in its row. No shuffle. Needs metadata only.
+Plan: the ensembles of fragments, each once (a shuffle of ensembles after a partial aggregate), beside a single row that
+maps bookies to places (a broadcast, as large as the list of bookies); every write set of an ensemble is looked at in
+its row. What is at fault is joined with fragments by ensemble: a broadcast while it is small. Needs metadata only.
 
 Asked of fragments alone whose bookies all have a known place, and where the cluster's have more than one rack or
 region. A fragment in one region is not told again for its racks.
@@ -24,9 +25,15 @@ if TYPE_CHECKING:
 NAME: Final = "placement"
 CODES: Final = ("BKC421", "BKC422", "BKC423")
 NEEDS: Final = ("fragments", "bookies")
-TEXT: Final = "copies are on two racks, ensembles in two regions; no shuffle"
+TEXT: Final = "copies are on two racks, ensembles in two regions; shuffles the ensembles that differ"
 _RACKS_MIN: Final = 2
 
+_ENSEMBLE: Final = ("bookies", "ensemble_size", "write_quorum_size")
+_KINDS: Final = (
+    ("one_rack", "BKC421", "'a write set is on one rack'"),
+    ("one_region", "BKC422", "concat('all bookies are in ', region)"),
+    ("twice", "BKC423", "'it names a bookie twice'"),
+)
 _WRITE_SETS: Final = (
     "transform(sequence(0, ensemble_size - 1), s -> transform(sequence(0, write_quorum_size - 1), "
     "i -> bookies[(s + i) % ensemble_size]))"
@@ -34,61 +41,55 @@ _WRITE_SETS: Final = (
 
 
 def findings(tables: Tables) -> DataFrame:
-    """One a fragment: BKC422 before BKC421; BKC423 apart from both."""
+    """One a fragment: BKC422 before BKC421, BKC423 before both."""
+    rows = tables.fragments.where("last_entry_id is null or last_entry_id >= first_entry_id")
+    rows = rows.join(_badly_placed(rows, tables), list(_ENSEMBLE))
+    return union(*(_told(rows.where(f"kind = '{kind}'"), code, message) for kind, code, message in _KINDS))
+
+
+def _badly_placed(fragments: DataFrame, tables: Tables) -> DataFrame:
+    """The ensembles that are at fault, each once, with `kind` and the places of their bookies.
+
+    Fragments share ensembles, so these are compared, and not a million fragments; most often none is left.
+    """
     places = tables.bookies.where("rack is not null").agg(
         F.map_from_entries(F.collect_list(F.struct("bookie_id", "place"))).alias("place_of"),
         F.map_from_entries(F.collect_list(F.struct("bookie_id", F.expr("coalesce(region, '')")))).alias("region_of"),
         F.expr("count(distinct place) as racks"),
         F.expr("count(distinct region) as regions"),
     )
-    rows = (
-        tables.fragments.where("last_entry_id is null or last_entry_id >= first_entry_id")
+    return (
+        fragments.select(*_ENSEMBLE)
+        .distinct()
         .crossJoin(F.broadcast(places))
         .withColumn("known", F.expr("forall(bookies, b -> map_contains_key(place_of, b))"))
-        .withColumn("twice", F.expr("size(array_distinct(bookies)) < size(bookies)"))
+        .withColumn("places", F.expr("transform(bookies, b -> place_of[b])"))
+        .withColumn("region", F.expr("region_of[bookies[0]]"))
         .withColumn(
-            "one_region",
+            "kind",
             F.expr(
-                "known and regions > 1 and ensemble_size > 1 and "
-                "size(array_distinct(transform(bookies, b -> region_of[b]))) = 1"
+                "case when size(array_distinct(bookies)) < size(bookies) then 'twice' "
+                "when known and regions > 1 and ensemble_size > 1 and "
+                "size(array_distinct(transform(bookies, b -> region_of[b]))) = 1 then 'one_region' "
+                f"when known and racks > 1 and write_quorum_size >= {_RACKS_MIN} and "
+                f"exists({_WRITE_SETS}, w -> size(array_distinct(transform(w, b -> place_of[b]))) < {_RACKS_MIN}) "
+                "then 'one_rack' end"
             ),
         )
-        .withColumn(
-            "few_racks",
-            F.expr(
-                f"known and not one_region and racks > 1 and write_quorum_size >= {_RACKS_MIN} and "
-                f"exists({_WRITE_SETS}, w -> size(array_distinct(transform(w, b -> place_of[b]))) < {_RACKS_MIN})"
-            ),
-        )
-        .where("few_racks or one_region or twice")
+        .where("kind is not null")
+        .select(*_ENSEMBLE, "kind", "places", "region")
     )
-    place = {"ledger_id": "ledger_id", "entry_id": "first_entry_id"}
-    subject = "concat('ledger ', ledger_id, ', ensemble at entry ', first_entry_id)"
-    evidence = {"bookies": "bookies", "places": "transform(bookies, b -> place_of[b])"}
-    return union(
-        findings_of(
-            rows.where("few_racks and not twice"),
-            "BKC421",
-            subject=subject,
-            message="'a write set is on one rack'",
-            evidence=evidence,
-            **place,
-        ),
-        findings_of(
-            rows.where("one_region and not twice"),
-            "BKC422",
-            subject=subject,
-            message="concat('all bookies are in ', region_of[bookies[0]])",
-            evidence=evidence,
-            **place,
-        ),
-        findings_of(
-            rows.where("twice"),
-            "BKC423",
-            subject=subject,
-            message="'it names a bookie twice'",
-            evidence=evidence,
-            bookie_id="filter(bookies, b -> size(filter(bookies, c -> c = b)) > 1)[0]",
-            **place,
-        ),
+
+
+def _told(rows: DataFrame, code: str, message: str) -> DataFrame:
+    twice = "filter(bookies, b -> size(filter(bookies, c -> c = b)) > 1)[0]"
+    return findings_of(
+        rows,
+        code,
+        subject="concat('ledger ', ledger_id, ', ensemble at entry ', first_entry_id)",
+        message=message,
+        evidence={"bookies": "bookies", "places": "places"},
+        ledger_id="ledger_id",
+        entry_id="first_entry_id",
+        bookie_id=f"case when kind = 'twice' then {twice} end",
     )

@@ -6,7 +6,7 @@ promise to leave out what cannot fit: Spark checks every row again, so a reader 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -157,12 +157,19 @@ class Source(DataSource):
         return self.table.ddl
 
     def reader(self, schema: StructType) -> Reader:
-        """A reader with these options."""
-        return self.reader_class(self.table, dict(self.options))
+        """A reader with these options, of the columns that `.schema(…)` names, all of them without it."""
+        reader = self.reader_class(self.table, dict(self.options))
+        names = tuple(schema.fieldNames())
+        return reader if names == self.table.names else Narrowed(reader, names)
 
 
 class Reader(DataSourceReader):
-    """Reads a table: partitions() on the driver's machine, read() on the executors'."""
+    """Reads a table: partitions() on the driver's machine, read() on the executors'.
+
+    columns: those that are asked for, None for all; a reader may make these alone.
+    """
+
+    columns: tuple[str, ...] | None = None
 
     def __init__(self, table: Table, options: Mapping[str, str]) -> None:
         self.table = table
@@ -195,6 +202,39 @@ class Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of one partition."""
         raise NotImplementedError
+
+
+class Narrowed(Reader):
+    """Some columns of what another reader yields.
+
+    Spark tells a Python source nothing of the columns that a query needs, except by a schema that the user gives.
+
+    Raises:
+        UsageError: the table has no such column.
+    """
+
+    def __init__(self, reader: Reader, names: tuple[str, ...]) -> None:
+        super().__init__(reader.table, reader.options)
+        for name in names:
+            if name not in reader.table.names:
+                raise UsageError(
+                    f"bookkeeper.{reader.table.name} has no column {name}", hint=", ".join(reader.table.names)
+                )
+        self.inner = reader
+        self.names = reader.columns = names
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """As the reader does."""
+        return self.inner.pushFilters(filters)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """As the reader does."""
+        return self.inner.partitions()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The batches, narrowed."""
+        for batch in self.inner.read(partition):
+            yield batch.select(list(self.names))
 
 
 def batch_of(table: Table, rows: list[tuple[object, ...]]) -> pa.RecordBatch:

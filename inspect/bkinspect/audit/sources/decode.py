@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 CRC32C_BODY: Final = METADATA_SIZE + 4
 UNKNOWN, BAD, GOOD = -1, 0, 1
-_HEAD: Final = np.arange(CRC32C_BODY)
+_NUMBERS: Final = (0, 8, 16, 24)
+"""Where ledger, entry, last confirmed and length stand in an entry."""
 LEDGERS_SEEN_MAX: Final = 1_000_000
 
 Column: TypeAlias = "np.ndarray[Any, Any]"
@@ -76,33 +77,40 @@ class Digests:
         return bool(value(body[:METADATA_SIZE] + body[CRC32C_BODY:]) == sealed)
 
 
+def _at(buffer: bytes, begin: Column, place: int, big_endian: str, kind: type[Any]) -> Column:
+    """The number that stands `place` bytes behind each begin, be it aligned or not; anything behind the buffer."""
+    behind = place + np.dtype(big_endian).itemsize
+    if len(begin) and int(begin[-1]) + behind > len(buffer):
+        buffer = buffer.ljust(int(begin[-1]) + behind, b"\0")
+    everywhere: Column = np.ndarray((max(len(buffer) - behind + 1, 0),), big_endian, buffer, place, (1,))
+    return everywhere[begin].astype(kind)
+
+
 def decode(buffer: bytes, starts: Sequence[int], ends: Sequence[int], digests: Digests) -> Columns:
     """The columns of records that stand in buffer at starts (behind their sizes) and end before ends."""
     begin = np.array(starts, dtype=np.int64)
     size = np.array(ends, dtype=np.int64) - begin
-    data = np.frombuffer(buffer, dtype=np.uint8)
-    heads = data[np.minimum(begin[:, None] + _HEAD, len(data) - 1)]
-    numbers = np.ascontiguousarray(heads[:, :METADATA_SIZE]).view(">i8").astype(np.int64)
-    sealed = np.ascontiguousarray(heads[:, METADATA_SIZE:]).view(">u4").ravel().astype(np.uint32)
+    ledger_id, entry_id, last_confirmed, length = (_at(buffer, begin, place, ">i8", np.int64) for place in _NUMBERS)
+    sealed = _at(buffer, begin, METADATA_SIZE, ">u4", np.uint32)
     crcs = np.array(
         [value(buffer[a : a + 32] + buffer[a + 36 : b]) for a, b in zip(starts, ends, strict=True)], dtype=np.uint32
     )
     for i in np.flatnonzero(size < CRC32C_BODY).tolist():
         body = buffer[starts[i] : ends[i]]
         crcs[i], sealed[i] = value(body[:METADATA_SIZE]), int.from_bytes(body[METADATA_SIZE:].ljust(4, b"\0"), "big")
-    is_entry = (numbers[:, 0] >= 0) & (numbers[:, 1] >= 0)
+    is_entry = (ledger_id >= 0) & (entry_id >= 0)
     fits = (crcs == sealed) & is_entry & (size >= CRC32C_BODY)
     digest_ok = np.where(fits, GOOD, UNKNOWN).astype(np.int8)
     payload = np.where(fits, size - CRC32C_BODY, -1)
-    for i in digests.settle(numbers[:, 0], is_entry, fits).tolist():
-        answer, start = digests.check(int(numbers[i, 0]), buffer[starts[i] : ends[i]])
+    for i in digests.settle(ledger_id, is_entry, fits).tolist():
+        answer, start = digests.check(int(ledger_id[i]), buffer[starts[i] : ends[i]])
         digest_ok[i] = answer
         payload[i] = -1 if start is None else max(int(size[i]) - start, 0)
     return {
-        "ledger_id": numbers[:, 0],
-        "entry_id": numbers[:, 1],
-        "last_confirmed": numbers[:, 2],
-        "length": numbers[:, 3],
+        "ledger_id": ledger_id,
+        "entry_id": entry_id,
+        "last_confirmed": last_confirmed,
+        "length": length,
         "has_head": is_entry & (size >= METADATA_SIZE),
         "is_entry": is_entry,
         "payload_size": payload,
@@ -136,24 +144,32 @@ def joined(parts: Sequence[Columns]) -> Columns:
 
 
 def record_batch(
-    columns: Columns, constants: Mapping[str, object], kinds: Sequence[str], table: Table = RECORDS
+    columns: Columns,
+    constants: Mapping[str, object],
+    kinds: Sequence[str],
+    table: Table = RECORDS,
+    wanted: Sequence[str] | None = None,
 ) -> pa.RecordBatch:
-    """The Arrow batch of decoded columns; "kind" holds indexes into kinds, constants are the same in every row."""
+    """The Arrow batch of decoded columns; "kind" holds indexes into kinds, constants are the same in every row.
+
+    wanted: the names of the columns to make, None for all of the table.
+    """
     import pyarrow as pa
 
     count = len(columns["ledger_id"])
+    schema = arrow_schema(table)
+    if wanted is not None:
+        schema = pa.schema([schema.field(name) for name in wanted])
     arrays = []
-    no_head = ~columns["has_head"]
-    for field in arrow_schema(table):
+    for field in schema:
         name = field.name
         column = columns.get(name)
-        if name == "kind" and column is not None:
-            indexes = pa.array(column, type=pa.int8())
-            array = pa.DictionaryArray.from_arrays(indexes, pa.array(kinds)).cast(pa.string())
-        elif column is None:
+        if column is None:
             array = pa.repeat(pa.scalar(constants.get(name), type=field.type), count)
+        elif name == "kind":
+            array = _words(column, kinds)
         elif name in ("last_confirmed", "length"):
-            array = pa.array(column, mask=no_head)
+            array = pa.array(column, mask=~columns["has_head"])
         elif name == "payload_size":
             array = pa.array(column, mask=column < 0)
         elif name == "digest_ok":
@@ -163,4 +179,13 @@ def record_batch(
         else:
             array = pa.array(column, type=field.type)
         arrays.append(array)
-    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(table))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _words(indexes: Column, words: Sequence[str]) -> pa.Array:
+    """Words by their indexes; mostly it is one word for all."""
+    import pyarrow as pa
+
+    if len(indexes) and (indexes == indexes[0]).all():
+        return pa.repeat(pa.scalar(words[indexes[0]], type=pa.string()), len(indexes))
+    return pa.DictionaryArray.from_arrays(pa.array(indexes, type=pa.int8()), pa.array(words)).cast(pa.string())

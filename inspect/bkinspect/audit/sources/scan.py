@@ -119,10 +119,10 @@ class ScanReader(Reader):
             pending.append(columns)
             count += len(columns["ledger_id"])
             if count >= BATCH_ROWS:
-                yield record_batch(joined(pending), constants, KINDS, self.table)
+                yield record_batch(joined(pending), constants, KINDS, self.table, self.columns)
                 pending, count = [], 0
         if count:
-            yield record_batch(joined(pending), constants, KINDS, self.table)
+            yield record_batch(joined(pending), constants, KINDS, self.table, self.columns)
         if not records_only:
             for finding in walk.findings:
                 rows.damage(finding)
