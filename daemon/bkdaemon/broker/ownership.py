@@ -68,6 +68,7 @@ class Ownership:
         self._bundles: dict[str, tuple[float, Bundles]] = {}
         self._assigned: dict[str, int] = {}
         self._acquiring: dict[Bundle, asyncio.Task[bool]] = {}
+        self._unloading: set[Bundle] = set()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._cancel: Callable[[], None] = lambda: None
@@ -189,6 +190,9 @@ class Ownership:
             if bundle in self.owned:
                 return Lookup(self.address.native_url)
             owner = await self.brokers.owner(bundle)
+            if owner is not None and owner.session_id == self._store.session_id and bundle not in self._unloading:
+                await self._adopt(bundle, owner)
+                continue
             if owner is not None:
                 return self._at(owner, bundle)
             other = None if authoritative else await self._candidate()
@@ -202,6 +206,13 @@ class Ownership:
         if owner.disabled or not owner.native_url or owner.session_id == self._store.session_id:
             raise Unavailable(LOST_OWNER.format(bundle), bundle=str(bundle))  # ours: being unloaded just now
         return Lookup(owner.native_url)
+
+    async def _adopt(self, bundle: Bundle, owner: Owner) -> None:
+        """A lease of ours that we do not know of, or did not get rid of: the store's answer was lost."""
+        if owner.disabled:
+            await self.brokers.release(bundle)
+        else:
+            self.owned.add(bundle)
 
     async def _candidate(self) -> Lookup | None:
         """Where to go for a bundle that nobody has: None says here."""
@@ -254,11 +265,15 @@ class Ownership:
         if bundle not in self.owned:
             raise NotFound(f"{bundle} is not owned by this broker", bundle=str(bundle))
         self.owned.discard(bundle)
+        self._unloading.add(bundle)
         try:
             await self.brokers.disable(bundle, self.address.native_url, self.address.http_url)
             await close(bundle)
         finally:
-            await self.brokers.release(bundle)
+            try:
+                await self.brokers.release(bundle)
+            finally:
+                self._unloading.discard(bundle)
 
     async def split(self, bundle: Bundle, close: Callable[[Bundle], Awaitable[None]]) -> None:
         """Cuts a bundle of ours into two, each for whoever takes it next."""

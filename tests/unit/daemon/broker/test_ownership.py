@@ -137,3 +137,45 @@ def test_nobody_is_sent_to_a_broker_that_unloads() -> None:
         await b.stop()
 
     on_a_cluster(scenario)
+
+
+def test_a_lease_whose_answer_was_lost_is_ours_all_the_same() -> None:
+    async def scenario(tree: MemoryTree) -> None:
+        a, _ = await broker(tree, "a")
+        await settled(a)
+        create = a.brokers.acquire
+
+        async def silent(*arguments: str | Bundle) -> bool:
+            await create(*arguments)  # type: ignore[arg-type]
+            raise Unavailable("no answer")
+
+        a.brokers.acquire = silent  # type: ignore[method-assign, assignment]
+        with pytest.raises(Unavailable):
+            await a.lookup(TOPIC, authoritative=False)
+        assert await a.lookup(TOPIC, authoritative=False) == Lookup("pulsar://a:6650")
+        await a.check_owned(TOPIC)
+
+    on_a_cluster(scenario)
+
+
+def test_a_lease_that_could_not_be_given_back_is_given_back_when_somebody_asks() -> None:
+    async def scenario(tree: MemoryTree) -> None:
+        a, _ = await broker(tree, "a")
+        await settled(a)
+        await a.lookup(TOPIC, authoritative=False)
+        release = a.brokers.release
+
+        async def failing(bundle: Bundle) -> None:
+            raise Unavailable("no answer")
+
+        async def close(bundle: Bundle) -> None:
+            with pytest.raises(Unavailable, match="being changed"):
+                await a.lookup(TOPIC, authoritative=False)
+
+        a.brokers.release = failing  # type: ignore[method-assign]
+        with pytest.raises(Unavailable, match="no answer"):
+            await a.unload(await a.bundle_of(TOPIC), close)
+        a.brokers.release = release  # type: ignore[method-assign]
+        assert await a.lookup(TOPIC, authoritative=False) == Lookup("pulsar://a:6650")
+
+    on_a_cluster(scenario)
