@@ -15,6 +15,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import AsyncIterator, Mapping
+from copy import copy
+from dataclasses import replace
 
 from bkctl.client.config import ClientConfig, Placement
 from bkctl.client.context import ClientContext
@@ -196,6 +198,13 @@ class BookKeeper:
             raise Unavailable(f"bookie {bookie} does not tell its disk space", bookie=bookie, status=reply.status)
         total, free = reply.extra
         return total or 0, free or 0
+
+    def placed(self, placement: EnsemblePlacement) -> BookKeeper:
+        """The same client, on the same connections, whose new ledgers go where this placement says."""
+        other = copy(self)
+        other.context = replace(self.context, placement=placement)
+        other._owned = None
+        return other
 
     async def close(self) -> None:
         """Closes connections, and the metadata session where `connect` opened it. Idempotent."""

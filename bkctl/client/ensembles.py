@@ -138,6 +138,64 @@ class TopologyPlacement:
         return NotEnoughBookies(f"no {min(self._racks_min, write_quorum_size)} {what} for a write set")
 
 
+class IsolatedPlacement:
+    """Chooses only bookies of certain groups; spread as the placement below it spreads.
+
+    Args:
+        groups: the bookies of each group, asked anew each time.
+        primary, secondary: names of groups; see `isolated`.
+    """
+
+    def __init__(
+        self,
+        below: EnsemblePlacement,
+        groups: Callable[[], Mapping[str, AbstractSet[BookieId]]],
+        primary: Sequence[str],
+        secondary: Sequence[str] = (),
+    ) -> None:
+        self._below = below
+        self._groups = groups
+        self._primary = primary
+        self._secondary = secondary
+
+    def choose(self, ensemble_size: int, write_quorum_size: int, candidates: AbstractSet[BookieId]) -> list[BookieId]:
+        """An ensemble within the groups."""
+        return self._below.choose(ensemble_size, write_quorum_size, self._allowed(candidates, ensemble_size))
+
+    def replace(
+        self, ensemble: Sequence[BookieId], index: int, write_quorum_size: int, candidates: AbstractSet[BookieId]
+    ) -> BookieId:
+        """A bookie within the groups."""
+        return self._below.replace(ensemble, index, write_quorum_size, self._allowed(candidates, len(ensemble)))
+
+    def _allowed(self, candidates: AbstractSet[BookieId], needed: int) -> AbstractSet[BookieId]:
+        return isolated(self._groups(), self._primary, self._secondary, candidates, needed)
+
+
+def isolated(
+    groups: Mapping[str, AbstractSet[BookieId]],
+    primary: Iterable[str],
+    secondary: Iterable[str],
+    candidates: AbstractSet[BookieId],
+    needed: int,
+) -> set[BookieId]:
+    """Those of the candidates that a ledger bound to groups may go to.
+
+    The primary groups; with the secondary ones where they are too few; with bookies of no group where these are too
+    few as well. Never a bookie of another group alone. Source: IsolatedBookieEnsemblePlacementPolicy.java.
+    """
+
+    def of(names: Iterable[str]) -> set[BookieId]:
+        return {bookie for name in names for bookie in groups.get(name, ())} & candidates
+
+    allowed = of(primary)
+    if len(allowed) < needed:
+        allowed |= of(secondary)
+    if len(allowed) < needed:
+        allowed |= candidates - of(groups)
+    return allowed
+
+
 def region_of(rack: str) -> str:
     """The first part of a rack path."""
     return rack.strip("/").partition("/")[0]

@@ -3,8 +3,9 @@
     znode /bookies (JSON)   {"group": {"host1:3181": {"rack": "/rack1", "hostname": "host1"}, …}, …}
     script                  called with the bookies' hosts as arguments, prints one rack a line, in their order
 
-A bookie that neither knows is on DEFAULT_RACK. Source: BookiesRackConfiguration.java, BookieRackAffinityMapping.java
-(Pulsar); ScriptBasedMapping.java, NetworkTopology.java.
+A bookie that neither knows is on DEFAULT_RACK. The znode is watched: it is read again only after a change. Groups
+serve isolation. Source: BookiesRackConfiguration.java, BookieRackAffinityMapping.java (Pulsar);
+ScriptBasedMapping.java, NetworkTopology.java.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from bkctl.errors import Corrupt, NotFound, Unavailable
-from bkctl.meta.store import MetadataStore
+from bkctl.meta.store import Cancel, MetadataStore, WatchEvent
 from bkctl.model.ids import BookieId
 
 DEFAULT_RACK: Final = "/default-rack"
@@ -44,6 +45,16 @@ def parse_pulsar_racks(data: bytes, *, source: str) -> dict[BookieId, str]:
     except (ValueError, AttributeError) as e:
         raise Corrupt("not a map of racks", source=source, offset=0, expected="JSON", found=str(e)) from None
     return racks
+
+
+def parse_pulsar_groups(data: bytes, *, source: str) -> dict[str, frozenset[BookieId]]:
+    """The groups in Pulsar's znode, which ledgers can be bound to.
+
+    Raises:
+        Corrupt: it is not the JSON it should be.
+    """
+    parse_pulsar_racks(data, source=source)
+    return {name: frozenset(map(BookieId, group)) for name, group in json.loads(data or b"{}").items()}
 
 
 async def run_script(script: str, hosts: Iterable[str]) -> dict[str, str]:
@@ -83,22 +94,54 @@ class Racks:
         self._script = script
         self._path = path
         self._racks: Mapping[BookieId, str] = {}
+        self._groups: Mapping[str, frozenset[BookieId]] = {}
+        self._fresh = False
+        self._reading = asyncio.Lock()
 
     def of(self, bookie: BookieId) -> str:
         """The rack of a bookie."""
         return self._racks.get(bookie, DEFAULT_RACK)
 
+    def groups(self) -> Mapping[str, frozenset[BookieId]]:
+        """The bookies of each group; none where racks come from a script."""
+        return self._groups
+
     async def load(self, bookies: Iterable[BookieId], host_of: Callable[[BookieId], str]) -> None:
-        """Reads the racks anew; what cannot be read leaves the last ones standing."""
+        """Makes sure that the racks are known as they are now; what cannot be read leaves the last ones standing."""
         try:
             if self._script is not None:
                 known = {b: host_of(b) for b in bookies}
                 by_host = await run_script(self._script, sorted(set(known.values())))
                 self._racks = {b: by_host[host] for b, host in known.items()}
             else:
-                node = await self._store.get(self._path)
-                self._racks = parse_pulsar_racks(node.data, source=self._path)
-        except NotFound:
-            self._racks = {}
+                async with self._reading:
+                    await self._read()
         except (Unavailable, Corrupt) as e:
             _log.warning("racks cannot be read, the last known ones are used: %s", e)
+
+    async def _read(self) -> None:
+        """Reads the znode, unless nothing changed since it was read last."""
+        if self._fresh:
+            return
+        self._fresh = True  # a change behind the watch says otherwise
+        cancel = await self._watch()
+        try:
+            data = (await self._store.get(self._path)).data
+            racks, groups = parse_pulsar_racks(data, source=self._path), parse_pulsar_groups(data, source=self._path)
+        except NotFound:
+            racks, groups = {}, {}
+        except BaseException:
+            self._fresh = False
+            cancel()
+            raise
+        self._racks, self._groups = racks, groups
+
+    async def _watch(self) -> Cancel:
+        try:
+            return await self._store.watch_data(self._path, self._changed)
+        except BaseException:
+            self._fresh = False
+            raise
+
+    def _changed(self, _: WatchEvent) -> None:
+        self._fresh = False

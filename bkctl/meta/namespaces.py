@@ -208,6 +208,23 @@ class NamespaceStore:
         except NotFound:
             await self.store.create(path, encode_json({"bundles": value, "migrated": False}), parents=True)
 
+    # -- what a cluster keeps of a namespace for itself ---------------------------------------------------------------
+
+    async def local_policies(self, namespace: str) -> Json:
+        """The local policies of a namespace: `bundles`, `bookieAffinityGroup`; {} where there are none."""
+        found = await read_document(self.store, f"{LOCAL_POLICIES}/{namespace}")
+        return {} if found is None else found.value
+
+    async def update_local_policies(self, namespace: str, change: Callable[[Json], Json | None]) -> None:
+        """Changes the local policies; where there are none, they begin with the bundles of the policies."""
+        path = f"{LOCAL_POLICIES}/{namespace}"
+        begin = {"bundles": bundles_value(await self.bundles(namespace)), "migrated": False}
+        try:
+            await self.store.create(path, encode_json(begin), parents=True)
+        except AlreadyExists:
+            pass
+        await update_document(self.store, path, change)
+
     async def _children(self, path: str) -> list[str]:
         try:
             return await self.store.children(path)

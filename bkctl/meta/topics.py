@@ -9,7 +9,7 @@ Source: TopicResources.java, NamespaceResources.java, BookkeeperSchemaStorage.ja
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from bkctl.codec.managed_ledger import SchemaIndex, decode_schema_locator, encode_schema_locator
@@ -89,6 +89,14 @@ class TopicStore:
 
         await update_document(self.store, self._partitioned(topic), change)
         return before
+
+    async def update_properties(self, topic: TopicName, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+        """Changes the properties of a partitioned topic. NotFound where it is not partitioned."""
+        await update_document(
+            self.store,
+            self._partitioned(topic),
+            lambda old: old | {"properties": change(dict(old.get("properties") or {}))},
+        )
 
     async def delete_partitioned(self, topic: TopicName) -> None:
         """Forgets that a topic is partitioned; fine if it is not."""

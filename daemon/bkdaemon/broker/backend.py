@@ -51,6 +51,8 @@ class TopicRules:
     """Of a topic over its quota: `producer_request_hold` or `producer_exception`."""
     schema_compatibility: str = "FULL"
     schema_validation_enforced: bool = False
+    schema_auto_update: bool = True
+    subscriptions_max: int = 0
 
 
 class StoredSchema(NamedTuple):
@@ -61,6 +63,7 @@ class StoredSchema(NamedTuple):
     data: bytes
     properties: dict[str, str]
     name: str = ""
+    timestamp_ms: int = 0
 
 
 class Backend(Protocol):

@@ -70,8 +70,12 @@ class Schemas:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    async def admit(self, topic: TopicName, schema: StoredSchema | None, *, consumer: bool = False) -> int:
+    async def admit(
+        self, topic: TopicName, schema: StoredSchema | None, *, consumer: bool = False, by_client: bool = True
+    ) -> int:
         """The version a producer or consumer works with; -1 without a schema. A new schema is stored.
+
+        An operator (not by_client) may change a schema that clients may not.
 
         Raises:
             Refusal: INCOMPATIBLE_SCHEMA.
@@ -88,6 +92,8 @@ class Schemas:
             for old in reversed(stored):
                 if (old.type, old.data) == (schema.type, schema.data):
                     return old.version
+            if stored and by_client and not rules.schema_auto_update:
+                raise Refusal(ErrorCode.INCOMPATIBLE_SCHEMA, "Schema not found and schema auto updating is disabled.")
             check(schema, stored, rules)
             try:
                 return (await self._backend.add_schema(base, schema, stored[-1].version if stored else -1)).version

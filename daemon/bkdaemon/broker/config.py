@@ -15,7 +15,7 @@ from typing import Final
 from bkctl.errors import UsageError
 from bkctl.model.ledger import DigestType, check_quorums
 from bkdaemon.broker.ledger_settings import LedgerSettings
-from bkdaemon.properties import check_least, config_of, flag, key, read_properties
+from bkdaemon.properties import check_least, config_of, flag, key, read_properties, words
 
 MIB: Final = 1 << 20
 
@@ -64,6 +64,12 @@ class BrokerConfig:
     ranges_max: int = key("managedLedgerMaxUnackedRangesToPersist", int, 10_000, least=1)
     ranges_in_store_max: int = key("managedLedgerMaxUnackedRangesToPersistInMetadataStore", int, 1_000, least=0)
     cache_mb: int = key("managedLedgerCacheSizeMB", int, 32, least=0)
+    isolation_groups: tuple[str, ...] = key("bookkeeperClientIsolationGroups", words, ())
+    secondary_isolation_groups: tuple[str, ...] = key("bookkeeperClientSecondaryIsolationGroups", words, ())
+    rack_aware: bool = key("bookkeeperClientRackawarePolicyEnabled", flag, True)
+    region_aware: bool = key("bookkeeperClientRegionawarePolicyEnabled", flag, False)
+    racks_min: int = key("bookkeeperClientMinNumRacksPerWriteQuorum", int, 2, least=1)
+    racks_enforced: bool = key("bookkeeperClientEnforceMinNumRacksPerWriteQuorum", flag, False)
     batch_index_acks: bool = key("acknowledgmentAtBatchIndexLevelEnabled", flag, False)
     entry_interceptors: str = key("brokerEntryMetadataInterceptors", str, "")
 
@@ -77,11 +83,18 @@ class BrokerConfig:
     delete_inactive_every_s: int = key("brokerDeleteInactiveTopicsFrequencySeconds", int, 60, least=1)
     delete_inactive_after_s: int = key("brokerDeleteInactiveTopicsMaxInactiveDurationSeconds", int, 0, least=0)
     default_bundles: int = key("defaultNumberOfNamespaceBundles", int, 4, least=1)
+    force_delete_namespace: bool = key("forceDeleteNamespaceAllowed", flag, False)
+    force_delete_tenant: bool = key("forceDeleteTenantAllowed", flag, False)
+    expire_subscriptions_minutes: int = key("subscriptionExpirationTimeMinutes", int, 0, least=0)
+    expire_subscriptions_every_minutes: int = key("subscriptionExpiryCheckIntervalInMinutes", int, 5, least=1)
+    topics_per_namespace_max: int = key("maxTopicsPerNamespace", int, 0, least=0)
+    subscriptions_max: int = key("maxSubscriptionsPerTopic", int, 0, least=0)
     max_message_size: int = key("maxMessageSize", int, 5 * MIB, least=1)
 
     # policies
     deduplication: bool = key("brokerDeduplicationEnabled", flag, False)
     deduplication_entries: int = key("brokerDeduplicationEntriesInterval", int, 1000, least=1)
+    deduplication_snapshot_s: int = key("brokerDeduplicationSnapshotIntervalSeconds", int, 120, least=1)
     retention_minutes: int = key("defaultRetentionTimeInMinutes", int, 0, least=-1)
     retention_mb: int = key("defaultRetentionSizeInMB", int, 0, least=-1)
     retention_check_s: int = key("retentionCheckIntervalInSeconds", int, 120, least=1)
@@ -90,6 +103,7 @@ class BrokerConfig:
     backlog_quota_bytes: int = key("backlogQuotaDefaultLimitBytes", int, -1, least=-1)
     backlog_quota_s: int = key("backlogQuotaDefaultLimitSecond", int, -1, least=-1)
     backlog_quota_policy: str = key("backlogQuotaDefaultRetentionPolicy", str, "producer_request_hold")
+    backlog_quota_check_s: int = key("backlogQuotaCheckIntervalInSeconds", int, 60, least=1)
     unacked_per_consumer: int = key("maxUnackedMessagesPerConsumer", int, 50_000, least=0)
     unacked_per_subscription: int = key("maxUnackedMessagesPerSubscription", int, 200_000, least=0)
     producers_max: int = key("maxProducersPerTopic", int, 0, least=0)
@@ -99,6 +113,7 @@ class BrokerConfig:
     delayed_delivery: bool = key("delayedDeliveryEnabled", flag, True)
     delayed_tick_ms: int = key("delayedDeliveryTickTimeMillis", int, 1000, least=1)
     schema_compatibility: str = key("schemaCompatibilityStrategy", str, "FULL")
+    schema_auto_update: bool = key("isAllowAutoUpdateSchemaEnabled", flag, True)
     schema_enforced: bool = key("isSchemaValidationEnforced", flag, False)
     subscription_types: str = key("subscriptionTypesEnabled", str, "Exclusive,Shared,Failover,Key_Shared")
 

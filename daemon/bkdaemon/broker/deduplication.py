@@ -107,10 +107,16 @@ class Deduplication:
         self._note(producer, max(max(send[0], send[1]) for send in sends))
         self._since += len(sends)
         if self._since >= self._snapshot_entries:
-            self._since = 0
-            while len(self._stored) > PRODUCERS_MAX:
-                oldest = next(iter(self._stored))
-                del self._stored[oldest]
-                self._pushed.pop(oldest, None)
-            self._cursor.longs = dict(self._stored)
-            self._cursor.ack_cumulative(last)
+            self.snapshot(last)
+
+    def snapshot(self, last: Position) -> None:
+        """Stores what is known, which is everything up to `last`; nothing if there is no news."""
+        if not self._since:
+            return
+        self._since = 0
+        while len(self._stored) > PRODUCERS_MAX:
+            oldest = next(iter(self._stored))
+            del self._stored[oldest]
+            self._pushed.pop(oldest, None)
+        self._cursor.longs = dict(self._stored)
+        self._cursor.ack_cumulative(last)

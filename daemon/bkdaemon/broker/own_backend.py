@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from bkctl.errors import AlreadyExists, BkctlError, NotFound
+from bkctl.errors import AlreadyExists, BkctlError, NotFound, Refused
 from bkctl.meta.managed_ledgers import ROOT, ManagedLedgerStore
 from bkctl.meta.namespaces import NamespaceStore
 from bkctl.meta.topics import TopicStore
@@ -125,6 +125,19 @@ class OwnBackend:
                 return await topics.partitions(topic)
         return rules.auto_partitions
 
+    async def check_room(self, topic: TopicName, count: int = 1) -> None:
+        """Returns if the topic's namespace may have so many more.
+
+        Raises:
+            Refused: it may not. NotFound: there is no such namespace.
+        """
+        most = await self.policies.topics_max(topic.namespace_name)
+        if most <= 0 or topic.local.startswith("__"):
+            return
+        there = [one for one in await self.meta.topics.topics(topic.namespace_name) if not one.local.startswith("__")]
+        if len(there) + count > most:
+            raise Refused("Exceed maximum number of topics in namespace.", topic=str(topic))
+
     # -- topics --
 
     async def open_ledger(self, topic: TopicName, *, create: bool) -> ManagedLedger:
@@ -133,6 +146,8 @@ class OwnBackend:
         Raises:
             NotFound: it is not there and create is false. Unavailable, Conflict, ServerError: it cannot be opened now.
         """
+        if create and await self.policies.topics_max(topic.namespace_name) and not await self.meta.topics.exists(topic):
+            await self.check_room(topic)
         settings = await self.policies.ledger_settings(topic)
         return await ManagedLedger.open(self.context, topic.path, settings, create=create)
 

@@ -1,10 +1,13 @@
 """What holds for a topic: the policies of its namespace where they say something, broker.conf elsewhere.
 
     policies key                        what it sets
+    bookieAffinityGroup (local)         groups of bookies for new ledgers
     persistence                         quorums, mark-delete rate
     retention_policies                  minutes, MB; -1 for ever
     message_ttl_in_seconds              when unacknowledged messages are acknowledged for everybody
     backlog_quota_map                   bytes or age of the slowest backlog, and what happens then
+    inactive_topic_policies             what becomes of topics that nobody uses
+    subscription_expiration_time_minutes, max_topics_per_namespace, is_allow_auto_update_schema,
     deduplicationEnabled, autoTopicCreationOverride, autoSubscriptionCreationOverride, max_*, delayed_delivery_policies,
     schema_compatibility_strategy, schema_validation_enforced, subscription_types_enabled
 
@@ -25,21 +28,37 @@ from bkctl.model.topic import TopicName
 from bkdaemon.broker.backend import TopicRules
 from bkdaemon.broker.config import MIB, BrokerConfig
 from bkdaemon.broker.ledger_settings import LedgerSettings
+from bkdaemon.properties import words
 
 POLICIES_AGE_MAX_S: Final = 5.0
 NAMESPACES_CACHED_MAX: Final = 1_000
 SYSTEM_TOPICS: Final = ("__change_events", "__transaction_", "__consumer_offsets", "transaction_coordinator_assign")
+AFFINITY_KEY: Final = "bookieAffinityGroup"
+"""Of the local policies; here it is kept beside the policies."""
 QUOTA_BYTES: Final = "destination_storage"
 QUOTA_AGE: Final = "message_age"
 
 
 @dataclass(frozen=True, slots=True)
 class BacklogQuota:
-    """Limits of a topic's backlog, -1 for none; policy: producer_request_hold, producer_exception, consumer_…"""
+    """Limits of a topic's backlog, -1 for none, and what happens beyond each.
+
+    A policy is producer_request_hold, producer_exception or consumer_backlog_eviction.
+    """
 
     size: int
     age_s: int
     policy: str
+    age_policy: str = "producer_request_hold"
+
+
+@dataclass(frozen=True, slots=True)
+class Inactivity:
+    """Whether a topic that nobody uses is deleted, by which mode, and after how long."""
+
+    delete: bool
+    mode: str
+    after_s: int
 
 
 class TopicPolicies:
@@ -61,6 +80,9 @@ class TopicPolicies:
         if known is not None and now - known[0] < POLICIES_AGE_MAX_S:
             return known[1]
         policies = await self._namespaces.policies(namespace)
+        group = (await self._namespaces.local_policies(namespace)).get(AFFINITY_KEY)
+        if group:
+            policies = policies | {AFFINITY_KEY: group}
         if len(self._known) >= NAMESPACES_CACHED_MAX:
             self._known.clear()
         self._known[namespace] = (now, policies)
@@ -87,6 +109,20 @@ class TopicPolicies:
         """How long a backlog may grow."""
         return quota_of(self._config, await self._of(topic))
 
+    async def subscription_expiry_minutes(self, topic: TopicName) -> int:
+        """Minutes after which a subscription that nobody uses is deleted, 0 for never."""
+        found = (await self._of(topic)).get("subscription_expiration_time_minutes")
+        return int(self._config.expire_subscriptions_minutes if found is None else found)
+
+    async def inactivity(self, topic: TopicName) -> Inactivity:
+        """Whether and when a topic that nobody uses is deleted."""
+        return inactivity_of(self._config, await self._of(topic))
+
+    async def topics_max(self, namespace: str) -> int:
+        """How many topics a namespace may have, 0 for any number."""
+        found = (await self.of(namespace)).get("max_topics_per_namespace")
+        return int(self._config.topics_per_namespace_max if found is None else found)
+
     async def _of(self, topic: TopicName) -> Mapping[str, Any]:
         try:
             return await self.of(topic.namespace_name)
@@ -107,6 +143,14 @@ def settings_of(config: BrokerConfig, policies: Mapping[str, Any]) -> LedgerSett
         )
     if persistence.get("managedLedgerMaxMarkDeleteRate"):
         settings = replace(settings, mark_delete_rate=float(persistence["managedLedgerMaxMarkDeleteRate"]))
+    settings = replace(settings, groups=config.isolation_groups, secondary_groups=config.secondary_isolation_groups)
+    affinity = policies.get(AFFINITY_KEY) or {}
+    if affinity.get("bookkeeperAffinityGroupPrimary"):
+        settings = replace(
+            settings,
+            groups=words(affinity["bookkeeperAffinityGroupPrimary"]),
+            secondary_groups=words(affinity.get("bookkeeperAffinityGroupSecondary") or ""),
+        )
     retention = policies.get("retention_policies")
     if retention:
         minutes, size_mb = retention.get("retentionTimeInMinutes", 0), retention.get("retentionSizeInMB", 0)
@@ -122,11 +166,23 @@ def quota_of(config: BrokerConfig, policies: Mapping[str, Any]) -> BacklogQuota:
     """The backlog quota of a namespace."""
     quotas = policies.get("backlog_quota_map") or {}
     size, age = quotas.get(QUOTA_BYTES), quotas.get(QUOTA_AGE)
-    limit = config.backlog_quota_bytes
+    limit, age_s, default = config.backlog_quota_bytes, config.backlog_quota_s, config.backlog_quota_policy
     if size is not None:
         limit = int(size.get("limitSize", size.get("limit", -1)))
-    policy = (size or age or {}).get("policy", config.backlog_quota_policy)
-    return BacklogQuota(limit, int(age.get("limitTime", -1)) if age is not None else config.backlog_quota_s, policy)
+    if age is not None:
+        age_s = int(age.get("limitTime", -1))
+    return BacklogQuota(limit, age_s, (size or {}).get("policy", default), (age or {}).get("policy", default))
+
+
+def inactivity_of(config: BrokerConfig, policies: Mapping[str, Any]) -> Inactivity:
+    """What becomes of unused topics of a namespace."""
+    found = policies.get("inactive_topic_policies") or {}
+    default_s = config.delete_inactive_after_s or config.delete_inactive_every_s
+    return Inactivity(
+        bool(found.get("deleteWhileInactive", config.delete_inactive)),
+        str(found.get("inactiveTopicDeleteMode", config.delete_inactive_mode)),
+        int(found.get("maxInactiveDurationSeconds", default_s)),
+    )
 
 
 def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName) -> TopicRules:
@@ -138,6 +194,7 @@ def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName
     kind = creation.get("topicType", config.auto_create_type)
     partitions = int(creation.get("defaultNumPartitions", config.default_partitions)) if kind == "partitioned" else 0
     compatibility = policies.get("schema_compatibility_strategy", "UNDEFINED")
+    auto_update = policies.get("is_allow_auto_update_schema")
     types = policies.get("subscription_types_enabled") or config.subscription_types.split(",")
 
     def limit(key: str, default: int) -> int:
@@ -163,4 +220,6 @@ def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName
         delayed_tick_ms=int(delayed.get("tickTime", config.delayed_tick_ms)),
         schema_compatibility=config.schema_compatibility if compatibility == "UNDEFINED" else compatibility,
         schema_validation_enforced=bool(policies.get("schema_validation_enforced", False)) or config.schema_enforced,
+        schema_auto_update=config.schema_auto_update if auto_update is None else bool(auto_update),
+        subscriptions_max=limit("max_subscriptions_per_topic", config.subscriptions_max),
     )

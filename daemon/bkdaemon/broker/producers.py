@@ -108,6 +108,11 @@ class ProducerTable:
     def __len__(self) -> int:
         return len(self.by_name)
 
+    @property
+    def waiting(self) -> int:
+        """Producers that wait to be exclusive."""
+        return len(self._waiting)
+
     async def admit(self, producer: Producer) -> None:
         """Takes a producer in: it is `ready` afterwards, or waits.
 

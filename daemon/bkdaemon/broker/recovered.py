@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from bkrecovery.ledger import recover_ledger
 
+from bkctl.client.ensembles import IsolatedPlacement
 from bkctl.codec.managed_ledger import LedgerInfo, ManagedLedgerInfo
 from bkctl.errors import BkctlError, NoSuchLedger, NotFound, Unavailable
 
@@ -31,6 +32,12 @@ async def create_ledger(bookkeeper: BookKeeper, settings: LedgerSettings, marks:
 
 async def create_with_marks(bookkeeper: BookKeeper, settings: LedgerSettings, marks: Mapping[str, str]) -> LedgerWriter:
     """A new ledger with the custom metadata that Pulsar writes."""
+    racks = bookkeeper.context.racks
+    if settings.groups and racks is not None:
+        below = bookkeeper.context.placement
+        bookkeeper = bookkeeper.placed(
+            IsolatedPlacement(below, racks.groups, settings.groups, settings.secondary_groups)
+        )
     return await bookkeeper.create(
         settings.ensemble_size,
         settings.write_quorum_size,

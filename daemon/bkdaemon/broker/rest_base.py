@@ -6,10 +6,14 @@ Errors are {"reason": …}: 404 absent, 409 there already, 412 a precondition, 5
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import urllib.error
+import urllib.request
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlencode
 
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
@@ -24,6 +28,11 @@ if TYPE_CHECKING:
 
 ADMIN: Final = "/admin/v2"
 BODY_BYTES_MAX: Final = 1024 * 1024
+TOPIC_PLACE: Final = 6
+"""Of a topic among the parts of /admin/v2/persistent/tenant/namespace/topic/…, split at slashes."""
+FORWARD_TIMEOUT_S: Final = 60.0
+PARTITIONS_AT_A_TIME_MAX: Final = 16
+"""Partitions of one request that are worked on together."""
 
 Handler = Callable[["BrokerService", Request], Awaitable[Any]]
 
@@ -87,6 +96,11 @@ def _endpoint(service: BrokerService, handlers: dict[str, Handler]) -> Callable[
     return answer
 
 
+def null() -> JSONResponse:
+    """200 with JSON's null, where a policy is not set."""
+    return JSONResponse(None)
+
+
 def reason(status: int, text: str) -> JSONResponse:
     """An error."""
     return JSONResponse({"reason": text}, status_code=status)
@@ -143,6 +157,65 @@ async def own(service: BrokerService, request: Request, topic: TopicName) -> Non
     raise Unavailable(f"{topic} is served by {found.broker_url}, which is not registered")
 
 
+async def on_partitions(service: BrokerService, request: Request, handler: Handler) -> dict[TopicName, Any] | None:
+    """What `handler` says about each partition, here or at its owner; None where the topic is not partitioned.
+
+    Raises:
+        BkctlError: what the first partition that failed was refused with.
+    """
+    topic = topic_of(request)
+    count = await service.backend.meta.topics.partitions(topic)
+    if not count or topic.partition >= 0:
+        return None
+    body, several = await request.body(), asyncio.Semaphore(PARTITIONS_AT_A_TIME_MAX)
+
+    async def one(part: TopicName) -> Any:
+        async with several:
+            return await _on_partition(service, request, handler, part, body)
+
+    parts = [topic.partition_name(index) for index in range(count)]
+    answers = await asyncio.gather(*(one(part) for part in parts), return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+    return dict(zip(parts, answers, strict=True))
+
+
+async def _on_partition(
+    service: BrokerService, request: Request, handler: Handler, part: TopicName, body: bytes
+) -> Any:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    path = request.scope["raw_path"].decode().split("/")
+    path[TOPIC_PLACE] = quote(part.local, safe="")
+    scope = {
+        **request.scope,
+        "path_params": {**request.path_params, "topic": part.local},
+        "raw_path": "/".join(path).encode(),
+    }
+    try:
+        return await handler(service, Request(scope, receive))
+    except Elsewhere as e:
+        return await asyncio.to_thread(_forward, request.method, e.url, body)
+
+
+def _forward(method: str, url: str, body: bytes) -> Any:
+    """Asks another broker, and again where that one leads."""
+    request = urllib.request.Request(url, data=body or None, method=method)
+    request.add_header("Content-Type", "application/json")
+    try:
+        with urllib.request.urlopen(request, timeout=FORWARD_TIMEOUT_S) as answer:
+            data = answer.read()
+    except urllib.error.HTTPError as e:
+        text = e.read().decode(errors="replace")
+        kind = {404: NotFound, 409: Conflict, 412: Refused}.get(e.code, Unavailable)
+        raise kind(f"{url}: {e.code} {text}") from None
+    except OSError as e:
+        raise Unavailable(f"{url}: {e}") from None
+    return json.loads(data) if data else None
+
+
 def redirect_url(base: str, request: Request, *, authoritative: bool) -> str:
     """The same request at another broker."""
     path = request.scope.get("raw_path", request.url.path.encode()).decode()
@@ -150,6 +223,4 @@ def redirect_url(base: str, request: Request, *, authoritative: bool) -> str:
     pairs = [(key, value) for key, value in query if key != "authoritative"] + [
         ("authoritative", str(authoritative).lower())
     ]
-    from urllib.parse import urlencode
-
     return f"{base}{path}?{urlencode(pairs)}"

@@ -1,6 +1,7 @@
 """Statistics of topics in the shape of Pulsar's REST interface. What is not measured here is told as 0, as Java does.
 
-Source: TopicStatsImpl.java, SubscriptionStatsImpl.java, ManagedLedgerInternalStats.java.
+Source: TopicStatsImpl.java, SubscriptionStatsImpl.java, ConsumerStatsImpl.java, PublisherStatsImpl.java,
+NonPersistentTopicStatsImpl.java, ManagedLedgerInternalStats.java.
 """
 
 from __future__ import annotations
@@ -8,16 +9,25 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from bkctl.codec.pulsar import SubscriptionType
+from bkdaemon.broker.backlog import bytes_behind
+from bkdaemon.broker.rates import Rates, sent, subscriptions_of
 from bkdaemon.broker.state import State
 from bkdaemon.broker.topic import Topic
 
 if TYPE_CHECKING:
     from bkctl.model.topic import Position
+    from bkdaemon.broker.consumer import Consumer
     from bkdaemon.broker.cursor import Cursor
     from bkdaemon.broker.managed_ledger import ManagedLedger
+    from bkdaemon.broker.nonpersistent import NonPersistentSubscription, NonPersistentTopic
+    from bkdaemon.broker.policies import BacklogQuota
+    from bkdaemon.broker.producers import Producer
     from bkdaemon.broker.subscription import Subscription
 
 TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
+MODES: Final = ("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing")
+ALONE: Final = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
 STATES: Final = {
     State.OPEN: "LedgerOpened",
     State.SWITCHING: "ClosingLedger",
@@ -25,102 +35,174 @@ STATES: Final = {
     State.CLOSED: "Closed",
     State.FAILED: "Fenced",
 }
+NO_LEDGER: Final = {"ledgerId": -1, "entries": -1, "size": -1, "offloaded": False, "underReplicated": False}
+TOPIC_ZEROS: Final = (
+    "publishRateLimitedTimes", "earliestMsgPublishTimeInBacklogs", "offloadedStorageSize", "lastOffloadLedgerId",
+    "lastOffloadSuccessTimeStamp", "lastOffloadFailureTimeStamp", "ongoingTxnCount", "abortedTxnCount",
+    "committedTxnCount",
+)  # fmt: skip
+SUBSCRIPTION_ZEROS: Final = (
+    "filterProcessedMsgCount", "filterAcceptedMsgCount", "filterRejectedMsgCount", "filterRescheduledMsgCount",
+    "dispatchThrottledMsgEventsBySubscriptionLimit", "dispatchThrottledBytesEventsBySubscriptionLimit",
+    "dispatchThrottledMsgEventsByTopicLimit", "dispatchThrottledBytesEventsByTopicLimit",
+    "dispatchThrottledMsgEventsByBrokerLimit", "dispatchThrottledBytesEventsByBrokerLimit",
+)  # fmt: skip
+DRAINING: Final = {"drainingHashesCount": 0, "drainingHashesClearedTotal": 0, "drainingHashesUnackedMessages": 0}
+COMPACTION: Final = {
+    "lastCompactionRemovedEventCount": 0,
+    "lastCompactionSucceedTimestamp": 0,
+    "lastCompactionFailedTimestamp": 0,
+    "lastCompactionDurationTimeInMills": 0,
+}
 
 
-def topic_stats(topic: Topic) -> dict[str, Any]:
-    """GET …/stats."""
-    log = topic.ledger
-    subscriptions = {name: subscription_stats(topic, one) for name, one in topic.subscriptions.items()}
-    backlog = max((one["backlogSize"] for one in subscriptions.values()), default=0)
-    return {
-        "msgRateIn": 0.0,
-        "msgThroughputIn": 0.0,
-        "msgRateOut": 0.0,
-        "msgThroughputOut": 0.0,
+def topic_stats(topic: Topic | NonPersistentTopic, rates: Rates, quota: BacklogQuota | None = None) -> dict[str, Any]:
+    """GET …/stats of either kind of topic, but for its owner."""
+    name, log = topic.name, topic.ledger if isinstance(topic, Topic) else None
+    arriving = rates.of("in", name)
+    subscriptions = {one.name: subscription_stats(topic, one, rates) for one in subscriptions_of(topic)}
+    ranges = sum(one["nonContiguousDeletedMessagesRanges"] for one in subscriptions.values())
+    told = {
+        "msgRateIn": arriving.messages,
+        "msgThroughputIn": arriving.size,
+        "msgRateOut": sum((one["msgRateOut"] for one in subscriptions.values()), 0.0),
+        "msgThroughputOut": sum((one["msgThroughputOut"] for one in subscriptions.values()), 0.0),
         "bytesInCounter": topic.bytes_in,
         "msgInCounter": topic.messages_in,
+        "systemTopicBytesInCounter": 0,
         "bytesOutCounter": sum(one["bytesOutCounter"] for one in subscriptions.values()),
         "msgOutCounter": sum(one["msgOutCounter"] for one in subscriptions.values()),
-        "averageMsgSize": 0.0,
+        "bytesOutInternalCounter": 0,
+        "averageMsgSize": arriving.average_size,
         "msgChunkPublished": False,
-        "storageSize": log.ledgers.size_total,
-        "backlogSize": backlog,
-        "backlogQuotaLimitSize": -1,
-        "backlogQuotaLimitTime": -1,
-        "earliestMsgPublishTimeInBacklogs": 0,
-        "offloadedStorageSize": 0,
-        "publishers": [
-            {
-                "accessMode": "Shared",
-                "msgRateIn": 0.0,
-                "msgThroughputIn": 0.0,
-                "averageMsgSize": 0.0,
-                "producerId": producer.producer_id,
-                "producerName": name,
-            }
-            for name, producer in topic.producers.by_name.items()
-        ],
-        "waitingPublishers": 0,
+        "storageSize": log.ledgers.size_total if log is not None else 0,
+        "backlogSize": max((one["backlogSize"] for one in subscriptions.values()), default=0),
+        "backlogQuotaLimitSize": quota.size if quota is not None else 0,
+        "backlogQuotaLimitTime": quota.age_s if quota is not None else 0,
+        "oldestBacklogMessageAgeSeconds": -1 if log is not None else 0,
+        **dict.fromkeys(TOPIC_ZEROS, 0),
+        "publishers": [_publisher(topic, producer, rates) for producer in topic.producers.by_name.values()],
+        "waitingPublishers": topic.producers.waiting,
         "subscriptions": subscriptions,
         "replication": {},
         "deduplicationStatus": "Enabled" if topic.rules.deduplication else "Disabled",
-        "nonContiguousDeletedMessagesRanges": sum(
-            one["nonContiguousDeletedMessagesRanges"] for one in subscriptions.values()
-        ),
+        "nonContiguousDeletedMessagesRanges": ranges,
         "nonContiguousDeletedMessagesRangesSerializedSize": 0,
-        "topicEpoch": int(log.properties["pulsar.topic.epoch"]) if "pulsar.topic.epoch" in log.properties else None,
+        "delayedMessageIndexSizeInBytes": 0,
+        "compaction": dict(COMPACTION),
+    }
+    if log is None:
+        del told["deduplicationStatus"]
+        told["msgDropRate"] = 0.0
+        for publisher in told["publishers"]:
+            publisher["msgDropRate"] = 0.0
+    elif "pulsar.topic.epoch" in log.properties:
+        told["topicEpoch"] = int(log.properties["pulsar.topic.epoch"])
+    return told
+
+
+def _publisher(topic: Topic | NonPersistentTopic, producer: Producer, rates: Rates) -> dict[str, Any]:
+    flow = rates.of("producer", topic.name, producer.name)
+    return {
+        "accessMode": MODES[producer.mode],
+        "msgRateIn": flow.messages,
+        "msgThroughputIn": flow.size,
+        "averageMsgSize": flow.average_size,
+        "chunkedMessageRate": 0.0,
+        "producerId": producer.producer_id,
+        "supportsPartialProducer": False,
+        "producerName": producer.name,
+        "address": f"/{producer.connection.peer}",
+        "connectedSince": java_time(producer.connected_since_ms),
+        "clientVersion": producer.connection.conversation.client_version,
+        "metadata": dict(producer.metadata),
     }
 
 
-def subscription_stats(topic: Topic, subscription: Subscription) -> dict[str, Any]:
+def subscription_stats(
+    topic: Topic | NonPersistentTopic, subscription: Subscription | NonPersistentSubscription, rates: Rates
+) -> dict[str, Any]:
     """One subscription of GET …/stats."""
-    cursor, ledgers = subscription.cursor, topic.ledger.ledgers
-    behind = ledgers.between(cursor.mark_delete, ledgers.last)
-    consumers = subscription.consumers
-    return {
-        "msgRateOut": 0.0,
-        "msgThroughputOut": 0.0,
-        "bytesOutCounter": sum(consumer.bytes_out for consumer in consumers),
-        "msgOutCounter": sum(consumer.messages_out for consumer in consumers),
+    cursor = getattr(subscription, "cursor", None)
+    backlog = cursor.backlog() if cursor is not None else 0
+    size = bytes_behind(topic.ledger.ledgers, cursor.mark_delete) if cursor and isinstance(topic, Topic) else 0
+    flow, ever = rates.of("out", topic.name, subscription.name), sent(subscription)
+    consumers = [_consumer(topic, subscription, one, rates) for one in subscription.consumers]
+    told = {
+        "msgRateOut": flow.messages,
+        "msgThroughputOut": flow.size,
+        "bytesOutCounter": int(ever.size),
+        "msgOutCounter": int(ever.messages),
         "msgRateRedeliver": 0.0,
         "messageAckRate": 0.0,
         "chunkedMessageRate": 0.0,
-        "msgBacklog": cursor.backlog(),
-        "backlogSize": ledgers.size_total * behind // max(1, ledgers.entries_total),
+        "msgBacklog": backlog,
+        "backlogSize": size,
         "earliestMsgPublishTimeInBacklog": 0,
-        "msgBacklogNoDelayed": cursor.backlog(),
+        "msgBacklogNoDelayed": backlog,
         "blockedSubscriptionOnUnackedMsgs": False,
         "msgDelayed": 0,
-        "unackedMessages": sum(consumer.unacked for consumer in consumers),
+        "msgInReplay": 0,
+        "unackedMessages": sum(consumer["unackedMessages"] for consumer in consumers),
         "type": TYPES[int(subscription.type)],
         "msgRateExpired": 0.0,
-        "totalMsgExpired": 0,
-        "lastExpireTimestamp": 0,
+        "totalMsgExpired": getattr(subscription, "expired", 0),
+        "lastExpireTimestamp": getattr(subscription, "expired_ms", 0),
         "lastConsumedFlowTimestamp": 0,
         "lastConsumedTimestamp": 0,
         "lastAckedTimestamp": 0,
         "lastMarkDeleteAdvancedTimestamp": 0,
-        "consumers": [
-            {
-                "msgRateOut": 0.0,
-                "msgThroughputOut": 0.0,
-                "bytesOutCounter": consumer.bytes_out,
-                "msgOutCounter": consumer.messages_out,
-                "consumerName": consumer.name,
-                "availablePermits": consumer.permits,
-                "unackedMessages": consumer.unacked,
-                "blockedConsumerOnUnackedMsgs": consumer.blocked,
-            }
-            for consumer in consumers
-        ],
+        "consumers": consumers,
         "isDurable": subscription.durable,
         "isReplicated": False,
         "allowOutOfOrderDelivery": False,
         "consumersAfterMarkDeletePosition": {},
-        "nonContiguousDeletedMessagesRanges": cursor.range_count,
+        **DRAINING,
+        "nonContiguousDeletedMessagesRanges": cursor.range_count if cursor is not None else 0,
         "nonContiguousDeletedMessagesRangesSerializedSize": 0,
         "delayedMessageIndexSizeInBytes": 0,
-        "subscriptionProperties": dict(subscription.properties),
+        "subscriptionProperties": dict(getattr(subscription, "properties", {})),
+        **dict.fromkeys(SUBSCRIPTION_ZEROS, 0),
+        "durable": subscription.durable,
+        "replicated": False,
+    }
+    if consumers and cursor is not None and subscription.type in ALONE:
+        told["activeConsumerName"] = consumers[0]["consumerName"]
+    if cursor is None:
+        told["msgDropRate"] = 0.0
+    return told
+
+
+def _consumer(
+    topic: Topic | NonPersistentTopic,
+    subscription: Subscription | NonPersistentSubscription,
+    consumer: Consumer,
+    rates: Rates,
+) -> dict[str, Any]:
+    flow = rates.of("consumer", topic.name, subscription.name, id(consumer))
+    return {
+        "msgRateOut": flow.messages,
+        "msgThroughputOut": flow.size,
+        "bytesOutCounter": consumer.bytes_out,
+        "msgOutCounter": consumer.messages_out,
+        "msgRateRedeliver": 0.0,
+        "messageAckRate": 0.0,
+        "chunkedMessageRate": 0.0,
+        "consumerName": consumer.name,
+        "availablePermits": consumer.permits,
+        "unackedMessages": consumer.unacked,
+        "avgMessagesPerEntry": 0,
+        "blockedConsumerOnUnackedMsgs": consumer.blocked,
+        **DRAINING,
+        "address": f"/{consumer.connection.peer}",
+        "connectedSince": java_time(consumer.connected_since_ms),
+        "clientVersion": consumer.connection.conversation.client_version,
+        "lastAckedTimestamp": 0,
+        "lastConsumedTimestamp": 0,
+        "lastConsumedFlowTimestamp": 0,
+        "metadata": dict(consumer.metadata),
+        "lastAckedTime": java_time(0),
+        "lastConsumedTime": java_time(0),
     }
 
 
@@ -130,7 +212,7 @@ def sum_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
     for part in parts:
         for key, value in part.items():
             have = total.get(key)
-            if key in ("type", "deduplicationStatus", "isDurable") or have is None:
+            if key in ("type", "isDurable") or have is None:
                 total[key] = dict(value) if isinstance(value, dict) else value
             elif isinstance(value, dict):
                 total[key] = {
@@ -144,6 +226,16 @@ def sum_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
     return total
 
 
+def partitioned_stats(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """GET …/partitioned-stats, but for what it says of single partitions."""
+    total = sum_of(parts)
+    for key in ("ownerBroker", "deduplicationStatus", "topicEpoch"):
+        total.pop(key, None)
+    total["compaction"] = dict(COMPACTION)
+    total["oldestBacklogMessageAgeSeconds"] = 0
+    return total
+
+
 def internal_stats(log: ManagedLedger) -> dict[str, Any]:
     """GET …/internalStats."""
     ledgers = log.ledgers
@@ -153,7 +245,7 @@ def internal_stats(log: ManagedLedger) -> dict[str, Any]:
         "totalSize": ledgers.size_total,
         "currentLedgerEntries": ledgers.open_entries,
         "currentLedgerSize": ledgers.open_bytes,
-        "lastLedgerCreatedTimestamp": None,
+        "lastLedgerCreatedTimestamp": java_time(log.opened_ms),
         "waitingCursorsCount": 0,
         "pendingAddEntriesCount": log.waiting,
         "lastConfirmedEntry": shown(ledgers.last),
@@ -170,7 +262,7 @@ def internal_stats(log: ManagedLedger) -> dict[str, Any]:
         ],
         "cursors": {name: _cursor_stats(log, cursor) for name, cursor in log.cursors.items()},
         "schemaLedgers": [],
-        "compactedLedger": {"ledgerId": -1, "entries": -1, "size": -1, "offloaded": False, "underReplicated": False},
+        "compactedLedger": dict(NO_LEDGER),
     }
 
 
@@ -185,7 +277,7 @@ def _cursor_stats(log: ManagedLedger, cursor: Cursor) -> dict[str, Any]:
         "cursorLedger": cursor.ledger_id,
         "cursorLedgerLastEntry": cursor.ledger_last_entry,
         "individuallyDeletedMessages": f"[{ranges}]",
-        "lastLedgerSwitchTimestamp": None,
+        "lastLedgerSwitchTimestamp": java_time(cursor.switched_ms),
         "state": "Open" if cursor.ledger_id >= 0 else "NoLedger",
         "active": False,
         "numberOfEntriesSinceFirstNotAckedMessage": log.ledgers.between(cursor.mark_delete, cursor.read_position),
@@ -202,5 +294,7 @@ def shown(position: Position) -> str:
 
 
 def java_time(ms: int) -> str:
-    """A time as Java's Instant prints it."""
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """A time as Java's Instant prints it: no zeros at the end of a fraction."""
+    moment = datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    fraction = f".{ms % 1000:03d}".rstrip("0") if ms % 1000 else ""
+    return f"{moment}{fraction}Z"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bkctl.codec.managed_ledger import SchemaIndex, decode_schema_entry, encode_schema_entry
 from bkctl.codec.schema_record import SchemaRecord, decode_schema, encode_schema
@@ -13,8 +13,12 @@ from bkctl.model.topic import Position
 from bkdaemon.broker.backend import StoredSchema
 from bkdaemon.broker.recovered import create_with_marks, delete_ledger
 
+NO_TYPE: Final = 0
+"""Of a record that says that a schema is deleted."""
+
 if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper
+    from bkctl.meta.store import Version
     from bkctl.meta.topics import TopicStore
     from bkctl.model.topic import TopicName
     from bkctl.world import World
@@ -37,10 +41,16 @@ class SchemaStorage:
         return await self._read(topic, wanted[0]) if wanted else None
 
     async def all(self, topic: TopicName) -> list[StoredSchema]:
-        """Every version that was not deleted, oldest first."""
+        """Every version since the schema was deleted last, oldest first."""
         versions, _ = await self._topics.schema_versions(topic)
-        found = [await self._read(topic, index) for index in versions]
-        return [schema for schema in found if schema is not None]
+        return await self._live(topic, versions)
+
+    async def _live(self, topic: TopicName, versions: Sequence[SchemaIndex]) -> list[StoredSchema]:
+        found: list[StoredSchema] = []
+        for index in versions:
+            schema = await self._read(topic, index)
+            found = [] if schema is None else [*found, schema]
+        return found
 
     async def _read(self, topic: TopicName, index: SchemaIndex) -> StoredSchema | None:
         reader = await self._bookkeeper.open(index.position.ledger_id, self._settings.password)
@@ -49,29 +59,49 @@ class SchemaStorage:
         record = decode_schema(decode_schema_entry(bytes(entry.payload), source=source), source=source)
         if record.deleted:
             return None
-        return StoredSchema(index.version, record.type, record.data, dict(record.properties), topic.partitioned.local)
+        properties, name = dict(record.properties), topic.partitioned.local
+        return StoredSchema(index.version, record.type, record.data, properties, name, record.timestamp_ms)
 
     async def add(self, topic: TopicName, schema: StoredSchema, after: int) -> StoredSchema:
-        """Stores a schema as the version behind `after` (-1: the first).
+        """Stores a schema as the version behind `after` (-1: the first); deletions do not count as versions.
 
         Raises:
             Conflict: there is another version by now; ask again.
         """
         versions, stored = await self._topics.schema_versions(topic)
-        if (versions[-1].version if versions else -1) != after:
+        live = await self._live(topic, versions)
+        if (live[-1].version if live else -1) != after:
             raise Conflict(f"{topic} has another schema by now", topic=str(topic))
         schema_id = f"{topic.namespace_name}/{topic.partitioned.local}"
-        data = encode_schema(
-            SchemaRecord(schema_id, schema.type, schema.data, self._world.clock.now_ms(), schema.properties)
-        )
-        position = await self._write(schema_id, data, versions)
-        index = [*versions, SchemaIndex(after + 1, position, hashlib.sha256(schema.data).digest())]
+        now_ms = self._world.clock.now_ms()
+        record = SchemaRecord(schema_id, schema.type, schema.data, now_ms, schema.properties)
+        version = await self._append(topic, record, versions, stored)
+        return schema._replace(version=version, timestamp_ms=now_ms)
+
+    async def mark_deleted(self, topic: TopicName) -> int:
+        """Adds a version that says that the schema is deleted, and returns its number.
+
+        Raises:
+            Conflict: there is another version by now; ask again.
+        """
+        versions, stored = await self._topics.schema_versions(topic)
+        schema_id = f"{topic.namespace_name}/{topic.partitioned.local}"
+        record = SchemaRecord(schema_id, NO_TYPE, b"", self._world.clock.now_ms(), deleted=True)
+        return await self._append(topic, record, versions, stored)
+
+    async def _append(
+        self, topic: TopicName, record: SchemaRecord, versions: Sequence[SchemaIndex], stored: Version | None
+    ) -> int:
+        """Writes a record as the next version."""
+        version = versions[-1].version + 1 if versions else 0
+        position = await self._write(record.schema_id, encode_schema(record), versions)
+        index = [*versions, SchemaIndex(version, position, hashlib.sha256(record.data).digest())]
         try:
             await self._topics.write_schema_versions(topic, index, stored)
         except (Conflict, AlreadyExists) as e:
             await delete_ledger(self._bookkeeper, position.ledger_id)
             raise Conflict(f"{topic} has another schema by now", topic=str(topic)) from e
-        return schema._replace(version=after + 1)
+        return version
 
     async def _write(self, schema_id: str, data: bytes, versions: Sequence[SchemaIndex]) -> Position:
         marks = {"component": "schema", "pulsar/schemaId": schema_id}

@@ -10,8 +10,10 @@ Source: PulsarService.java, BrokerService.java.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -28,6 +30,7 @@ from bkctl.model.bundle import Bundle
 from bkdaemon.broker.load import load_report
 from bkdaemon.broker.own_backend import OwnBackend
 from bkdaemon.broker.ownership import BrokerAddress
+from bkdaemon.broker.rates import STATS_S, Rates
 from bkdaemon.broker.server import BrokerServer
 from bkdaemon.broker.upkeep import Upkeep
 
@@ -40,6 +43,10 @@ if TYPE_CHECKING:
 UPKEEP_S: Final = 10.0
 """How often policies are looked at again, expired messages acknowledged, unused topics deleted."""
 LOAD_REPORT_S: Final = 60.0
+GC_THRESHOLD: Final = 50_000
+"""Of Python's own collector: entries make no cycles, and looking for some costs pauses."""
+SWITCH_INTERVAL_S: Final = 0.0005
+"""How long the loop waits for a thread that has woken up, ZooKeeper's, at most."""
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +68,7 @@ class BrokerService:
         self.backend = OwnBackend(config, store, bookkeeper, address, world)
         self.server = BrokerServer(self.backend, world, expose_broker_metadata=bool(config.entry_interceptors))
         self.upkeep = Upkeep(self)
+        self.rates = Rates()
         self._web: WebServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -87,14 +95,23 @@ class BrokerService:
             f"pulsar://{config.host}:{self.server.port}",
             f"http://{config.host}:{web_port}",
         )
-        ownership.report = lambda: load_report(self)
-        ownership.on_lost = self._lost
-        await self._make_cluster()
-        await self.backend.start()
+        await self.begin()
         self._tasks = [
             asyncio.create_task(self._every(UPKEEP_S, self.upkeep.run), name="upkeep"),
+            asyncio.create_task(self._every(STATS_S, self.look), name="rates"),
             asyncio.create_task(self._every(LOAD_REPORT_S, ownership.tell_load), name="load report"),
         ]
+
+    async def begin(self) -> None:
+        """Registers under the addresses that ownership has: from now on topics are served.
+
+        Raises:
+            Unavailable: the store does not answer.
+        """
+        self.backend.ownership.report = lambda: load_report(self)
+        self.backend.ownership.on_lost = self._lost
+        await self._make_cluster()
+        await self.backend.start()
 
     async def _make_cluster(self) -> None:
         if await self.store.exists(f"{CLUSTERS}/{self.config.cluster}") is not None:
@@ -119,6 +136,10 @@ class BrokerService:
                 logger.warning("%s", e.message)
             except Exception:  # a bug of ours, which shall be seen, and shall not end the rest
                 logger.exception("upkeep failed")
+
+    async def look(self) -> None:
+        """Compares all counters with those of the look before."""
+        self.rates.look(self.server.topics, self.world.clock.now_ms())
 
     async def stop(self) -> None:
         """Everything down, as far as it was up."""
@@ -181,6 +202,7 @@ async def serve(config: BrokerConfig, world: World, ready: Callable[[BrokerServi
         service = BrokerService(config, world, store, bookkeeper)
         try:
             await service.start()
+            gc.freeze()  # what start-up made stays: it is not looked at again
             ready(service)
             await stopping.wait()
         finally:
@@ -191,13 +213,21 @@ async def serve(config: BrokerConfig, world: World, ready: Callable[[BrokerServi
 
 
 def _client_keys(config: BrokerConfig) -> dict[str, str]:
-    """Settings for the bookie client among the keys of broker.conf, where they begin with `bookkeeper_`."""
+    """Settings for the bookie client: Pulsar's own keys for placement, and those that begin with `bookkeeper_`."""
     prefix = "bookkeeper_"
-    return {key.removeprefix(prefix): text for key, text in config.unknown.items() if key.startswith(prefix)}
+    policy = "Regionaware" if config.region_aware else "Rackaware" if config.rack_aware else "Default"
+    keys = {
+        "ensemblePlacementPolicy": f"{policy}EnsemblePlacementPolicy",
+        "minNumRacksPerWriteQuorum": str(config.racks_min),
+        "enforceMinNumRacksPerWriteQuorum": str(config.racks_enforced).lower(),
+    }
+    return keys | {key.removeprefix(prefix): text for key, text in config.unknown.items() if key.startswith(prefix)}
 
 
 def run(config: BrokerConfig, world: World, ready: Callable[[BrokerService], None]) -> None:
-    """serve() in an event loop of its own."""
+    """serve() in an event loop of its own, with the settings that a broker's speed needs."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    gc.set_threshold(GC_THRESHOLD, 20, 50)
     try:
         import uvloop
     except ImportError:  # not on every platform

@@ -52,6 +52,8 @@ class Subscription:
         type: of the consumers that are or were attached last.
         fenced: its cursor is being moved or deleted.
         properties: its own, as the cursor keeps them.
+        left: messages and bytes that consumers were sent which are gone.
+        expired, expired_ms: entries that were acknowledged because they were too old, and when last.
     """
 
     def __init__(self, topic: Topic, name: str, cursor: Cursor, *, durable: bool = True) -> None:
@@ -62,6 +64,8 @@ class Subscription:
         self.type = SubscriptionType.EXCLUSIVE
         self.fenced = False
         self.dispatcher: Dispatcher | None = None
+        self.left = [0, 0]
+        self.expired = self.expired_ms = 0
         self._told_end: set[int] = set()
         self._going: asyncio.Task[None] | None = None
 
@@ -131,8 +135,7 @@ class Subscription:
     async def remove(self, consumer: Consumer) -> None:
         """A consumer has left; a subscription that is not durable goes with the last."""
         consumer.gone = True
-        if self.dispatcher is not None and consumer in self.consumers:
-            self.dispatcher.remove(consumer)
+        if self._let_go(consumer):
             self.cursor.active()
             await self.forget_if_unused()
 
@@ -149,8 +152,15 @@ class Subscription:
             consumer.connection.queue(
                 (encode_command(Command.CLOSE_CONSUMER, consumer_id=consumer.consumer_id, request_id=NO_REQUEST),)
             )
-            if self.dispatcher is not None and consumer in self.consumers:
-                self.dispatcher.remove(consumer)
+            self._let_go(consumer)
+
+    def _let_go(self, consumer: Consumer) -> bool:
+        if self.dispatcher is None or consumer not in self.consumers:
+            return False
+        self.left[0] += consumer.messages_out
+        self.left[1] += consumer.bytes_out
+        self.dispatcher.remove(consumer)
+        return True
 
     def flow(self, consumer: Consumer, permits: int) -> None:
         """A consumer can take more messages."""

@@ -109,6 +109,16 @@ class Topic:
         await self.ledger.set_property(EPOCH_PROPERTY, str(epoch))
 
     @property
+    def deduplicating(self) -> bool:
+        """True if duplicates are dropped; what the rules said when it was opened."""
+        return self._deduplication is not None
+
+    def snapshot(self) -> None:
+        """Remembers what each producer has sent, up to here."""
+        if self._deduplication is not None:
+            self._deduplication.snapshot(self.ledger.last_confirmed)
+
+    @property
     def rules(self) -> TopicRules:
         """What holds for it now. When its backlog comes over its quota, its producers are closed."""
         return self._rules
@@ -287,6 +297,8 @@ class Topic:
                 raise Refusal(ErrorCode.SUBSCRIPTION_NOT_FOUND, f"Subscription {name} does not exist")
             if len(self.subscriptions) >= SUBSCRIPTIONS_MAX:
                 raise Refusal(ErrorCode.NOT_ALLOWED, f"The topic has {SUBSCRIPTIONS_MAX} subscriptions already")
+            if 0 < self.rules.subscriptions_max <= len(self.subscriptions):
+                raise Refusal(ErrorCode.NOT_ALLOWED, "Exceed the maximum number of subscriptions of the topic")
             cursor = await self.ledger.open_cursor(name, initial, durable=durable, properties=properties or {})
             self.check_open()
             subscription = Subscription(self, name, cursor, durable=durable)

@@ -1,6 +1,14 @@
 """What a broker does by itself, topic by topic: policies looked at again, expired messages, quotas, unused topics.
 
-Source: BrokerService.java (checkMessageExpiry, monitorBacklogQuota, checkGC).
+    every UPKEEP_S                      rules and settings of every open topic, as policies say now
+    backlogQuotaCheckInterval…          over its quota: producers are held or refused, or the oldest is acknowledged
+    messageExpiryCheckInterval…         what is older than the time to live is acknowledged for everybody
+    subscriptionExpiryCheckInterval…    subscriptions that nobody used for long are deleted
+    brokerDeduplicationSnapshot…        what producers have sent is remembered, also of slow topics
+    brokerDeleteInactiveTopics…         topics that nobody uses are deleted
+
+Retention and rollover are the managed ledger's own. Source: BrokerService.java (checkMessageExpiry,
+monitorBacklogQuota, checkGC, checkInactiveSubscriptions), BacklogQuotaManager.java, PersistentTopic.java.
 """
 
 from __future__ import annotations
@@ -10,38 +18,61 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from bkctl.errors import BkctlError, NotFound
-from bkdaemon.broker.topic import Topic
+from bkdaemon.broker.backlog import bytes_behind
+from bkdaemon.broker.policies import BacklogQuota
+from bkdaemon.broker.rates import subscriptions_of
+from bkdaemon.broker.search import publish_time
+from bkdaemon.broker.topic import DEDUPLICATION_CURSOR, Topic
 
 if TYPE_CHECKING:
     from bkctl.model.topic import TopicName
+    from bkdaemon.broker.nonpersistent import NonPersistentTopic
     from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.subscription import Subscription
 
-HOLD: Final = "producer_request_hold"
-EXCEPTION: Final = "producer_exception"
 EVICTION: Final = "consumer_backlog_eviction"
+EVICTION_TARGET: Final = 0.9
+"""An eviction leaves this share of the quota, so that it is not needed again at once."""
+CAUGHT_UP: Final = "delete_when_subscriptions_caught_up"
+SYSTEM_PREFIX: Final = "__"
 
 _log = logging.getLogger(__name__)
 
 
 class Upkeep:
-    """The housekeeping of one broker."""
+    """The housekeeping of one broker.
+
+    Attributes:
+        evictions: backlogs that were cut.
+    """
 
     def __init__(self, service: BrokerService) -> None:
+        self.evictions = 0
         self._service = service
         self._last: dict[str, int] = {}
 
     async def run(self) -> None:
-        """One round over all persistent topics that are open; what fails for one is tried again in the next round."""
-        now = self._service.world.clock.now_ms()
-        expire = self._due("expiry", self._service.config.expiry_check_minutes * 60, now)
-        unused = self._due("unused", self._service.config.delete_inactive_every_s, now)
+        """One round over all topics that are open; what fails for one is tried again in the next round."""
+        config, now = self._service.config, self._service.world.clock.now_ms()
+        quotas = self._due("quotas", config.backlog_quota_check_s, now)
+        expiry = self._due("expiry", config.expiry_check_minutes * 60, now)
+        unused = self._due("unused", config.delete_inactive_every_s, now)
+        snapshots = self._due("snapshots", config.deduplication_snapshot_s, now)
+        subscriptions = self._due("subscriptions", config.expire_subscriptions_every_minutes * 60, now)
         for name, topic in list(self._service.server.topics.open.items()):
-            if not isinstance(topic, Topic) or topic.closed:
+            if topic.closed:
                 continue
             try:
-                await self._policies(name, topic)
-                if expire:
-                    await self._expire(name, topic, now)
+                if isinstance(topic, Topic):
+                    await self._policies(name, topic)
+                    if quotas:
+                        await self._check_quota(name, topic, now)
+                    if expiry:
+                        await self._expire(name, topic)
+                    if subscriptions:
+                        await self._expire_subscriptions(name, topic, now)
+                    if snapshots:
+                        topic.snapshot()
                 if unused:
                     await self._delete_unused(name, topic, now)
             except BkctlError as e:
@@ -53,61 +84,158 @@ class Upkeep:
         self._last[what] = now
         return True
 
+    # -- policies -----------------------------------------------------------------------------------------------------
+
+    async def refresh(self, namespace: str) -> None:
+        """The policies of a namespace were changed here: its open topics hold to them at once."""
+        for name, topic in list(self._service.server.topics.open.items()):
+            if name.namespace_name == namespace and isinstance(topic, Topic) and not topic.closed:
+                await self._policies(name, topic)
+
     async def _policies(self, name: TopicName, topic: Topic) -> None:
-        """Rules and settings as they are now, and whether the backlog is over its quota."""
+        """Rules and settings as they are now. Deduplication begins and ends with an opening of the topic."""
         policies = self._service.backend.policies
-        log = topic.ledger
-        log.settings = await policies.ledger_settings(name)
+        topic.ledger.settings = await policies.ledger_settings(name)
         rules = await policies.rules(name)
-        quota = await policies.backlog_quota(name)
+        if rules.deduplication and not topic.deduplicating:
+            _log.info("%s: opened anew, for duplicates are dropped from now on", name)
+            await self._service.server.topics.unload(name)
+            return
+        topic.rules = replace(rules, backlog_exceeded=topic.rules.backlog_exceeded)
+        if not rules.deduplication and DEDUPLICATION_CURSOR in topic.ledger.cursors:
+            if topic.deduplicating:
+                await self._service.server.topics.unload(name)
+            else:
+                await topic.ledger.delete_cursor(DEDUPLICATION_CURSOR)
+
+    # -- backlog quotas -----------------------------------------------------------------------------------------------
+
+    async def _check_quota(self, name: TopicName, topic: Topic, now: int) -> None:
+        """Holds a topic to its backlog quotas; producers may come again once it is within them."""
+        quota = await self._service.backend.policies.backlog_quota(name)
         exceeded = None
-        if quota.size >= 0:
-            over = [
-                s for s in topic.subscriptions.values() if s.durable and self._backlog_size(topic, s.name) > quota.size
-            ]
-            if over and quota.policy == EVICTION:
-                for subscription in over:
-                    await self._evict(topic, subscription.name, quota.size)
-            elif over:
-                exceeded = quota.policy
-        topic.rules = replace(rules, backlog_exceeded=exceeded)
+        for policy, over, evict in (
+            (quota.policy, self._over_size, self._evict_size),
+            (quota.age_policy, self._over_age, self._evict_age),
+        ):
+            if not await over(topic, quota, now):
+                continue
+            if policy == EVICTION:
+                await evict(topic, quota)
+            else:
+                exceeded = exceeded or policy
+        if exceeded != topic.rules.backlog_exceeded:
+            _log.info("%s: backlog quota: %s", name, exceeded or "kept again")
+            topic.rules = replace(topic.rules, backlog_exceeded=exceeded)
 
-    def _backlog_size(self, topic: Topic, subscription: str) -> int:
-        """Bytes behind a cursor: the share of its entries of what is kept."""
-        ledgers = topic.ledger.ledgers
-        entries = ledgers.between(topic.ledger.cursors[subscription].mark_delete, ledgers.last)
-        return ledgers.size_total * entries // max(1, ledgers.entries_total)
+    async def _over_size(self, topic: Topic, quota: BacklogQuota, now: int) -> bool:
+        if quota.size < 0:
+            return False
+        return any(self._bytes_behind(topic, one) > quota.size for one in _durable(topic))
 
-    async def _evict(self, topic: Topic, subscription: str, size: int) -> None:
-        """Acknowledges the oldest of a backlog until it is within its quota."""
-        backlog = self._backlog_size(topic, subscription)
-        cursor = topic.ledger.cursors[subscription]
-        entries = topic.ledger.ledgers.between(cursor.mark_delete, topic.ledger.last_confirmed)
-        surplus = -(-entries * (backlog - size) // max(1, backlog))
-        await cursor.skip(surplus)
-        _log.info("%s: %s lost %d entries to the backlog quota", topic.name, subscription, surplus)
+    async def _over_age(self, topic: Topic, quota: BacklogQuota, now: int) -> bool:
+        if quota.age_s <= 0:
+            return False
+        slowest = min(_durable(topic), key=lambda one: one.cursor.mark_delete, default=None)
+        return slowest is not None and await self._age_s(topic, slowest, now) > quota.age_s
 
-    async def _expire(self, name: TopicName, topic: Topic, now: int) -> None:
-        """Acknowledges for everybody what is older than the namespace's time to live."""
+    async def _age_s(self, topic: Topic, subscription: Subscription, now: int) -> float:
+        """How old the first entry behind a cursor's mark-delete position is; 0 where there is none."""
+        position = topic.ledger.next_position(subscription.cursor.mark_delete)
+        if not topic.ledger.ledgers.contains(position):
+            return 0.0
+        found = await topic.ledger.read(position, 1, 1)
+        return (now - publish_time(found[0][1])) / 1000 if found else 0.0
+
+    def _bytes_behind(self, topic: Topic, subscription: Subscription) -> int:
+        return bytes_behind(topic.ledger.ledgers, subscription.cursor.mark_delete)
+
+    async def _evict_size(self, topic: Topic, quota: BacklogQuota) -> None:
+        """Acknowledges the oldest of each backlog until it is well within its quota."""
+        ledgers, target = topic.ledger.ledgers, int(quota.size * EVICTION_TARGET)
+        for subscription in _durable(topic):
+            if self._bytes_behind(topic, subscription) <= quota.size:
+                continue
+            first = ledgers.index(ledgers.next(subscription.cursor.mark_delete))
+            low, high = first, ledgers.entries_total
+            while low < high:  # the first entry from which on the rest is small enough
+                middle = (low + high) // 2
+                if bytes_behind(ledgers, ledgers.previous(ledgers.at(middle))) <= target:
+                    high = middle
+                else:
+                    low = middle + 1
+            self._evict(topic, subscription, low)
+
+    async def _evict_age(self, topic: Topic, quota: BacklogQuota) -> None:
+        """Acknowledges what is older than the quota."""
+        border = self._service.world.clock.now_ms() - quota.age_s * 1000
+        index = topic.ledger.ledgers.index(await topic.ledger.find_by_publish_time(border))
+        for subscription in _durable(topic):
+            self._evict(topic, subscription, index)
+
+    def _evict(self, topic: Topic, subscription: Subscription, index: int) -> None:
+        """Acknowledges everything before the entry of this index."""
+        ledgers, before = topic.ledger.ledgers, subscription.cursor.backlog()
+        subscription.cursor.ack_cumulative(min(ledgers.previous(ledgers.at(index)), ledgers.last))
+        lost = before - subscription.cursor.backlog()
+        if lost:
+            self.evictions += 1
+            _log.info("%s: %s lost %d entries to the backlog quota", topic.name, subscription.name, lost)
+
+    # -- what is too old ----------------------------------------------------------------------------------------------
+
+    async def _expire(self, name: TopicName, topic: Topic) -> None:
+        """Acknowledges for everybody what is older than the time to live."""
         ttl_s = await self._service.backend.policies.ttl_s(name)
         if ttl_s <= 0:
             return
-        log = topic.ledger
-        if not log.ledgers.entries_total:
-            return
-        border = log.ledgers.previous(await log.find_by_publish_time(now - ttl_s * 1000))
         for subscription in list(topic.subscriptions.values()):
-            subscription.cursor.ack_cumulative(border)
+            await self.expire(topic, subscription, ttl_s)
 
-    async def _delete_unused(self, name: TopicName, topic: Topic, now: int) -> None:
-        """Deletes a topic without producers and subscriptions, where configuration says so."""
-        config = self._service.config
-        if not config.delete_inactive or topic.subscriptions or topic.producers.by_name or name.partition >= 0:
+    async def expire(self, topic: Topic, subscription: Subscription, older_than_s: int) -> int:
+        """Acknowledges what of a backlog was published longer ago than so many seconds; how many entries that were."""
+        now, log = self._service.world.clock.now_ms(), topic.ledger
+        if not subscription.cursor.backlog():
+            return 0
+        border = await log.find_by_publish_time(now - older_than_s * 1000)
+        before = subscription.cursor.backlog()
+        subscription.cursor.ack_cumulative(min(log.ledgers.previous(border), log.last_confirmed))
+        gone = before - subscription.cursor.backlog()
+        subscription.expired += gone
+        subscription.expired_ms = now
+        return gone
+
+    async def _expire_subscriptions(self, name: TopicName, topic: Topic, now: int) -> None:
+        """Deletes subscriptions that have had no consumer for too long."""
+        minutes = await self._service.backend.policies.subscription_expiry_minutes(name)
+        if minutes <= 0 or name.local.startswith(SYSTEM_PREFIX):
             return
-        idle_s = config.delete_inactive_after_s or config.delete_inactive_every_s
-        if now - topic.used_ms >= idle_s * 1000:
+        for subscription in _durable(topic):
+            idle_ms = now - subscription.cursor.last_active_ms
+            if not subscription.consumers and idle_ms > minutes * 60_000:
+                await topic.delete_subscription(subscription)
+                _log.info("%s: %s deleted, nobody used it for %d min", name, subscription.name, idle_ms // 60_000)
+
+    # -- unused topics ------------------------------------------------------------------------------------------------
+
+    async def _delete_unused(self, name: TopicName, topic: Topic | NonPersistentTopic, now: int) -> None:
+        """Deletes a topic that nobody uses, where policies say so."""
+        rule = await self._service.backend.policies.inactivity(name)
+        if topic.producers.by_name or any(one.consumers for one in subscriptions_of(topic)):
+            topic.used_ms = now
+            return
+        if not rule.delete or name.local.startswith(SYSTEM_PREFIX) or now - topic.used_ms < rule.after_s * 1000:
+            return
+        kept = bool(topic.subscriptions)
+        if rule.mode == CAUGHT_UP and isinstance(topic, Topic):
+            kept = any(one.cursor.backlog() for one in _durable(topic))
+        if kept:
+            return
+        if isinstance(topic, Topic):
             await self.delete(name)
-            _log.info("%s: deleted, nobody used it for %d s", name, (now - topic.used_ms) // 1000)
+        else:
+            await self._service.server.topics.unload(name)
+        _log.info("%s: deleted, nobody used it for %d s", name, (now - topic.used_ms) // 1000)
 
     async def delete(self, name: TopicName) -> None:
         """Closes a topic and deletes it: cursors, ledgers, node.
@@ -121,3 +249,7 @@ class Upkeep:
             raise NotFound(f"Topic {name} not found", topic=str(name))
         log = await backend.open_ledger(name, create=False)
         await log.delete()
+
+
+def _durable(topic: Topic) -> list[Subscription]:
+    return [subscription for subscription in topic.subscriptions.values() if subscription.durable]

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from bkctl.client.ensembles import (
     DefaultPlacement,
     EnsemblePlacement,
+    IsolatedPlacement,
     TopologyPlacement,
+    isolated,
     region_of,
     replacements,
 )
-from bkctl.client.racks import DEFAULT_RACK, Racks, parse_pulsar_racks, run_script
+from bkctl.client.racks import DEFAULT_RACK, Racks, parse_pulsar_groups, parse_pulsar_racks, run_script
 from bkctl.errors import Corrupt, NotEnoughBookies, Unavailable
 from bkctl.meta.memory import MemoryStore, MemoryTree
 from bkctl.model.ids import BookieId
@@ -122,9 +124,13 @@ async def load_pulsar_racks() -> None:
     await racks.load([known], str)
     assert racks.of(known) == DEFAULT_RACK
     await store.create("/bookies", PULSAR)
+    await asyncio.sleep(0)  # the watch fires
     await racks.load([known], str)
     assert racks.of(known) == "/rack1"
+    assert racks.groups() == parse_pulsar_groups(PULSAR, source="/bookies")
+    assert BookieId("b1:3181") in racks.groups()["default"]
     await store.overwrite("/bookies", b"{")
+    await asyncio.sleep(0)
     await racks.load([known], str)
     assert racks.of(known) == "/rack1"  # the last that could be read
 
@@ -132,6 +138,41 @@ async def load_pulsar_racks() -> None:
 def test_racks_are_loaded_and_survive_a_broken_znode() -> None:
 
     asyncio.run(load_pulsar_racks())
+
+
+GROUPS = {
+    "one": frozenset(map(BookieId, ("a:1", "b:1"))),
+    "two": frozenset(map(BookieId, ("c:1", "d:1"))),
+    "other": frozenset(map(BookieId, ("e:1", "b:1"))),
+}
+
+
+@pytest.mark.parametrize(
+    ("primary", "secondary", "needed", "candidates", "wanted"),
+    [
+        (["one"], ["two"], 2, "abcdef", "ab"),  # b is in another group too, and stays
+        (["one"], ["two"], 3, "abcdef", "abcd"),  # the first group alone is too small
+        (["one"], ["two"], 2, "acdef", "acd"),  # one of it is away
+        (["one"], [], 2, "acdef", "af"),  # no second group: those of no group
+        (["one"], ["two"], 5, "abcdef", "abcdf"),  # both are too small
+        (["one", "two"], [], 4, "abcdef", "abcd"),
+        (["gone"], [], 1, "abcdef", "f"),  # a group that nobody is in: never the members of others
+        (["gone"], ["two"], 2, "abcdef", "cd"),
+    ],
+)
+def test_isolated_ledgers(primary: list[str], secondary: list[str], needed: int, candidates: str, wanted: str) -> None:
+    ids = {BookieId(f"{letter}:1") for letter in candidates}
+    allowed = isolated(GROUPS, primary, secondary, ids, needed)
+    assert allowed == {BookieId(f"{letter}:1") for letter in wanted}
+    placement = IsolatedPlacement(DefaultPlacement(random.Random(1)), lambda: GROUPS, primary, secondary)
+    if len(allowed) >= needed:
+        chosen = placement.choose(needed, needed, ids)
+        assert set(chosen) <= allowed
+        if len(allowed) > needed:
+            assert placement.replace(chosen, 0, needed, ids) in allowed - set(chosen)
+    else:
+        with pytest.raises(NotEnoughBookies):
+            placement.choose(needed, needed, ids)
 
 
 def test_a_topology_script(tmp_path: Path) -> None:

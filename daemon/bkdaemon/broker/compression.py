@@ -1,0 +1,62 @@
+"""Payloads as producers sent them, decompressed: for those who look at single messages; delivery never does this.
+
+Java's ZLIB streams have no end, LZ4 and Snappy are bare blocks. Source: CompressionCodecProvider.java.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any, Final
+
+from bkctl.errors import Corrupt
+
+SIZE_MAX: Final = 128 * 1024 * 1024
+"""A payload that claims to be larger is not tried."""
+NONE, LZ4, ZLIB, ZSTD, SNAPPY = range(5)
+
+
+def decompress(metadata: Any, payload: bytes) -> bytes:
+    """The payload as its metadata describe it, plain; one that is encrypted stays as it is.
+
+    Raises:
+        Corrupt: it is not what its metadata say.
+    """
+    kind, size = int(metadata.compression), int(metadata.uncompressed_size)
+    if kind == NONE or metadata.encryption_keys:
+        return payload
+    if size > SIZE_MAX:
+        raise Corrupt("payload", source="entry", offset=0, expected=f"at most {SIZE_MAX} bytes", found=size)
+    try:
+        plain = _DECODERS[kind](bytes(payload), size)
+    except Exception as e:  # noqa: BLE001 - each library has errors of its own
+        raise Corrupt("payload", source="entry", offset=0, expected=f"compression {kind}", found=str(e)) from None
+    if len(plain) != size:
+        raise Corrupt("payload", source="entry", offset=0, expected=f"{size} bytes", found=len(plain))
+    return plain
+
+
+def _lz4(data: bytes, size: int) -> bytes:
+    import cramjam
+
+    return bytes(cramjam.lz4.decompress_block(data, output_len=size)) if size else b""
+
+
+def _zlib(data: bytes, size: int) -> bytes:
+    return zlib.decompressobj().decompress(data, size)
+
+
+def _zstd(data: bytes, size: int) -> bytes:
+    import cramjam
+
+    out = bytearray(size)
+    return bytes(out[: cramjam.zstd.decompress_into(data, out)])
+
+
+def _snappy(data: bytes, size: int) -> bytes:
+    import cramjam
+
+    return bytes(cramjam.snappy.decompress_raw(data, output_len=size))
+
+
+_DECODERS: Final[dict[int, Callable[[bytes, int], bytes]]] = {LZ4: _lz4, ZLIB: _zlib, ZSTD: _zstd, SNAPPY: _snappy}
