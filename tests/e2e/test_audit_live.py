@@ -90,6 +90,21 @@ def test_every_copy_is_read_and_a_dead_bookie_is_named(local: Local, tmp_path: P
     assert {(row["bookie_id"], row["fault"]) for row in quiet} == {(dead, UNREAD)}
 
 
+def test_the_files_of_a_server_tell_what_its_export_tells(local: Local, tmp_path: Path) -> None:
+    local.run("ledger", "write", "--new", "--yes", stdin=b"a line\n")
+    (files,) = {path.parent.parent for path in (local.home / "cluster").rglob("version-2/log.*")}
+    export = tmp_path / "export.jsonl"
+    local.run("meta", "export", "--to", export)
+    for table, reader in ((LEDGERS, LedgersReader), (FRAGMENTS, LedgersReader), (BOOKIES, BookiesReader)):
+        told = rows_of(reader(table, {"metadata": str(export)}))
+        assert told
+        assert by_id(rows_of(reader(table, {"metadata": str(files)}))) == by_id(told)
+
+
+def by_id(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=repr)
+
+
 @given(
     first=st.integers(0, 50),
     count=st.integers(1, 30),

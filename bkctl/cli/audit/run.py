@@ -47,7 +47,11 @@ def run(
     ] = None,
     metadata: Annotated[
         str | None,
-        typer.Option("--metadata", metavar="FILE|none", help="an export instead of the store; none: disks alone"),
+        typer.Option(
+            "--metadata",
+            metavar="FILE|DIR|none",
+            help="an export, ZooKeeper's files; none: disks alone",
+        ),
     ] = None,
     copies: Annotated[bool, typer.Option("--copies/--no-copies", help="read entries from running bookies")] = True,
     since: Annotated[

@@ -1,8 +1,9 @@
-"""The nodes of a metadata store, wherever they come from: a running ZooKeeper, an export, a bundle of JSON lines.
+"""The nodes of a metadata store, wherever they come from: a running ZooKeeper, its files, an export, a bundle.
 
     zk+hierarchical://h1:2181/ledgers      asked in ranges of directories, one session a partition
     export.jsonl, .json, .jsonl.gz         `bkctl meta export`: one node a line: path, data in base64, version, ctime,
                                            mtime, ephemeral; a bundle may have brackets and commas around the lines
+    DIR, or DIR,LOGDIR                     ZooKeeper's own snapshots and transaction logs, see zookeeper_files
     export.parquet, or a folder of them    the same as columns: path, data, version, ctime_ms, mtime_ms, ephemeral
 
 A partition is a range of bytes, a row group, or some directories of the tree.
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 from bkctl.errors import Corrupt, NotFound
+from bkinspect.audit.sources import zookeeper_files
 
 if TYPE_CHECKING:
     from bkctl.meta.store import MetadataStore
@@ -49,13 +51,17 @@ class StoredNode(NamedTuple):
 
 @dataclass
 class NodePartition(InputPartition):
-    """Some of the nodes: of a file start..end (bytes, or row groups), of a store the directories below."""
+    """Some of the nodes: of a file start..end (bytes, or row groups), of a store the directories below.
+
+    own_files: where holds ZooKeeper's own files, and this is part `start` of `end`.
+    """
 
     where: str
     start: int = 0
     end: int = 0
     directories: tuple[str, ...] = ()
     deep: bool = False
+    own_files: bool = False
 
 
 def is_live(where: str) -> bool:
@@ -80,6 +86,9 @@ def partitions(where: str, tops: Sequence[str], *, ledgers: bool = False) -> lis
     """
     if is_live(where):
         return _live_partitions(where, tops, ledgers)
+    if zookeeper_files.is_zookeeper(where):
+        of = zookeeper_files.parts_of(where)
+        return [NodePartition(where, part, of, own_files=True) for part in range(of)]
     path = Path(where)
     if not path.exists():
         raise NotFound(f"there is no metadata export {where}")
@@ -95,6 +104,9 @@ def nodes(partition: NodePartition, wanted: Callable[[str], bool]) -> Iterator[S
     """The nodes of a partition whose paths are wanted."""
     if partition.directories:
         yield from _live_nodes(partition, wanted)
+    elif partition.own_files:
+        for node in zookeeper_files.tree(partition.where, wanted, partition.start, partition.end):
+            yield StoredNode(node.path, node.data, node.version, node.ctime_ms, node.mtime_ms, node.ephemeral)
     elif partition.where.endswith(".parquet"):
         yield from _parquet_nodes(partition, wanted)
     elif partition.where.endswith(".gz"):

@@ -1,0 +1,166 @@
+"""The nodes in ZooKeeper's own directories: the newest whole snapshot, and what its logs say since.
+
+    DIR/version-2/snapshot.<zxid>, log.<zxid>       DIR is dataDir; with a dataLogDir: both, separated by a comma
+
+Also of a server that is down, or a copy of its files: nothing is written and nobody is asked. A task reads all of it
+and keeps the nodes that it is asked for and that fall to it by their paths, so that no task holds the whole tree.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bkctl.codec.zookeeper_files import (
+    END_OF_SNAPSHOT,
+    Change,
+    Changed,
+    Created,
+    Deleted,
+    SessionClosed,
+    Znode,
+    log_transactions,
+    snapshot_nodes,
+)
+from bkctl.errors import NotFound
+
+VERSION_FOLDER: Final = "version-2"
+SNAPSHOT, LOG = "snapshot", "log"
+BYTES_A_PARTITION: Final = 128 << 20
+_SEPARATOR: Final = ","
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What is to be read, in this order. zxid: the snapshot's; transactions up to it are in it."""
+
+    snapshot: Path | None
+    zxid: int
+    logs: tuple[Path, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all of them."""
+        return sum(path.stat().st_size for path in (*([self.snapshot] if self.snapshot else []), *self.logs))
+
+
+def is_zookeeper(where: str) -> bool:
+    """True for directories with ZooKeeper's files."""
+    return any(_numbered(folder, kind) for folder in _folders(where) for kind in (SNAPSHOT, LOG))
+
+
+def _folders(where: str) -> list[Path]:
+    found = []
+    for name in where.split(_SEPARATOR):
+        folder = Path(name)
+        if folder.is_dir():
+            inner = folder / VERSION_FOLDER
+            found.append(inner if inner.is_dir() else folder)
+    return found
+
+
+def _numbered(folder: Path, kind: str) -> list[tuple[int, Path]]:
+    """(zxid in its name, path) of files of a kind, ascending."""
+    found = []
+    for path in folder.glob(f"{kind}.*"):
+        try:
+            found.append((int(path.name.partition(".")[2], 16), path))
+        except ValueError:
+            continue  # compressed, or not ZooKeeper's
+    return sorted(found)
+
+
+def files_of(where: str) -> Files:
+    """The newest snapshot that was written to its end, and the logs that go on from it.
+
+    Raises:
+        NotFound: there is neither.
+    """
+    folders = _folders(where)
+    snapshots = sorted(pair for folder in folders for pair in _numbered(folder, SNAPSHOT))
+    logs = sorted(pair for folder in folders for pair in _numbered(folder, LOG))
+    whole = next(((zxid, path) for zxid, path in reversed(snapshots) if _is_whole(path)), None)
+    if whole is None and not logs:
+        raise NotFound(f"{where} has no snapshot of ZooKeeper", hint="compressed ones (.gz, .snappy) are not read")
+    zxid, snapshot = whole if whole is not None else (0, None)
+    first = max((at for at, (start, _) in enumerate(logs) if start <= zxid), default=0)
+    return Files(snapshot, zxid, tuple(path for _, path in logs[first:]))
+
+
+def _is_whole(path: Path) -> bool:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        file.seek(max(size - len(END_OF_SNAPSHOT), 0))
+        return file.read() == END_OF_SNAPSHOT
+
+
+def parts_of(where: str) -> int:
+    """Into how many parts the nodes are divided."""
+    return max(files_of(where).size // BYTES_A_PARTITION, 1)
+
+
+def tree(where: str, wanted: Callable[[str], bool], part: int = 0, of: int = 1) -> Iterator[Znode]:
+    """The wanted nodes as they are after the last transaction, of those that fall to one of several parts.
+
+    Raises:
+        BadBytes: a file was damaged. NotFound: there are none.
+    """
+    files = files_of(where)
+
+    def mine(path: str) -> bool:
+        return wanted(path) and (of == 1 or zlib.crc32(path.encode()) % of == part)
+
+    nodes: dict[str, Znode] = {}
+    owned: dict[int, set[str]] = {}
+    if files.snapshot is not None:
+        with _Opened(files.snapshot) as read:
+            for node in snapshot_nodes(read, source=str(files.snapshot)):
+                if mine(node.path):
+                    nodes[node.path] = node
+                    if node.owner:
+                        owned.setdefault(node.owner, set()).add(node.path)
+    for path in files.logs:
+        with _Opened(path) as read:
+            for transaction in log_transactions(read, source=str(path)):
+                if transaction.zxid > files.zxid:
+                    for change in transaction.changes:
+                        _apply(change, transaction.time_ms, nodes, owned, mine)
+    return iter(nodes.values())
+
+
+def _apply(
+    change: Change, time_ms: int, nodes: dict[str, Znode], owned: dict[int, set[str]], mine: Callable[[str], bool]
+) -> None:
+    if isinstance(change, Created):
+        if mine(change.path) and change.path not in nodes:
+            nodes[change.path] = Znode(change.path, change.data, 0, time_ms, time_ms, change.owner)
+            if change.owner:
+                owned.setdefault(change.owner, set()).add(change.path)
+    elif isinstance(change, Changed):
+        node = nodes.get(change.path)
+        if node is not None:
+            nodes[change.path] = node._replace(data=change.data, version=change.version, mtime_ms=time_ms)
+    elif isinstance(change, Deleted):
+        node = nodes.pop(change.path, None)
+        if node is not None and node.owner:
+            owned.get(node.owner, set()).discard(change.path)
+    elif isinstance(change, SessionClosed):
+        for path in owned.pop(change.session_id, ()):
+            nodes.pop(path, None)
+
+
+class _Opened:
+    """A file as a function that reads it."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __enter__(self) -> Callable[[int, int], bytes]:
+        return lambda size, offset: os.pread(self._file, size, offset)
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)
