@@ -1,9 +1,8 @@
-"""A broker process of ours on our bookies with a real ZooKeeper, for official clients."""
+"""`bkctl broker start` as a process, on our bookies with a real ZooKeeper, for official clients."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import queue
 import signal
@@ -11,32 +10,54 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+
+from bkdaemon.local.cluster import free_ports
 
 from tests.e2e.local import Local
 
 WAIT_S = 60.0
+SESSION_MS = 4_000
+"""How long a broker that was killed keeps its leases."""
 
 
 class BrokerProcess:
-    """`python -m tests.broker.process` and where it listens."""
+    """`bkctl broker start -c broker.conf` and where it listens.
 
-    def __init__(self, metadata_uri: str, log: Path, options: dict[str, Any], port: int = 0) -> None:
+    Args:
+        metadata_uri: of the cluster.
+        log: where its words go; broker.conf is beside it.
+        keys: of broker.conf, beside those that say where it is.
+        port: of Pulsar's protocol, a free one if 0.
+    """
+
+    def __init__(self, metadata_uri: str, log: Path, keys: Mapping[str, object] | None = None, port: int = 0) -> None:
+        self.port, self.web_port = free_ports(2)
+        self.port = port or self.port
+        self.url = f"pulsar://127.0.0.1:{self.port}"
+        self.web_url = f"http://127.0.0.1:{self.web_port}"
+        conf = log.with_suffix(".conf")
+        settings = {
+            "clusterName": "test",
+            "bookkeeperMetadataServiceUri": metadata_uri,
+            "metadataStoreSessionTimeoutMillis": SESSION_MS,
+            "bindAddress": "127.0.0.1",
+            "advertisedAddress": "127.0.0.1",
+            "brokerServicePort": self.port,
+            "webServicePort": self.web_port,
+            **(keys or {}),
+        }
+        conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         self._log = log.open("ab")
-        command = [sys.executable, "-m", "tests.broker.process", metadata_uri, str(port), json.dumps(options)]
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=self._log, cwd=Path(__file__).parents[2], env=dict(os.environ)
-        )
+        command = [sys.executable, "-m", "bkctl", "broker", "start", "-c", str(conf)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log, env=dict(os.environ))
         lines: queue.Queue[bytes] = queue.Queue()
         out = self._process.stdout
         assert out is not None
         threading.Thread(target=lambda: lines.put(out.readline()), daemon=True).start()
-        line = lines.get(timeout=WAIT_S)
-        assert line.strip(), log.read_text()[-3000:]
-        self.port = int(line)
-        self.url = f"pulsar://127.0.0.1:{self.port}"
+        line = lines.get(timeout=WAIT_S).decode()
+        assert line == f"ready 127.0.0.1:{self.web_port}\n", log.read_text()[-3000:]
 
     def kill(self) -> None:
         """SIGKILL."""

@@ -43,7 +43,7 @@ def tool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tool]:
         fetch = [sys.executable, str(PULSARREF), "--home", str(LIBRARY), "fetch"]
         subprocess.run(fetch, check=True, timeout=FETCH_TIMEOUT_S, stdin=subprocess.DEVNULL)
     with bookies(tmp_path_factory.mktemp("broker")) as uri:
-        broker = BrokerProcess(uri, tmp_path_factory.mktemp("log") / "broker.log", {})
+        broker = BrokerProcess(uri, tmp_path_factory.mktemp("log") / "broker.log")
         yield Tool(broker.url)
         broker.stop()
 
