@@ -162,6 +162,7 @@ KEY_SHARED_STICKY: Final = 1
 
 _FIELDS: Final = {command.value: command.name.lower() for command in Command}
 _BASE: Final = api.BaseCommand.FromString
+_SEND: Final = api.CommandSend.FromString
 
 
 def decode_command(data: bytes, *, source: str = "peer", offset: int = 0) -> tuple[int, Any]:
@@ -180,6 +181,21 @@ def decode_command(data: bytes, *, source: str = "peer", offset: int = 0) -> tup
     if not base.IsInitialized():
         raise Corrupt("command", source=source, offset=offset, expected=f"all required fields of {field}", found=data)
     return base.type, getattr(base, field)
+
+
+def decode_send(data: bytes, *, source: str = "peer") -> Any:
+    """The message of a SEND, without the BaseCommand around it.
+
+    Raises:
+        Corrupt: no protobuf, or a required field is missing.
+    """
+    try:
+        send = _SEND(data)
+    except DecodeError as e:
+        raise Corrupt("command", source=source, offset=0, expected="a CommandSend", found=str(e)) from None
+    if not send.IsInitialized():
+        raise Corrupt("command", source=source, offset=0, expected="all required fields of send", found=data)
+    return send
 
 
 def encode_command(kind: Command, body: bytes | None = None, /, **fields: Any) -> bytes:
@@ -228,14 +244,17 @@ def encode_receipts(producer_id: int, receipts: Iterable[tuple[int, int, int, in
     -1 as ledger and entry says "a duplicate"; a highest sequence id of 0 is left out.
     """
     producer = b"\x08" + varint(producer_id) + b"\x10"
+    known, ledger = -2, b""
     out = []
     for sequence_id, highest, ledger_id, entry_id in receipts:
-        place = b"".join((b"\x08", varint(ledger_id), b"\x10", varint(entry_id)))
-        parts = [producer, varint(sequence_id), b"\x1a", bytes((len(place),)), place]
+        if ledger_id != known:
+            known, ledger = ledger_id, b"\x08" + varint(ledger_id) + b"\x10"
+        place = ledger + varint(entry_id)
+        inner = b"%b%b\x1a%c%b" % (producer, varint(sequence_id), len(place), place)
         if highest:
-            parts += (b"\x20", varint(highest))
-        inner = b"".join(parts)  # at most 56 bytes: one byte holds its length
-        out.append(b"\0\0\0%c\0\0\0%c\x08\x07\x3a%c%b" % (len(inner) + 8, len(inner) + 4, len(inner), inner))
+            inner += b"\x20" + varint(highest)
+        size = len(inner)  # at most 56 bytes: one byte holds its length
+        out.append(b"\0\0\0%c\0\0\0%c\x08\x07\x3a%c%b" % (size + 8, size + 4, size, inner))
     return b"".join(out)
 
 

@@ -23,6 +23,7 @@ from bkctl.codec.pulsar import (
     PROTOCOL_VERSION,
     Command,
     decode_command,
+    decode_send,
     encode_command,
 )
 from bkctl.codec.pulsar_entry import without_broker_metadata, without_checksum
@@ -37,6 +38,8 @@ BROKER_METADATA_VERSION: Final = 18
 Send: TypeAlias = "tuple[int, int, int, bytes, bool]"
 """Sequence id, highest sequence id (0: none), messages, entry, whether it is a chunk."""
 
+_SEND_HEAD: Final = bytes((0x08, Command.SEND, Command.SEND << 3 | 2))
+"""A BaseCommand's type, and its field that holds the SEND."""
 _TEXTLESS: Final = frozenset(
     {Command.ACK, Command.FLOW, Command.PING, Command.PONG, Command.REDELIVER_UNACKNOWLEDGED_MESSAGES}
 )
@@ -175,7 +178,11 @@ class BrokerConversation:
         body = start + 4 + size
         if body > end:
             raise self._wrong("size of a command", f"at most {end - start - 4}", size)
-        kind, message = decode_command(data[start + 4 : body], source=self._source)
+        command = data[start + 4 : body]
+        if command[:3] == _SEND_HEAD and command[3] == size - 4:  # most frames; a command that says nothing else
+            self._take_send(decode_send(command[4:], source=self._source), data[body:end])
+            return
+        kind, message = decode_command(command, source=self._source)
         if kind == Command.SEND:
             self._take_send(message, data[body:end])
             return

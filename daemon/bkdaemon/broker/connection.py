@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from bkctl.codec.pulsar import NO_REQUEST, PONG_FRAME, AccessMode, Command, ErrorCode, encode_command
@@ -35,6 +35,8 @@ REQUESTS_MAX: Final = 2000
 """Requests of one connection that wait for something."""
 WRITE_BUFFER_HIGH: Final = 4 * 1024 * 1024
 WRITE_BUFFER_LOW: Final = 1024 * 1024
+OUT_BYTES_MAX: Final = 1024 * 1024
+"""What is gathered for one write; with more, the socket has it at once, and tells if the client takes no more."""
 JOIN_MAX: Final = 16 * 1024
 """Parts that are shorter than this on average are joined before they are written."""
 CONGESTED_POLL_S: Final = 0.005
@@ -70,6 +72,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._out: list[bytes] = []
+        self._out_bytes = 0
         self._reading = True
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -139,25 +142,29 @@ class Connection(asyncio.Protocol):
 
     # -- out ---------------------------------------------------------------------------------------------------------
 
-    def queue(self, parts: Iterable[bytes]) -> None:
+    def queue(self, parts: Sequence[bytes]) -> None:
         """Sends bytes at the end of this turn; nobody there, nothing sent."""
         if self._transport is None:
             return
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out += parts
+        self._out_bytes += sum(map(len, parts))
+        if self._out_bytes >= OUT_BYTES_MAX:
+            self._flush()
 
     def say(self, kind: Command, **fields: Any) -> None:
         """Sends a command."""
         self.queue((encode_command(kind, **fields),))
 
     def _flush(self) -> None:
-        out, self._out = self._out, []
+        out, size = self._out, self._out_bytes
+        self._out, self._out_bytes = [], 0
         if self._transport is None or not out:
             return
         if len(out) == 1:
             self._transport.write(out[0])
-        elif sum(map(len, out)) <= JOIN_MAX * len(out):
+        elif size <= JOIN_MAX * len(out):
             self._transport.write(b"".join(out))
         else:
             self._transport.writelines(out)

@@ -4,8 +4,9 @@
     Shared         round robin, a few entries each; redeliveries before new entries (see shared.py)
 
 A dispatcher reads when somebody can take something, and stops when nobody can or nothing is left. `wake` starts it:
-on permits, on new entries, when a client reads its socket again. Reading takes time; whatever changed the picture
-meanwhile raises `generation`, and what was read is thrown away. Nothing is sent that its cursor knows as acknowledged.
+on permits, on new entries, when a client reads its socket again. What is in memory is sent in the same turn, without a
+task; a read of bookies goes on in one. Reading takes time; whatever changed the picture meanwhile raises `generation`,
+and what was read is thrown away. Nothing is sent that its cursor knows as acknowledged.
 Source: AbstractBaseDispatcher.java, PersistentDispatcherSingleActiveConsumer.java.
 """
 
@@ -15,8 +16,9 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Coroutine, Generator, Iterable
+from types import coroutine
+from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.codec.pulsar import Command, ErrorCode, encode_command
 from bkctl.codec.pulsar_entry import count_unacked, decode_metadata
@@ -47,14 +49,25 @@ class Dispatcher(ABC):
         self.consumers: list[Consumer] = []
         self.generation = 0
         self.closed = False
+        self._busy = False
         self._task: asyncio.Task[None] | None = None
         self._again = False
 
     def wake(self) -> None:
         """Something may be possible that was not before."""
         self._again = True
-        if self._task is None and not self.closed and self.consumers:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+        if not self._busy and not self.closed and self.consumers:
+            self._busy = True
+            asyncio.get_running_loop().call_soon(self._begin)
+
+    def _begin(self) -> None:
+        """Works as far as that needs no waiting; only the rest is a task."""
+        work = self._run()
+        try:
+            waits_for = work.send(None)
+        except StopIteration:
+            return
+        self._task = asyncio.get_running_loop().create_task(_rest(work, waits_for))
 
     def changed(self) -> None:
         """What is being read is not what is wanted any more."""
@@ -80,7 +93,7 @@ class Dispatcher(ABC):
                 if not went_on and not self._again:
                     return
         finally:
-            self._task = None
+            self._busy, self._task = False, None
             if self._again and not self.closed and self.consumers:
                 self.wake()
 
@@ -138,6 +151,22 @@ class Dispatcher(ABC):
         if ack_set:
             return Delivery(position, entry, count_unacked(ack_set), redelivery_count, ack_set)
         return Delivery(position, entry, max(metadata.num_messages_in_batch, 1), redelivery_count)
+
+
+@coroutine
+def _rest(work: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, Any, None]:
+    """What is left of a coroutine that was begun by hand, and waits for this."""
+    while True:
+        error: BaseException | None = None
+        value = None
+        try:
+            value = yield waits_for
+        except BaseException as thrown:  # noqa: BLE001 - a cancellation too is for the coroutine
+            error = thrown
+        try:
+            waits_for = work.send(value) if error is None else work.throw(error)
+        except StopIteration:
+            return
 
 
 class SingleActive(Dispatcher):
