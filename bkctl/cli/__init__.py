@@ -24,6 +24,7 @@ def main(argv: Sequence[str] | None = None, env: Env | None = None) -> int:
     if arguments == ["--version"]:
         arguments = ["version"]
     env = env or system_env()
+    env.arguments = tuple(arguments)
     try:
         code = _run(arguments, env)
         env.stdout.flush()

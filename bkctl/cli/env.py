@@ -65,6 +65,8 @@ class Env:
     store_opener: StoreOpener | None = None
     """Opens the metadata store; None takes the one the URI names. Tests bring a store in memory."""
     warnings: list[str] = field(default_factory=list)
+    arguments: tuple[str, ...] = ()
+    """The command line without the program's name."""
     _confirmed: bool = False
     _settings: dict[str, str] | None = None
     _properties: dict[str, str] | None = None

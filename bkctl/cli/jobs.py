@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,12 +15,13 @@ from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
 from bkctl.cli.progress import size_words
 from bkctl.cli.render import rfc3339
-from bkctl.errors import Exit, UsageError
+from bkctl.errors import Conflict, Exit, UsageError
 from bkctl.model.ids import BookieId, parse_bookie_id
 
 if TYPE_CHECKING:
     from bkrecovery.drain import DrainClaim
     from bkrecovery.job import JobOptions, JobRecord, MoveJob, MovePlan, MoveResult
+    from bkrecovery.job_control import JobControl
     from bkrecovery.job_state import JobFile, JobState
 
     from bkctl.cli.access import ClusterAccess
@@ -122,6 +123,16 @@ class Session:
         """The plan is confirmed: from here on the job is remembered."""
         self.file.acquire()
         self.job.record = self.record
+        self.state.note |= started_by(self.env, self.arguments.bytes_per_s, self.job.options.parallel)
+
+    def controlled(self) -> Controlled:
+        """What `bkctl job` asks of this run."""
+        import asyncio
+
+        def set_rate(rate: float) -> None:
+            self.job.replicator.rate.change(asyncio.get_running_loop().time(), rate)
+
+        return Controlled(self.env, self.file, self.record, set_rate, self.job.set_parallel)
 
     def words(self, what: str, plan: MovePlan, last_steps: tuple[str, ...] = (), first: tuple[str, ...] = ()) -> Plan:
         """The plan for a person."""
@@ -194,8 +205,10 @@ class Working:
         self._session = session
         self._bar = session.env.progress("ledgers", total)
         self._written = session.job.replicator.counts.bytes_written
+        self._controlled = session.controlled()
 
     def __enter__(self) -> Working:
+        self._controlled.__enter__()
         return self
 
     def __call__(self, result: MoveResult) -> None:
@@ -211,6 +224,7 @@ class Working:
         self._bar.end()
         session = self._session
         session.record.save()
+        self._controlled.__exit__(kind)
         if kind is not None:
             session.env.note(
                 f"stopped; the same command goes on from here (the job is remembered in {session.file.path})"
@@ -219,6 +233,80 @@ class Working:
             keep_measured_rate(
                 real_world().disk, session.directory, session.state.bytes_copied / max(session.state.seconds, 1e-3)
             )
+
+
+class Controlled:
+    """While it holds, a job that runs does what `bkctl job rate|cancel` ask of it.
+
+    Args:
+        set_rate: takes bytes or ledgers a second, as the job counts; 0 for no limit.
+        set_parallel: takes ledgers at a time; None where that cannot be changed.
+
+    Raises:
+        Conflict: at its end, where somebody cancelled the job.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        file: JobFile,
+        record: JobRecord,
+        set_rate: Callable[[float], None],
+        set_parallel: Callable[[int], None] | None,
+    ) -> None:
+        from bkrecovery.job_control import ControlFile
+
+        from bkctl.world import real_world
+
+        self._env = env
+        self._record = record
+        self._set_rate = set_rate
+        self._set_parallel = set_parallel
+        self._file = ControlFile(real_world().disk, file.path)
+        self._by: str | None = None
+
+    def __enter__(self) -> None:
+        import asyncio
+
+        self._file.forget()
+        self._worker = asyncio.current_task()
+        self._obeys = asyncio.get_running_loop().create_task(self._obey(), name="requests to the job")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        import asyncio
+
+        self._obeys.cancel()
+        self._file.forget()
+        if self._by is not None and kind is asyncio.CancelledError:
+            assert self._worker is not None
+            self._worker.uncancel()
+            raise Conflict(f"the job was cancelled by {self._by}", hint="what is done stays done")
+
+    async def _obey(self) -> None:
+        self._by = await self._file.obey(self._apply, self._env.warn)
+        assert self._worker is not None
+        self._worker.cancel()
+
+    def _apply(self, asked: JobControl) -> None:
+        note = self._record.state.note
+        if asked.rate is not None and asked.rate != note.get("rate"):
+            self._set_rate(asked.rate)
+            note["rate"] = asked.rate
+            self._env.note(f"the rate is {asked.rate:g} a second now" if asked.rate > 0 else "there is no rate now")
+        if asked.parallel is not None and self._set_parallel is not None and asked.parallel != note.get("parallel"):
+            self._set_parallel(asked.parallel)
+            note["parallel"] = asked.parallel
+            self._env.note(f"{asked.parallel} ledgers at a time now")
+        self._record.save()
+
+
+def started_by(env: Env, rate: float, parallel: int | None) -> dict[str, Any]:
+    """What a job notes of the run that is at it."""
+    import os
+    import shlex
+
+    command = shlex.join(["bkctl", *env.arguments]) if env.arguments else None
+    return {"by": who(env), "pid": os.getpid(), "command": command, "rate": rate, "parallel": parallel}
 
 
 @asynccontextmanager

@@ -121,6 +121,7 @@ class MoveJob:
     results: list[MoveResult] = field(default_factory=list)
     placement: PlannedPlacement = field(init=False)
     errors: int = 0
+    _more_lanes: Callable[[], None] | None = None
 
     def __post_init__(self) -> None:
         context = self.bookkeeper.context
@@ -188,23 +189,14 @@ class MoveJob:
             SessionExpired, and whatever else is no fault of one ledger.
         """
         found: list[MoveResult] = []
-        left = iter(plan.moves)
         counts, loop = self.replicator.counts, asyncio.get_running_loop()
         start, written = loop.time(), counts.bytes_written
         if self.record is not None:
             failed_before = [ledger_id for ledger_id, _ in plan.blocked]
             self.record.begin(sorted({move.ledger_id for move in plan.moves} | set(failed_before)))
 
-        async def lane() -> None:
-            for move in left:
-                result = await self.move(move)
-                found.append(result)
-                done(result)
-
         try:
-            async with asyncio.TaskGroup() as group:
-                for number in range(min(self.options.parallel, max(len(plan.moves), 1))):
-                    group.create_task(lane(), name=f"work by hand, lane {number}")
+            await self._in_lanes(plan, found, done)
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
         finally:
@@ -214,6 +206,42 @@ class MoveJob:
                 self.record.save()
         self.results += found
         return sorted(found, key=lambda result: result.ledger_id)
+
+    async def _in_lanes(self, plan: MovePlan, found: list[MoveResult], done: Callable[[MoveResult], None]) -> None:
+        """As many ledgers at a time as options.parallel says, whenever it says so: `set_parallel`."""
+        left, lanes = iter(plan.moves), 0
+
+        async def lane() -> None:
+            nonlocal lanes
+            try:
+                for move in left:
+                    result = await self.move(move)
+                    found.append(result)
+                    done(result)
+                    if lanes > self.options.parallel:
+                        return
+            finally:
+                lanes -= 1
+
+        try:
+            async with asyncio.TaskGroup() as group:
+
+                def more() -> None:
+                    nonlocal lanes
+                    for _ in range(lanes, min(self.options.parallel, len(plan.moves))):
+                        lanes += 1
+                        group.create_task(lane(), name="work by hand")
+
+                more()
+                self._more_lanes = lambda: more() if lanes else None  # without one all is done
+        finally:
+            self._more_lanes = None
+
+    def set_parallel(self, parallel: int) -> None:
+        """So many ledgers at a time from now on; those that are under way are finished."""
+        self.options.parallel = parallel
+        if self._more_lanes is not None:
+            self._more_lanes()
 
     async def move(self, move: LedgerMove) -> MoveResult:
         """Does one ledger; its errors are in the result."""

@@ -46,6 +46,16 @@ class ByteRate:
     def __init__(self, bytes_per_s: float) -> None:
         self.bytes_per_s = bytes_per_s
         self._free_at = 0.0
+        self._changed = asyncio.Event()
+
+    def change(self, now: float, bytes_per_s: float) -> None:
+        """Another rate from now on, also for those who wait: what they have left to wait is measured anew."""
+        before, self.bytes_per_s = self.bytes_per_s, bytes_per_s
+        if before > 0:
+            left_s = max(self._free_at - now, 0.0) * before / bytes_per_s if bytes_per_s > 0 else 0.0
+            self._free_at = now + left_s
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     def reserve(self, now: float, size: int) -> float:
         """Books size bytes; returns the seconds to wait before they may go."""
@@ -60,9 +70,17 @@ class ByteRate:
 
     async def take(self, size: int) -> None:
         """Waits until size bytes may go."""
-        wait_s = self.reserve(asyncio.get_running_loop().time(), size)
-        if wait_s > 0:
-            await asyncio.sleep(wait_s)
+        loop = asyncio.get_running_loop()
+        wait_s = self.reserve(loop.time(), size)
+        while wait_s > 0:
+            rate, start = self.bytes_per_s, loop.time()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                return
+            left_s = wait_s - (loop.time() - start)
+            wait_s = left_s * rate / self.bytes_per_s if self.bytes_per_s > 0 else 0.0
 
 
 class ByteBudget:

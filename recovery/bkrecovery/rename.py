@@ -123,6 +123,10 @@ class Rename:
                 self._record.state.cursor = group[-1]
         return results
 
+    def set_rate(self, rate: float) -> None:
+        """So many ledgers a second from now on; <= 0 for as fast as it goes."""
+        self._rate.change(asyncio.get_running_loop().time(), rate)
+
     async def _one(self, ledger_id: int) -> MoveResult:
         await self._rate.take(1)
         result = MoveResult(ledger_id)

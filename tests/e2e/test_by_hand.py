@@ -122,6 +122,42 @@ def test_a_job_that_was_killed_goes_on_and_does_nothing_twice(local: Local) -> N
     assert local.error("bookie", "decommission", victim, "--yes", code=4)["kind"] == "not_found"
 
 
+def test_a_running_job_is_made_faster_and_another_is_cancelled(local: Local) -> None:
+    written = [write(local, 1_000, "--ensemble-size", 4) for _ in range(6)]
+    victim = busiest(local)
+    stop(local, victim)
+    slow = ("bookie", "recover", victim, "--yes", "--parallel", 1, "--rate", "10kB", "-o", "json")
+
+    def running() -> list[dict[str, Any]]:
+        return [job for job in local.json("job", "list") if job["state"] == "running" and job["left"]]
+
+    process = local.start(*slow)  # hours, at this rate
+    try:
+        wait_for(lambda: running() or process.poll() is not None, 60, "the job runs")
+        (job,) = running()
+        assert (job["kind"], job["rate"], job["parallel"]) == ("bookie recover", 10_000.0, 1)
+        assert "--rate 10kB" in job["command"]
+        assert local.json("job", "cancel", job["job"], "--yes")["was_running"] is True
+        _, err = process.communicate(timeout=TIMEOUT_S)
+        assert (process.returncode, b"the job was cancelled by" in err) == (5, True), err
+        assert local.json("job", "list") == []
+
+        process = local.start(*slow)
+        wait_for(lambda: running() or process.poll() is not None, 60, "the job runs again")
+        (job,) = running()
+        local.json("job", "rate", job["job"], "--rate", "none", "--parallel", 4, "--yes")
+        out, err = process.communicate(timeout=TIMEOUT_S)
+        assert process.returncode == 0, err
+        assert b"4 ledgers at a time now" in err
+        assert {item["error"] for item in json.loads(out)["items"]} == {None}
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    assert naming(local, victim) == set()
+    assert local.json("ledger", "check", *written, "--percentage", 100) == []
+
+
 def test_a_living_bookie_is_drained_while_a_writer_is_at_work(local: Local) -> None:
     single = write(local, 200, "--ensemble-size", 1, "--write-quorum-size", 1, "--ack-quorum-size", 1)
     victim = ledgers(local)[single]["ensembles"][0]["bookies"][0]

@@ -9,14 +9,14 @@ import typer
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
-from bkctl.cli.jobs import JobArguments, MaxErrors, Restart, StateFile, remembered
+from bkctl.cli.jobs import Controlled, JobArguments, MaxErrors, Restart, StateFile, remembered, started_by
 from bkctl.cli.render import rfc3339
 from bkctl.errors import Exit, NotFound, Refused, UsageError
 from bkctl.model.ids import BookieId, parse_bookie_id
 
 if TYPE_CHECKING:
     from bkrecovery.job import JobRecord
-    from bkrecovery.job_state import JobState
+    from bkrecovery.job_state import JobFile, JobState
     from bkrecovery.rename import Rename, RenamePlan
 
     from bkctl.cli.access import ClusterAccess
@@ -81,17 +81,16 @@ async def run(
             record=record,
         )  # fmt: skip
         if found.cursor is not None:
-            env.note(
-                f"going on behind ledger {found.cursor}: {found.done} are done ({file.path}; --restart begins anew)"
-            )
+            env.note(f"going on behind ledger {found.cursor}, {found.done} done ({file.path}; --restart begins anew)")
         plan = await rename.plan(found.cursor)
         if found.cursor is None and not plan.ledgers and not plan.blocked:
             await _check_known(env, cluster, before, found)
         found.note.pop(FINISHED, None)
         env.confirm(_words(plan, before, after, rate, move_cookie))
         file.acquire()
+        found.note |= started_by(env, rate or 0.0, None)
         try:
-            items = await _work(env, rename, plan, record)
+            items = await _work(env, rename, plan, record, file)
             await _finish(env, cluster, items, before, after, move_cookie, record)
         finally:
             file.close()
@@ -143,10 +142,12 @@ def _words(plan: RenamePlan, old: BookieId, new: BookieId, rate: float | None, m
     return Plan(f"rename {old} to {new} in {len(plan.ledgers)} ledgers", tuple(steps), subject=old)
 
 
-async def _work(env: Env, rename: Rename, plan: RenamePlan, record: JobRecord) -> list[dict[str, Any]]:
+async def _work(env: Env, rename: Rename, plan: RenamePlan, record: JobRecord, file: JobFile) -> list[dict[str, Any]]:
     progress = env.progress("ledgers", len(plan.ledgers))
+    record.begin(plan.ledgers)
     try:
-        results = await rename.apply(plan, lambda _: progress.add(1))
+        with Controlled(env, file, record, rename.set_rate, None):
+            results = await rename.apply(plan, lambda _: progress.add(1))
     except BaseException:
         env.note("stopped; the same command goes on from here")
         raise

@@ -9,6 +9,8 @@ from bkrecovery.pace import BURST_S, REMEMBERED_MAX, ByteBudget, ByteRate, Failu
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.sim.loop import run
+
 
 def test_pauses_grow_to_the_period() -> None:
     pauses = FailurePauses(300.0)
@@ -39,6 +41,21 @@ def test_a_rate_is_kept_over_any_time(calls: list[tuple[float, int]]) -> None:
 def test_no_rate_no_wait() -> None:
     assert ByteRate(-1).reserve(0.0, 10**9) == 0.0
     assert ByteRate(0).piece(2**20) == 2**20
+
+
+@pytest.mark.parametrize(("changes", "ends_s"), [([], 100), ([(10, 1000)], 19), ([(50, 50)], 150), ([(5, 0)], 5)])
+def test_a_rate_changes_for_those_who_wait(changes: list[tuple[float, float]], ends_s: float) -> None:
+    async def scenario(loop: asyncio.AbstractEventLoop) -> float:
+        rate = ByteRate(100.0)
+        start = loop.time()
+        rate.reserve(start, int(100 * BURST_S))  # what may go at once
+        for at_s, bytes_per_s in changes:
+            loop.call_later(at_s, lambda r=bytes_per_s: rate.change(loop.time(), r))
+        halves = [asyncio.create_task(rate.take(5_000)) for _ in range(2)]
+        await asyncio.gather(*halves)
+        return loop.time() - start
+
+    assert run(scenario) == pytest.approx(ends_s, abs=0.6)
 
 
 @pytest.mark.parametrize(("rate", "expected"), [(1_000, 16_384), (400_000, 100_000), (10**9, 2**20)])

@@ -1,0 +1,56 @@
+"""`bkctl job cancel`: ends a job, and forgets it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.confirm import Plan
+from bkctl.cli.env import Env
+from bkctl.cli.job._jobs import JobName, disk, job_of
+from bkctl.cli.jobs import who
+from bkctl.errors import Unavailable
+
+COMMAND = Command(
+    effect=Effect.WRITES,
+    examples=("bkctl job cancel bookie-recover-1a2b3c4d5e6f --yes",),
+    columns=("job", "was_running", "done", "left"),
+    name="job",
+    timeout_s=None,
+)
+END_WAIT_S: Final = 60.0
+"""How long the process of a job may take to end."""
+POLL_S: Final = 0.1
+
+
+def run(env: Env, job: JobName) -> dict[str, Any]:
+    """Stops the process that works on a job, if one does, and forgets the job. What is done stays done.
+
+    The process ends with exit 5. Bookies that a drain has made read-only stay so, and claimed: `bookie drain --cancel`
+    gives them back.
+    """
+    from bkrecovery.job_control import ControlFile, is_running
+
+    found = job_of(env, job)
+    state = found.state
+    assert state is not None
+    steps = [f"stop the process {state.note.get('pid')} that works on it"] if found.running else []
+    steps.append(f"forget it: {state.done} ledgers are done, {len(state.left or ())} are left as they are")
+    drains = state.kind in ("bookie drain", "bookie decommission")
+    if drains:
+        steps.append(f"{', '.join(state.subjects)} stay read-only if they are: bkctl bookie drain --cancel")
+    env.confirm(Plan(f"cancel {found.name}", tuple(steps), subject=found.name))
+    control = ControlFile(disk(), found.path)
+    if is_running(disk(), found.path):
+        control.ask(cancelled_by=who(env))
+        deadline = time.monotonic() + END_WAIT_S
+        while is_running(disk(), found.path):
+            if time.monotonic() > deadline:
+                raise Unavailable(f"the process of {found.name} has not ended in {END_WAIT_S:.0f} s; it is asked to")
+            time.sleep(POLL_S)
+    control.forget()
+    for path in (found.path, found.path.with_suffix(".lock")):
+        if disk().exists(path):
+            disk().remove(path)
+    return {"job": found.name, "was_running": found.running, "done": state.done, "left": len(state.left or ())}

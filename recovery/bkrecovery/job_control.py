@@ -1,0 +1,164 @@
+"""What others ask of a job that runs: another rate, another number of ledgers at a time, an end.
+
+    <directory>/bookie-drain-1a2b….json       what the job remembers, written by the job alone (job_state.py)
+    <directory>/bookie-drain-1a2b….lock       held while a process works on it
+    <directory>/bookie-drain-1a2b….control    what is asked of it, written by others; read every LOOK_S
+
+A request holds for the run that it was made in: a job that begins forgets what was asked of the one before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from bkctl.errors import BkctlError, Refused
+from bkctl.world import Disk
+from bkrecovery.job_state import RATE_FILE, SUFFIX, JobState
+
+VERSION: Final = 1
+LOOK_S: Final = 0.5
+"""Between two looks of a running job at what is asked of it."""
+CONTROL_SUFFIX: Final = ".control"
+LOCK_SUFFIX: Final = ".lock"
+
+
+@dataclass(frozen=True, slots=True)
+class JobControl:
+    """What is asked: None leaves a thing as it is. rate <= 0 is no limit; its unit is the job's (bytes, ledgers)."""
+
+    rate: float | None = None
+    parallel: int | None = None
+    cancelled_by: str | None = None
+
+    def encode(self) -> bytes:
+        """The file."""
+        return (json.dumps({"version": VERSION, **asdict(self)}) + "\n").encode()
+
+    @classmethod
+    def decode(cls, data: bytes, source: str) -> JobControl:
+        """The request in a file.
+
+        Raises:
+            Refused: it is none.
+        """
+        try:
+            record = json.loads(data)
+            if record.pop("version") != VERSION or set(record) != {f.name for f in fields(cls)}:
+                raise ValueError("another version, or other fields")
+            found = cls(**record)
+            if not _sound(found):
+                raise ValueError("values of another kind")
+            return found
+        except (ValueError, TypeError, KeyError, AttributeError) as e:
+            raise Refused(f"{source} is no request to a job that can be read: {e}", hint="remove the file") from None
+
+
+def _sound(control: JobControl) -> bool:
+    rate, parallel = control.rate, control.parallel
+    return (rate is None or isinstance(rate, int | float)) and (
+        parallel is None or (isinstance(parallel, int) and parallel > 0)
+    )
+
+
+class ControlFile:
+    """The requests to one job."""
+
+    def __init__(self, disk: Disk, state_path: Path) -> None:
+        self.path = state_path.with_suffix(CONTROL_SUFFIX)
+        self._disk = disk
+
+    def read(self) -> JobControl:
+        """What is asked; nothing where there is no file.
+
+        Raises:
+            Refused: the file is damaged.
+        """
+        if not self._disk.exists(self.path):
+            return JobControl()
+        return JobControl.decode(self._disk.read(self.path), str(self.path))
+
+    def ask(self, **changes: Any) -> JobControl:
+        """Asks for this too; what was asked before stays."""
+        control = replace(self.read(), **changes)
+        self._disk.replace(self.path, control.encode())
+        return control
+
+    def forget(self) -> None:
+        """Nothing is asked any more."""
+        if self._disk.exists(self.path):
+            self._disk.remove(self.path)
+
+    async def obey(self, apply: Callable[[JobControl], None], unreadable: Callable[[str], None]) -> str:
+        """Hears what is asked, for ever; returns who wants the job to end, once somebody does.
+
+        Args:
+            apply: does what is asked; called once for each change.
+            unreadable: hears of a damaged file, once; it is not obeyed.
+        """
+        known, told = JobControl(), False
+        while True:
+            try:
+                asked = self.read()
+            except (BkctlError, OSError) as e:
+                if not told:
+                    unreadable(str(e))
+                asked, told = known, True
+            if asked.cancelled_by is not None:
+                return asked.cancelled_by
+            if asked != known:
+                known = asked
+                apply(asked)
+            await asyncio.sleep(LOOK_S)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownJob:
+    """A job that is remembered. error: why its file cannot be read; state is None then."""
+
+    path: Path
+    state: JobState | None
+    running: bool
+    error: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What people call it: the file's name."""
+        return self.path.name.removesuffix(SUFFIX)
+
+
+def known_jobs(disk: Disk, directory: Path) -> Iterator[KnownJob]:
+    """The jobs in a directory, by name."""
+    if disk.exists(directory):
+        for name in disk.names(directory):
+            if name.endswith(SUFFIX) and name != RATE_FILE:
+                job = known_job(disk, directory / name)
+                if job is not None:
+                    yield job
+
+
+def known_job(disk: Disk, path: Path) -> KnownJob | None:
+    """The job whose state is in this file; None if it has ended by now."""
+    try:
+        state, error = JobState.decode(disk.read(path), str(path)), None
+    except FileNotFoundError:
+        return None
+    except (Refused, OSError) as e:
+        state, error = None, str(e)
+    return KnownJob(path, state, is_running(disk, path), error)
+
+
+def is_running(disk: Disk, path: Path) -> bool:
+    """True if a process works on the job of this file now."""
+    lock = path.with_suffix(LOCK_SUFFIX)
+    if not disk.exists(lock):
+        return False
+    release = disk.lock(lock)
+    if release is None:
+        return True
+    release()
+    return False
