@@ -25,3 +25,15 @@ def run_of(env: Env, name: Path | None) -> Path:
         return runs_dir(env)
     kept = runs_dir(env) / name
     return kept if not name.exists() and kept.exists() else name
+
+
+def readable(folder: Path) -> Path:
+    """The run that a folder means, its tables found to be there: before anything is printed.
+
+    Raises:
+        NotFound, Corrupt, UsageError: as `results.opened`.
+    """
+    from bkinspect.audit.results import opened
+
+    with opened(folder) as results:
+        return results.folder

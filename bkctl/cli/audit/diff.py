@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bkctl.cli.audit._runs import RUN_HELP, run_of
+from bkctl.cli.audit._runs import RUN_HELP, readable, run_of
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.render import Listing
@@ -30,8 +30,10 @@ def run(
     """Lists findings that only one of two runs has: gone or new; exit 1 if there are new ones."""
     from bkinspect.audit.results import difference, opened
 
+    one, other = readable(run_of(env, before)), readable(run_of(env, after))
+
     def items() -> Iterator[dict[str, object]]:
-        with opened(run_of(env, before)) as first, opened(run_of(env, after)) as second:
+        with opened(one) as first, opened(other) as second:
             for item in difference(first, second):
                 if item["change"] == "new":
                     env.exit = Exit.FINDINGS

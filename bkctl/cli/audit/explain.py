@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
-from bkctl.cli.audit._runs import Run, run_of
+import re
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from bkctl.cli.audit._runs import RUN_HELP, run_of
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 
 COMMAND = Command(
     effect=Effect.READS,
-    examples=("bkctl audit explain", "bkctl audit explain audits/monday -o json"),
+    examples=("bkctl audit explain", "bkctl audit explain audits/monday -o json", "bkctl audit explain BKC401"),
     columns=("code", "findings", "title", "next"),
     wide=("severity", "text"),
 )
 
 
-def run(env: Env, name: Run = None) -> list[dict[str, object]]:
-    """Explains each code that a run found, with the number of findings."""
+_CODE: Final = re.compile(r"(?i)bkc[0-9]+")
+
+
+def run(
+    env: Env, name: Annotated[Path | None, typer.Argument(metavar="RUN|CODE", help=f"{RUN_HELP}; or a code")] = None
+) -> list[dict[str, object]]:
+    """Explains each code that a run found, with the number of findings; or one code."""
     from bkinspect.audit.results import about_run, find_run
     from bkinspect.finding import explain
 
-    counts: dict[str, int] = about_run(find_run(run_of(env, name)))["counts"]
-    items = []
+    if name is not None and _CODE.fullmatch(str(name)) and not name.exists():
+        counts: dict[str, int | None] = {str(name).upper(): None}
+    else:
+        counts = about_run(find_run(run_of(env, name)))["counts"]
+    items: list[dict[str, object]] = []
     for code, number in sorted(counts.items()):
         known = explain(code)
         words = {"title": known.title, "text": known.text, "next": known.next}

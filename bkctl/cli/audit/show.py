@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bkctl.cli.audit._runs import Run, run_of
+from bkctl.cli.audit._runs import Run, readable, run_of
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.render import Listing, rfc3339
@@ -33,10 +33,13 @@ def run(
     ] = None,
 ) -> Listing:
     """Lists what a run found, from its tables; Spark is not needed."""
-    from bkinspect.audit.results import about_run, find_run, opened
+    from bkinspect.audit.results import about_run, opened
+    from bkinspect.finding import explain
 
-    folder = find_run(run_of(env, name))
+    folder = readable(run_of(env, name))
     about = about_run(folder)
+    for one in code or ():
+        explain(one)
     wanted = [int(one) for one in env.ledger_ids(ledger or ())]
 
     def items() -> Iterator[dict[str, object]]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bkctl.cli.audit._runs import RunOption, run_of
+from bkctl.cli.audit._runs import RunOption, readable, run_of
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.render import Listing, rfc3339
@@ -28,9 +28,9 @@ def run(
     name: RunOption = None,
 ) -> Listing:
     """Asks the tables of a run: findings, ledgers, fragments, entries, index, bookies, topics, and the others."""
-    from bkinspect.audit.results import about_run, find_run, opened
+    from bkinspect.audit.results import about_run, opened
 
-    folder = find_run(run_of(env, name))
+    folder = readable(run_of(env, name))
 
     def items() -> Iterator[dict[str, object]]:
         with opened(folder) as results:

@@ -14,11 +14,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from bkctl.errors import NotFound, UsageError
+from bkctl.errors import Corrupt, NotFound, UsageError
 from bkinspect.audit import views
 from bkinspect.audit.schemas import FINDINGS, TABLES, Table
+from bkinspect.finding import explain
 
 RUN_FILE: Final = "run.json"
+RUN_FORMAT: Final = 1
+_ABOUT: Final = frozenset(("as_of_ms", "seconds", "checks", "counts", "notes", "facts", "findings", "scans"))
+READING: Final = frozenset(("SELECT", "EXPLAIN", "RELATION"))
+"""Kinds of SQL statements that change nothing, in DuckDB's words; DESCRIBE and SHOW are a SELECT to it."""
 FETCH_ROWS: Final = 1000
 SAME: Final = ("code", "ledger_id", "entry_id", "bookie_id", "file", "offset")
 _TYPES: Final = {
@@ -44,7 +49,13 @@ class Results:
     connection: Any
 
     def findings(self, codes: Sequence[str] = (), ledgers: Sequence[int] = ()) -> Iterator[Item]:
-        """The findings as the command line's items, of these codes and ledgers or all."""
+        """The findings as the command line's items, of these codes and ledgers or all.
+
+        Raises:
+            NotFound: there is no such code.
+        """
+        for code in codes:
+            explain(code)
         conditions: list[str] = []
         values: list[object] = []
         if codes:
@@ -66,6 +77,7 @@ class Results:
         import duckdb
 
         try:
+            self._only_reading(sql)
             cursor = self.connection.cursor().execute(sql, list(values))
             names = [column[0] for column in cursor.description or ()]
             while rows := cursor.fetchmany(FETCH_ROWS):
@@ -74,6 +86,14 @@ class Results:
             raise UsageError(
                 f"SQL: {str(error).splitlines()[0]}", hint="tables: findings, " + ", ".join(TABLES)
             ) from None
+
+    def _only_reading(self, sql: str) -> None:
+        kinds = [statement.type.name for statement in self.connection.extract_statements(sql)]
+        if len(kinds) != 1 or kinds[0] not in READING:
+            found = " and ".join(kinds) or "nothing"
+            raise UsageError(
+                f"SQL: one SELECT is expected, found {found}", hint="tables: findings, " + ", ".join(TABLES)
+            )
 
     def count(self, table: str) -> int:
         """Rows of a table."""
@@ -95,15 +115,38 @@ def find_run(name: Path) -> Path:
     if (name / RUN_FILE).is_file():
         return name
     runs = sorted(name.glob(f"*/{RUN_FILE}"), key=lambda path: path.stat().st_mtime_ns) if name.is_dir() else []
-    if not runs:
-        raise NotFound(f"there is no audit in {name}", hint="bkctl audit run --to DIR makes one")
-    return runs[-1].parent
+    if runs:
+        return runs[-1].parent
+    if name.is_dir() and any(name.glob("facts-*")):
+        raise NotFound(f"the audit in {name} did not come to its end", hint="bkctl audit run --to it goes on")
+    raise NotFound(f"there is no audit in {name}", hint="bkctl audit run --to DIR makes one")
 
 
 def about_run(folder: Path) -> dict[str, Any]:
-    """What run.json says."""
-    about: dict[str, Any] = json.loads((folder / RUN_FILE).read_text())
+    """What run.json says.
+
+    Raises:
+        Corrupt: it is not what an audit of this version writes.
+    """
+    path = folder / RUN_FILE
+    try:
+        about = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise _not_ours(path, "JSON", str(error)) from None
+    if not isinstance(about, dict) or "format" not in about:
+        raise _not_ours(path, "an object with a format", type(about).__name__)
+    if about["format"] != RUN_FORMAT:
+        raise _not_ours(path, f"format {RUN_FORMAT}", f"format {about['format']}")
+    if missing := sorted(_ABOUT - about.keys()):
+        raise _not_ours(path, f"a field {missing[0]}", "none")
     return about
+
+
+def _not_ours(path: Path, expected: str, found: str) -> Corrupt:
+    return Corrupt(
+        "description of an audit", source=str(path), offset=0, expected=expected, found=found,
+        hint="it was made by another version of bkctl, or changed: audit again",
+    )  # fmt: skip
 
 
 @contextmanager
@@ -111,7 +154,8 @@ def opened(name: Path) -> Iterator[Results]:
     """Opens a run for reading; nothing is written.
 
     Raises:
-        NotFound: there is none. UsageError: DuckDB is not installed.
+        NotFound: there is none, or its tables are gone. Corrupt: it is of another version. UsageError: DuckDB is not
+            installed.
     """
     if find_spec("duckdb") is None:
         raise UsageError("results of audits are read with duckdb", hint="pip install 'bkctl[spark]'")
@@ -130,12 +174,16 @@ def opened(name: Path) -> Iterator[Results]:
 def _views(connection: Any, folder: Path, about: Mapping[str, Any]) -> None:
     """Makes the views: one a table, those without Parquet empty."""
     facts = folder / about["facts"]
+    told = {_moved(Path(scan), folder): files for scan, files in about["scans"].items()}
+    for path in (facts, folder / about["findings"], *told):
+        if not path.is_dir():
+            raise NotFound(f"{path}, which the audit in {folder} names, is gone", hint="bkctl audit run makes it anew")
     connection.execute(_parquet_view("findings", folder / about["findings"], FINDINGS))
     derived = {"records": views.RECORDS_SQL, "entries": views.ENTRIES_SQL}
     for name, table in TABLES.items():
         if name not in derived:
             connection.execute(_parquet_view(name, facts / name, table))
-    scans = [_scan_sql(Path(scan), files) for scan, files in about["scans"].items()]
+    scans = [_scan_sql(scan, files) for scan, files in told.items()]
     if scans:
         connection.execute(f"CREATE VIEW scan AS {' UNION ALL '.join(scans)}")
         for name, sql in derived.items():
@@ -143,6 +191,13 @@ def _views(connection: Any, folder: Path, about: Mapping[str, Any]) -> None:
         return
     for name in derived:
         connection.execute(_parquet_view(name, facts / "copies", TABLES[name]))
+
+
+def _moved(scan: Path, folder: Path) -> Path:
+    """Where a scan is, if its run was moved as a whole, or with its sisters."""
+    own = folder / scan.parent.name / scan.name
+    sister = folder.parent / scan.parent.parent.name / scan.parent.name / scan.name
+    return next((path for path in (scan, own, sister) if path.is_dir()), scan)
 
 
 def _parquet_view(name: str, folder: Path, table: Table) -> str:

@@ -33,12 +33,14 @@ LIVE, GONE = BookieId("127.0.0.1:1"), BookieId("127.0.0.1:2")
 
 def kept_run(folder: Path, *found: dict[str, Any]) -> Path:
     """A run's folder as `audit run` leaves it, with these findings."""
-    (folder / "findings-1").mkdir(parents=True)
+    for name in ("facts-1", "findings-1"):
+        (folder / name).mkdir(parents=True)
     rows = [{name: one.get(name) for name in FINDINGS.names} for one in found]
     for row in rows:
         row |= {"severity": "error", "subject": f"{row['code']}", "evidence": json.dumps(row["evidence"] or {})}
     parquet.write_table(pa.Table.from_pylist(rows, arrow_schema(FINDINGS)), folder / "findings-1/part.parquet")
     about = {"facts": "facts-1", "findings": "findings-1", "scans": {}, "as_of_ms": 1, "seconds": 1, "notes": []}
+    about |= {"format": 1, "checks": [], "counts": {}}
     (folder / "run.json").write_text(json.dumps(about))
     return folder
 

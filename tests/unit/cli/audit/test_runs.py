@@ -1,0 +1,178 @@
+"""`audit show`, `diff`, `explain` and `sql` with what people give them: one clear error, and its exit code."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+pytest.importorskip("duckdb")
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+from bkinspect.audit.schemas import FINDINGS, LEDGERS, arrow_schema
+from bkinspect.audit.sources.scan import SCAN
+
+from tests.command_line import Answer, bkctl
+
+FINDING = {
+    "code": "BKC401",
+    "severity": "error",
+    "subject": "entry 3 of ledger 5",
+    "message": "b1:3181 has no copy; 1 sound elsewhere",
+    "evidence": '{"last_entry_id": 4}',
+    "next": "bkctl audit repair",
+    "ledger_id": 5,
+    "entry_id": 3,
+    "bookie_id": "b1:3181",
+}
+ABOUT: dict[str, Any] = {
+    "format": 1,
+    "as_of_ms": 1_795_000_000_000,
+    "seconds": 1.5,
+    "metadata": "export.jsonl",
+    "offline": [],
+    "selection": {},
+    "checks": ["missing-copies"],
+    "counts": {"BKC401": 1},
+    "severities": {"error": 1},
+    "notes": [],
+    "files_read": 0,
+    "files_kept": 0,
+    "facts": "facts-1",
+    "findings": "findings-1",
+    "scans": {},
+}
+
+
+def made(folder: Path, *findings: dict[str, Any], **about: Any) -> Path:
+    """A run as `audit run` leaves it."""
+    for name in ("facts-1/ledgers", "findings-1"):
+        (folder / name).mkdir(parents=True)
+    rows = [{name: row.get(name) for name in FINDINGS.names} for row in findings]
+    parquet.write_table(pa.Table.from_pylist(rows, arrow_schema(FINDINGS)), folder / "findings-1/part.parquet")
+    ledger = {**dict.fromkeys(LEDGERS.names), "ledger_id": 5, "state": "OPEN"}
+    parquet.write_table(pa.Table.from_pylist([ledger], arrow_schema(LEDGERS)), folder / "facts-1/ledgers/part.parquet")
+    (folder / "run.json").write_text(json.dumps({**ABOUT, **about}))
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return made(tmp_path / "run", FINDING)
+
+
+def refused(answer: Answer, code: int, *words: str) -> None:
+    """It ended with this code, one error, and nothing on stdout."""
+    assert answer.code == code, answer.stderr
+    assert answer.stdout == ""
+    assert "Traceback" not in answer.stderr
+    errors = [line for line in answer.stderr.splitlines() if line.startswith("error")]
+    assert len(errors) == 1, answer.stderr
+    for word in words:
+        assert word in answer.stderr
+
+
+VERBS = (("show",), ("explain",), ("repair", "--dry-run"), ("sql", "select 1", "--run"))
+
+
+def asked(verb: tuple[str, ...], folder: Path) -> Answer:
+    """A verb of `audit` about a run; the folder stands where it belongs."""
+    if verb[-1] == "--run":
+        return bkctl("audit", *verb, folder)
+    return bkctl("audit", verb[0], folder, *verb[1:])
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_such_run(verb: tuple[str, ...], tmp_path: Path) -> None:
+    refused(asked(verb, tmp_path / "nothing"), 4, "there is no audit in")
+    (tmp_path / "file").write_text("")
+    refused(asked(verb, tmp_path / "file"), 4, "there is no audit in")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_run_that_was_killed_says_so(verb: tuple[str, ...], run: Path) -> None:
+    (run / "run.json").unlink()
+    refused(asked(verb, run), 4, "did not come to its end")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_run_of_another_version(verb: tuple[str, ...], tmp_path: Path) -> None:
+    run = made(tmp_path / "run", FINDING, format=2)
+    refused(asked(verb, run), 8, "expected format 1, found format 2", "another version")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("text", ["", "{", "[1]", "{}", '{"format": 1}', "\udcff"])
+def test_a_run_whose_description_was_changed(verb: tuple[str, ...], text: str, run: Path) -> None:
+    (run / "run.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    refused(asked(verb, run), 8, "run.json", "description of an audit")
+
+
+@pytest.mark.parametrize("gone", ["facts-1", "findings-1"])
+def test_a_run_without_its_tables_is_not_a_run_without_findings(gone: str, run: Path) -> None:
+    shutil.rmtree(run / gone)
+    refused(bkctl("audit", "show", run), 4, gone, "is gone")
+    refused(bkctl("audit", "sql", "select * from findings", "--run", run), 4, gone)
+    refused(bkctl("audit", "diff", run, run), 4, gone)
+
+
+def test_a_scan_that_a_run_beside_removed_is_named(tmp_path: Path) -> None:
+    run = made(tmp_path / "run", FINDING, scans={"/nowhere/other/facts-0/scan": None})
+    refused(bkctl("audit", "show", run), 4, "/nowhere/other/facts-0/scan", "is gone")
+
+
+def test_a_scan_is_found_where_the_runs_were_moved(tmp_path: Path) -> None:
+    run = made(tmp_path / "moved/run", FINDING, scans={"/old/place/run/facts-1/scan": None})
+    (run / "facts-1/scan").mkdir()
+    parquet.write_table(pa.Table.from_pylist([], arrow_schema(SCAN)), run / "facts-1/scan/part.parquet")
+    asked = bkctl("audit", "sql", "select count(*) as n from entries", "--run", run, "-o", "jsonl")
+    assert asked.rows() == [{"n": 0}], asked.stderr
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        *("", "selekt 1", "select * from nowhere", "select nothing from ledgers", "select 1; select 2"),
+        *("drop view ledgers", "create table t (i int)", "copy ledgers to 'made'", "attach 'made'"),
+        *("install httpfs", "set threads = 1", "select 'a' + 1 + ledger_id from ledgers", "delete from ledgers"),
+    ],
+)
+def test_sql_that_makes_no_sense_or_changes_something(sql: str, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(run)
+    refused(bkctl("audit", "sql", sql, "--run", run), 2, "SQL: ")
+    assert not (run / "made").exists()
+
+
+@pytest.mark.parametrize("sql", ["describe entries", "show tables", "explain select 1", "with a as (select 1) from a"])
+def test_sql_that_looks(sql: str, run: Path) -> None:
+    answer = bkctl("audit", "sql", sql, "--run", run, "-o", "json")
+    assert (answer.code, answer.stderr) == (0, "")
+    assert answer.json()["items"]
+
+
+def test_codes(run: Path) -> None:
+    refused(bkctl("audit", "show", run, "--code", "BKC999"), 4, "BKC999")
+    refused(bkctl("audit", "repair", run, "--code", "x", "--dry-run"), 4, "code x")
+    refused(bkctl("audit", "explain", "BKC999"), 4, "BKC999")
+    (one,) = bkctl("audit", "explain", "bkc401", "-o", "jsonl").rows()
+    assert (one["code"], one["findings"]) == ("BKC401", None)
+    (one,) = bkctl("audit", "explain", run, "-o", "jsonl").rows()
+    assert (one["code"], one["findings"]) == ("BKC401", 1)
+
+
+def test_a_run_is_compared_with_what_is_not_one(run: Path, tmp_path: Path) -> None:
+    refused(bkctl("audit", "diff", run, tmp_path / "nothing"), 4, "nothing")
+    refused(bkctl("audit", "diff", tmp_path / "nothing", run), 4, "nothing")
+    assert bkctl("audit", "diff", run, run).code == 0
+
+
+def test_fields_of_a_finding(run: Path) -> None:
+    (item,) = bkctl("audit", "show", run, "-o", "jsonl").rows()
+    assert item == {**dict.fromkeys(FINDINGS.names), **FINDING, "evidence": {"last_entry_id": 4}}
+    refused(bkctl("audit", "show", run, "--ledger", "five"), 2, "five")
