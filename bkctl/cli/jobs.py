@@ -15,7 +15,7 @@ from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
 from bkctl.cli.progress import size_words
 from bkctl.cli.render import rfc3339
-from bkctl.errors import Conflict, Exit, UsageError
+from bkctl.errors import Conflict, Exit, NoSuchLedger, NotFound, Refused, Unavailable, UsageError
 from bkctl.model.ids import BookieId, parse_bookie_id
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bkrecovery.job_state import JobFile, JobState
 
     from bkctl.cli.access import ClusterAccess
+    from bkctl.meta.ledgers import LedgerStore
 
 SHOWN_MAX: Final = 20
 """Ledgers, or bookies, named one by one in a plan."""
@@ -335,6 +336,7 @@ async def job_session(
     to = frozenset(map(parse_bookie_id, arguments.to)) if arguments.to else None
     claims = await DrainClaims(cluster.store, cluster.root).all()
     refuse_drained(claims, to or ())
+    await check_targets(cluster, to or frozenset(), frozenset(bookies))
     options = replace(
         options,
         parallel=arguments.parallel or options.parallel,
@@ -351,6 +353,42 @@ async def job_session(
             yield Session(env, job, file, state, JobRecord(state, file), arguments, claims)
     finally:
         file.close()
+
+
+async def check_targets(cluster: ClusterAccess, to: frozenset[BookieId], emptied: frozenset[BookieId]) -> None:
+    """Every bookie of --to has to take copies.
+
+    Raises:
+        UsageError: it is to be emptied. NotFound: the cluster does not know it. Refused: it is read-only. Unavailable:
+            it is down.
+    """
+    for bookie in sorted(to & emptied):
+        raise UsageError(f"--to {bookie}: its own ledgers are to go elsewhere")
+    registered = await cluster.bookies.registered() if to else None
+    for bookie in sorted(to - registered.writable) if registered is not None else ():
+        if registered is not None and bookie in registered.read_only:
+            raise Refused(f"bookie {bookie} is read-only: it takes no copies", bookie_id=bookie)
+        if bookie in await cluster.bookies.known():
+            raise Unavailable(f"bookie {bookie} is down: it takes no copies", bookie_id=bookie)
+        raise NotFound(f"there is no bookie {bookie}", hint="bkctl bookie list", bookie_id=bookie)
+
+
+async def missing_ledgers(store: LedgerStore, ledger_ids: Sequence[int]) -> list[int]:
+    """Those that are no ledgers; one whose metadata is broken is one, and the plan says so.
+
+    Raises:
+        NoSuchLedger: none of them is one.
+    """
+    broken: set[int] = set()
+    found = {record.ledger_id async for record in store.read_many(ledger_ids, lambda e, _: broken.add(e))}
+    if found.isdisjoint(ledger_ids) and broken.isdisjoint(ledger_ids):
+        raise NoSuchLedger(f"not in the metadata store: ledger {', '.join(map(str, ledger_ids))}")
+    return [ledger_id for ledger_id in ledger_ids if ledger_id not in found | broken]
+
+
+def missing_item(ledger_id: int) -> dict[str, Any]:
+    """One that is no ledger."""
+    return blocked_item(ledger_id, "it is not in the metadata store")
 
 
 def remembered(

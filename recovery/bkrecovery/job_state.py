@@ -112,10 +112,17 @@ class JobFile:
         """Keeps other runs of this job on this machine out, until `close` or the end of the process.
 
         Raises:
-            Conflict: one is at work.
+            Conflict: one is at work. Refused: nothing can be written there.
         """
-        self._disk.make_dirs(self.path.parent)
-        self._release = self._disk.lock(self._lock)
+        try:
+            self._disk.make_dirs(self.path.parent)
+            self._release = self._disk.lock(self._lock)
+        except OSError as e:
+            raise Refused(
+                f"the job cannot be remembered in {self.path}: {e.strerror or e}",
+                hint="--state FILE puts it elsewhere, BKCTL_STATE_DIR all of them",
+                path=str(self.path),
+            ) from None
         if self._release is None:
             raise Conflict(f"another bkctl on this machine works on the same job ({self.path})", path=str(self.path))
 

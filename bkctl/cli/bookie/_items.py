@@ -23,8 +23,21 @@ IN_FLIGHT_MAX: Final = 32
 
 
 def bookie_ids(env: Env, given: Iterable[str]) -> list[BookieId]:
-    """Bookie ids with `-` and `@file` expanded, checked."""
-    return [parse_bookie_id(name) for name in env.names(given)]
+    """Bookie ids with `-` and `@file` expanded, checked, each once."""
+    return list(dict.fromkeys(parse_bookie_id(name) for name in env.names(given)))
+
+
+async def check_known(cluster: ClusterAccess, bookies: Iterable[BookieId]) -> None:
+    """Bookies that no ledger names have to be registered, or have a cookie.
+
+    Raises:
+        NotFound: the cluster knows nothing of one.
+    """
+    registered = await cluster.bookies.registered()
+    known = registered.writable | registered.read_only | await cluster.bookies.known()
+    for bookie in bookies:
+        if bookie not in known:
+            raise NotFound(f"there is no bookie {bookie}", hint="bkctl bookie list", bookie_id=bookie)
 
 
 class Directory:

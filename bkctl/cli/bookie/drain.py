@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bkctl.cli.bookie._draining import check_live, claimed, drained, make_read_only
-from bkctl.cli.bookie._items import Bookies, bookie_ids
+from bkctl.cli.bookie._items import Bookies, bookie_ids, check_known
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
@@ -113,6 +113,7 @@ async def _cancel(env: Env, ids: list[BookieId], arguments: JobArguments) -> lis
         for bookie in ids:
             found = await claims.read(bookie)
             if found is None:
+                await check_known(cluster, [bookie])
                 steps.append(f"{bookie} is not being drained")
             else:
                 back = "it was read-only before, and stays so" if found[0].was_read_only else "it is writable again"

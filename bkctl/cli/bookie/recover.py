@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from bkctl.cli.bookie._items import Bookies, bookie_ids
+from bkctl.cli.bookie._items import Bookies, bookie_ids, check_known
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.jobs import (
@@ -20,7 +20,10 @@ from bkctl.cli.jobs import (
     To,
     blocked_item,
     job_session,
+    missing_item,
+    missing_ledgers,
 )
+from bkctl.errors import Exit
 
 COMMAND = Command(
     effect=Effect.FENCES,
@@ -66,15 +69,19 @@ async def run(
         env.cluster() as cluster,
         job_session(env, cluster, "bookie recover", ids, arguments, options, subjects=subjects) as session,
     ):
+        missing = await missing_ledgers(session.job.bookkeeper.ledgers, only) if only else []
         plan = await session.plan(only)
         if not plan.moves and not plan.blocked:
-            env.note(f"no ledger names {', '.join(ids)}")
-            return []
+            await check_known(cluster, ids)
+            env.note(f"no ledger names {', '.join(ids)}" if only is None else f"they do not name {', '.join(ids)}")
+            env.exit = Exit.FINDINGS if missing else env.exit
+            return [missing_item(ledger_id) for ledger_id in missing]
         env.confirm(session.words(f"recover {', '.join(ids)}", plan))
         session.begin()
         items = await session.work(plan)
         left = set(await session.job.verify()) if only is None else set()
         known = {item["ledger_id"] for item in items if item["error"] is not None}
         items += [blocked_item(e, "it came to the bookie meanwhile") for e in sorted(left - known)]
+        items += [missing_item(ledger_id) for ledger_id in missing]
         session.finish(items)
     return items

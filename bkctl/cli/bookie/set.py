@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bkctl.cli.bookie._items import Bookies, admin_of, bookie_ids
+from bkctl.cli.bookie._items import Bookies, admin_of, bookie_ids, check_known
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
@@ -47,6 +47,7 @@ async def run(
     who = env.environ.get("USER") or env.environ.get("LOGNAME") or "bkctl"
     rows: list[dict[str, object]] = []
     async with env.cluster() as cluster:
+        await check_known(cluster, names)
         clients = [(name, await admin_of(cluster, name)) for name in names]
         for name, client in clients:
             if client is None:

@@ -12,7 +12,7 @@ from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
 from bkctl.cli.ledger._client import password_of
 from bkctl.cli.ledger._items import is_one, records_of, some_failed
-from bkctl.errors import BkctlError, Exit, Refused
+from bkctl.errors import BkctlError, Exit, NotFound, Refused
 from bkctl.model.ids import BookieId
 
 if TYPE_CHECKING:
@@ -69,10 +69,14 @@ async def _told(
     """What declaring these bookies lost may lose, by ledger.
 
     Raises:
-        Refused: one of them is registered: it can be asked.
+        NotFound: none of the ledgers names one of them. Refused: one is registered: it can be asked.
     """
     from bkrecovery.explain import explain_recovery
 
+    named = {b for record in records for ensemble in record.metadata.ensembles for b in ensemble.bookies}
+    for bookie in sorted(set(lost) - named):
+        ids = ", ".join(str(record.ledger_id) for record in records)
+        raise NotFound(f"ledger {ids} does not name bookie {bookie}", bookie_id=bookie)
     registered = await cluster.bookies.registered()
     alive = sorted(set(lost) & (registered.writable | registered.read_only))
     if alive:

@@ -52,6 +52,8 @@ def run(
     """
     if length_prefixed and not raw:
         raise UsageError("--length-prefixed goes with --raw")
+    if last is not None and last < first:
+        raise UsageError(f"--from {first} is behind --to {last}")
     ledger_id = parse_ledger_id(ledger)
     secret = options.password_of(env, password, password_file)
 

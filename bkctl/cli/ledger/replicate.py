@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,13 +19,11 @@ from bkctl.cli.jobs import (
     To,
     blocked_item,
     job_session,
+    missing_item,
+    missing_ledgers,
 )
 from bkctl.cli.ledger._items import Ledgers
-from bkctl.errors import NoSuchLedger
 from bkctl.model.ids import parse_bookie_id
-
-if TYPE_CHECKING:
-    from bkctl.meta.ledgers import LedgerStore
 
 COMMAND = Command(
     effect=Effect.FENCES,
@@ -85,7 +82,7 @@ async def run(
     ):
         assert isinstance(session.job, ReplicateJob)
         session.job.percentage = percentage
-        missing = await _missing(session.job.bookkeeper.ledgers, only)
+        missing = await missing_ledgers(session.job.bookkeeper.ledgers, only)
         plan = await session.plan(only)
         if not plan.moves and not plan.blocked:
             env.note("no copies are missing")
@@ -98,20 +95,7 @@ async def run(
             known = {item["ledger_id"] for item in items if item["error"] is not None}
             still = {move.ledger_id for move in left.moves} | {ledger_id for ledger_id, _ in left.blocked}
             items += [blocked_item(e, "copies are missing still, or again") for e in sorted(still - known)]
-        items += [blocked_item(e, "it is not in the metadata store") for e in missing]
+        items += [missing_item(e) for e in missing]
         if items:
             session.finish(items)
     return items
-
-
-async def _missing(store: LedgerStore, ledger_ids: Sequence[int]) -> list[int]:
-    """Those that are no ledgers; one whose metadata is broken is one, and the plan says so.
-
-    Raises:
-        NoSuchLedger: none of them is one.
-    """
-    broken: set[int] = set()
-    found = {record.ledger_id async for record in store.read_many(ledger_ids, lambda e, _: broken.add(e))}
-    if found.isdisjoint(ledger_ids) and broken.isdisjoint(ledger_ids):
-        raise NoSuchLedger(f"not in the metadata store: ledger {', '.join(map(str, ledger_ids))}")
-    return [ledger_id for ledger_id in ledger_ids if ledger_id not in found | broken]

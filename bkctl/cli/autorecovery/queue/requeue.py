@@ -12,6 +12,7 @@ from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
 from bkctl.cli.ledger._items import Ledgers
+from bkctl.errors import Exit, NoSuchLedger
 from bkctl.model.ids import BookieId
 
 COMMAND = Command(
@@ -38,7 +39,14 @@ async def run(
     bookies = [BookieId(bookie) for bookie in missing or ()]
     async with env.cluster() as cluster:
         found = await cluster.ledgers()
-        records = [record async for record in found.read_many(list(env.ledger_ids(ledgers)))]
+        wanted = list(env.ledger_ids(ledgers))
+        records = [record async for record in found.read_many(wanted)]
+        absent = sorted(set(wanted) - {record.ledger_id for record in records})
+        if absent and not records:
+            raise NoSuchLedger(f"not in the metadata store: ledger {', '.join(map(str, absent))}")
+        for ledger_id in absent:
+            env.warn(f"ledger {ledger_id} is not in the metadata store")
+            env.exit = Exit.FINDINGS
         env.confirm(Plan(f"mark {len(records)} ledgers as under-replicated"))
         queue = open_queue(cluster)
         await queue.ensure()

@@ -124,6 +124,49 @@ def test_a_bookie_that_is_drained_is_not_made_writable_by_the_way(tree: MemoryTr
     ]
 
 
+@pytest.mark.parametrize(
+    ("code", "kind", "words"),
+    [
+        (4, "not_found", ("bookie", "recover", "10.9.9.9:3181")),
+        (4, "not_found", ("bookie", "recover", DOWN, "--to", "10.9.9.9:3181")),
+        (6, "unavailable", ("bookie", "recover", LIVE, "--to", DOWN)),
+        (2, "usage", ("bookie", "recover", DOWN, "--to", DOWN)),
+        (4, "no_such_ledger", ("bookie", "recover", DOWN, "--ledger", 999)),
+        (2, "usage", ("bookie", "recover", DOWN, "--rate", "-5")),
+        (3, "refused", ("bookie", "recover", DOWN, "--state", "/dev/null/job.json")),
+        (4, "not_found", ("bookie", "decommission", "10.9.9.9:3181")),
+        (4, "not_found", ("bookie", "drain", "10.9.9.9:3181", "--cancel")),
+        (4, "not_found", ("bookie", "set", "writable", "10.9.9.9:3181")),
+        (
+            4,
+            "not_found",
+            ("ledger", "recover", 7, "--declare-lost", "10.9.9.9:3181", "--confirm-lost", "10.9.9.9:3181"),
+        ),
+        (4, "not_found", ("ledger", "replicate", 3, "--to", "10.9.9.9:3181")),
+        (2, "usage", ("ledger", "read", 3, "--from", 5, "--to", 3)),
+        (4, "no_such_ledger", ("autorecovery", "queue", "requeue", 999)),
+        (4, "no_such_ledger", ("ledger", "check", 999)),
+    ],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else "",
+)
+def test_wrong_input_is_one_clear_error(
+    run: Callable[..., Answer], code: int, kind: str, words: tuple[str | int, ...]
+) -> None:
+    yes = () if words[:2] in {("ledger", "read"), ("ledger", "check")} else ("--yes",)
+    answer = run(*words, *yes, "-o", "json")
+    assert (answer.code, answer.error()["kind"]) == (code, kind)
+    assert "Traceback" not in answer.stderr
+    assert "Errno" not in answer.stderr
+
+
+def test_a_ledger_that_is_none_beside_one_that_is(run: Callable[..., Answer]) -> None:
+    answer = run("bookie", "recover", LIVE, "--ledger", 3, "--ledger", 999, "--yes", "-o", "json")
+    assert (answer.code, [item["ledger_id"] for item in answer.json()["items"]]) == (1, [999])
+    answer = run("autorecovery", "queue", "requeue", 3, 999, "--yes", "-o", "json")
+    assert (answer.code, [item["ledger_id"] for item in answer.json()["items"]]) == (1, [3])
+    assert any("999" in line for line in answer.json()["warnings"])
+
+
 def test_a_bad_state_file_is_one_clear_error(run: Callable[..., Answer], tmp_path: Path) -> None:
     state = tmp_path / "job.json"
     state.write_text("{")
