@@ -48,6 +48,20 @@ class BrokerConfig:
     advertised_address: str = key("advertisedAddress", str, "")
     session_timeout_ms: int = key("metadataStoreSessionTimeoutMillis", int, 30_000, least=1)
 
+    shutdown_ms: int = key("brokerShutdownTimeoutMs", int, 60_000, least=0)
+
+    # balancing
+    load_balancer: bool = key("loadBalancerEnabled", flag, True)
+    shedding: bool = key("loadBalancerSheddingEnabled", flag, True)
+    shedding_threshold: int = key("loadBalancerBrokerThresholdShedderPercentage", int, 10, least=1)
+    shedding_grace_minutes: int = key("loadBalancerSheddingGracePeriodMinutes", int, 30, least=0)
+    auto_split: bool = key("loadBalancerAutoBundleSplitEnabled", flag, True)
+    split_topics: int = key("loadBalancerNamespaceBundleMaxTopics", int, 1_000, least=1)
+    split_sessions: int = key("loadBalancerNamespaceBundleMaxSessions", int, 1_000, least=1)
+    split_message_rate: int = key("loadBalancerNamespaceBundleMaxMsgRate", int, 30_000, least=1)
+    split_mb: int = key("loadBalancerNamespaceBundleMaxBandwidthMbytes", int, 100, least=1)
+    bundles_max: int = key("loadBalancerNamespaceMaximumBundles", int, 128, least=1)
+
     # managed ledgers
     ensemble_size: int = key("managedLedgerDefaultEnsembleSize", int, 2, least=1)
     write_quorum: int = key("managedLedgerDefaultWriteQuorum", int, 2, least=1)

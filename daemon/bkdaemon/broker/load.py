@@ -4,49 +4,80 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from bkctl.model.bundle import HASH_MAX, Bundle, hash_of
 from bkdaemon.broker.own_backend import SERVER_VERSION
+from bkdaemon.broker.rates import NOTHING, Flow, subscriptions_of
 
 if TYPE_CHECKING:
+    from bkctl.model.topic import TopicName
     from bkdaemon.broker.service import BrokerService
 
 MIB: Final = 1024 * 1024
 LOAD_MANAGER: Final = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
+UNLIMITED: Final = -1000.0
+"""What Java tells where it knows no speed of the network."""
+
+
+def _spent_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+class Meter:
+    """How busy the process was between the last two looks: percent of one core, as Java counts."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic, spent_s: Callable[[], float] = _spent_s) -> None:
+        self._now = now
+        self._spent_s = spent_s
+        self._at, self._spent = now(), spent_s()
+        self.cpu = 0.0
+
+    def look(self) -> None:
+        """Counts what was spent since the last look."""
+        at, spent = self._now(), self._spent_s()
+        if at > self._at:
+            self.cpu = max(0.0, 100 * (spent - self._spent) / (at - self._at))
+            self._at, self._spent = at, spent
 
 
 def load_report(service: BrokerService) -> dict[str, Any]:
-    """The value of /loadbalance/brokers/host:port. Rates are not measured, and told as 0."""
+    """The value of /loadbalance/brokers/host:port."""
     address, topics = service.backend.ownership.address, service.server.topics.open
-    used = resource.getrusage(resource.RUSAGE_SELF)
     cores = os.cpu_count() or 1
-    elapsed_s = max(1.0, (service.world.clock.now_ms() - service.started_ms) / 1000)
-    cpu = 100 * (used.ru_utime + used.ru_stime) / elapsed_s
-    memory = {"usage": used.ru_maxrss / 1024, "limit": 1024.0 * 64}
+    unit = 1 if sys.platform == "darwin" else 1024
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / MIB
+    memory = {"usage": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / MIB, "limit": machine}
+    cpu = {"usage": service.meter.cpu, "limit": 100.0 * cores}
     bundles = sorted(map(str, service.backend.ownership.owned))
-    subscriptions = [s for topic in topics.values() for s in getattr(topic, "subscriptions", {}).values()]
+    arriving, leaving = service.rates.total("in"), service.rates.total("out")
+    consumers = sum(len(s.consumers) for topic in topics.values() for s in subscriptions_of(topic))
     return {
         "webServiceUrl": address.http_url,
         "pulsarServiceUrl": address.native_url,
         "persistentTopicsEnabled": True,
         "nonPersistentTopicsEnabled": True,
-        "cpu": {"usage": cpu, "limit": 100.0 * cores},
+        "cpu": cpu,
         "memory": memory,
         "directMemory": {
             "usage": service.backend.context.cache.tail_bytes / MIB,
             "limit": float(service.config.cache_mb),
         },
-        "bandwidthIn": {"usage": 0.0, "limit": -1000.0},
-        "bandwidthOut": {"usage": 0.0, "limit": -1000.0},
-        "msgThroughputIn": 0.0,
-        "msgThroughputOut": 0.0,
-        "msgRateIn": 0.0,
-        "msgRateOut": 0.0,
+        "bandwidthIn": {"usage": arriving.size * 8 / 1000, "limit": UNLIMITED},
+        "bandwidthOut": {"usage": leaving.size * 8 / 1000, "limit": UNLIMITED},
+        "msgThroughputIn": arriving.size,
+        "msgThroughputOut": leaving.size,
+        "msgRateIn": arriving.messages,
+        "msgRateOut": leaving.messages,
         "lastUpdate": service.world.clock.now_ms(),
-        "lastStats": {},
+        "lastStats": bundle_stats(service),
         "numTopics": len(topics),
         "numBundles": len(bundles),
-        "numConsumers": sum(len(s.consumers) for s in subscriptions),
+        "numConsumers": consumers,
         "numProducers": sum(len(topic.producers.by_name) for topic in topics.values()),
         "bundles": bundles,
         "lastBundleGains": [],
@@ -56,6 +87,53 @@ def load_report(service: BrokerService) -> dict[str, Any]:
         "advertisedListeners": {},
         "loadManagerClassName": LOAD_MANAGER,
         "startTimestamp": service.started_ms,
-        "maxResourceUsage": min(1.0, cpu / (100.0 * cores)),
+        "maxResourceUsage": min(1.0, cpu["usage"] / cpu["limit"]),
         "loadReportType": "LocalBrokerData",
     }
+
+
+def bundle_stats(service: BrokerService) -> dict[str, dict[str, Any]]:
+    """What flows in each bundle of this broker that has topics."""
+    owned: dict[str, list[Bundle]] = {}
+    for bundle in sorted(service.backend.ownership.owned):
+        owned.setdefault(bundle.namespace, []).append(bundle)
+    told: dict[str, dict[str, Any]] = {}
+    for name, topic in service.server.topics.open.items():
+        mine = _of(name, owned.get(name.namespace_name, []))
+        if mine is None:
+            continue
+        one = told.setdefault(str(mine), dict(EMPTY_BUNDLE))
+        arriving, leaving = service.rates.of("in", name), NOTHING
+        for subscription in subscriptions_of(topic):
+            flow = service.rates.of("out", name, subscription.name)
+            leaving = Flow(leaving.messages + flow.messages, leaving.size + flow.size)
+            one["consumerCount"] += len(subscription.consumers)
+        one["producerCount"] += len(topic.producers.by_name)
+        one["topics"] += 1
+        one["msgRateIn"] += arriving.messages
+        one["msgThroughputIn"] += arriving.size
+        one["msgRateOut"] += leaving.messages
+        one["msgThroughputOut"] += leaving.size
+    return told
+
+
+def _of(topic: TopicName, bundles: list[Bundle]) -> Bundle | None:
+    return next((bundle for bundle in bundles if inside(topic, bundle)), None)
+
+
+def inside(topic: TopicName, bundle: Bundle) -> bool:
+    """True if a topic belongs to a bundle of its namespace."""
+    place = hash_of(str(topic))
+    return bundle.lower <= place < bundle.upper or bundle.upper == place == HASH_MAX
+
+
+EMPTY_BUNDLE: Final[dict[str, Any]] = {
+    "msgRateIn": 0.0,
+    "msgThroughputIn": 0.0,
+    "msgRateOut": 0.0,
+    "msgThroughputOut": 0.0,
+    "consumerCount": 0,
+    "producerCount": 0,
+    "topics": 0,
+    "cacheSize": 0,
+}

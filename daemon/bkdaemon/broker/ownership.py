@@ -25,6 +25,7 @@ from bkctl.meta.store import SessionEvent, WatchEvent
 from bkctl.model.bundle import Bundle, Bundles
 from bkctl.model.topic import TopicName
 from bkdaemon.broker.backend import Lookup
+from bkdaemon.broker.balance import choose
 
 if TYPE_CHECKING:
     from bkctl.meta.store import MetadataStore
@@ -33,6 +34,8 @@ BUNDLES_AGE_MAX_S: Final = 5.0
 NAMESPACES_CACHED_MAX: Final = 1_000
 REGISTER_RETRY_S: Final = 0.5
 ACQUIRES_MAX: Final = 3  # times a bundle is found taken and free again
+LEAVES_AT_A_TIME_MAX: Final = 32
+"""Bundles that are given up together."""
 LOST_OWNER: Final = "the owner of {} is being changed; look it up again"
 
 _log = logging.getLogger(__name__)
@@ -52,6 +55,7 @@ class Ownership:
 
     Attributes:
         owned: bundles of this session that are not being unloaded.
+        leaving: it takes no bundle any more.
         on_lost: called with bundles that are ours no more, their topics to be closed without a word to the store.
         report: makes the load report of the registration.
     """
@@ -60,6 +64,7 @@ class Ownership:
         self.address = address
         self.owned: set[Bundle] = set()
         self.leading = False
+        self.leaving = False
         self.on_lost: Callable[[set[Bundle]], None] = lambda _: None
         self.report: Callable[[], dict[str, Any]] = dict
         self._store = store
@@ -186,6 +191,8 @@ class Ownership:
             NotFound: there is no such namespace. Unavailable: nobody can tell just now.
         """
         bundle = await self.bundle_of(topic)
+        if self.leaving and bundle not in self.owned:
+            return await self._elsewhere(bundle)
         for _ in range(ACQUIRES_MAX):
             if bundle in self.owned:
                 return Lookup(self.address.native_url)
@@ -223,18 +230,21 @@ class Ownership:
             if leader is None or not url or leader["brokerId"] == self.address.broker_id:
                 return None
             return Lookup(str(url), redirect=True, authoritative=False)
-        loads: list[tuple[int, int, str, str]] = []
-        for broker_id in await self.brokers.brokers():
-            report = self.report() if broker_id == self.address.broker_id else await self.brokers.report(broker_id)
-            if report is not None and report.get("pulsarServiceUrl"):
-                load = int(report.get("numTopics", 0)) + self._assigned.get(broker_id, 0)
-                ours = broker_id == self.address.broker_id
-                loads.append((load, 0 if ours else 1, broker_id, str(report["pulsarServiceUrl"])))
-        if not loads:
+        reports = await self.reports()
+        chosen = choose(reports, self._assigned, self.address.broker_id)
+        if chosen is None:
             return None
-        _, _, broker_id, url = min(loads)
-        self._assigned[broker_id] = self._assigned.get(broker_id, 0) + 1
-        return None if broker_id == self.address.broker_id else Lookup(url, redirect=True, authoritative=True)
+        self._assigned[chosen] = self._assigned.get(chosen, 0) + 1
+        if chosen == self.address.broker_id:
+            return None
+        return Lookup(str(reports[chosen]["pulsarServiceUrl"]), redirect=True, authoritative=True)
+
+    async def reports(self) -> dict[str, dict[str, Any]]:
+        """The load reports of all brokers by their ids, our own as it is now."""
+        ids = await self.brokers.brokers()
+        found = {name: None if name == self.address.broker_id else await self.brokers.report(name) for name in ids}
+        told = {name: report for name, report in found.items() if report is not None}
+        return told | ({self.address.broker_id: self.report()} if self.address.broker_id in ids else {})
 
     async def _acquire(self, bundle: Bundle) -> bool:
         """Takes a bundle that seemed free; those who ask meanwhile share the answer."""
@@ -253,6 +263,43 @@ class Ownership:
             _log.info("%s is ours", bundle)
             return True
         return False
+
+    async def _elsewhere(self, bundle: Bundle) -> Lookup:
+        """Where a client is sent by a broker that leaves: to the owner, else to the leader, who decides."""
+        owner = await self.brokers.owner(bundle)
+        if owner is not None:
+            return self._at(owner, bundle)
+        leader = await self.brokers.leader()
+        report = await self.brokers.report(str((leader or {}).get("brokerId")))
+        if report is None or not report.get("pulsarServiceUrl"):
+            raise Unavailable(f"this broker leaves, and none leads yet that would take {bundle}", bundle=str(bundle))
+        return Lookup(str(report["pulsarServiceUrl"]), redirect=True, authoritative=False)
+
+    async def leave(self, close: Callable[[Bundle], Awaitable[None]]) -> None:
+        """Takes nothing any more, lets another lead, and gives up every bundle, its topics closed first.
+
+        Raises:
+            Unavailable: the store does not answer; the session's end gives up what is left.
+        """
+        self.leaving = True
+        self._cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self.registered.clear()
+        self.leading = False
+        await self.brokers.resign()
+        await self.brokers.unregister(self.address.broker_id)
+        several = asyncio.Semaphore(LEAVES_AT_A_TIME_MAX)
+
+        async def one(bundle: Bundle) -> None:
+            async with several:
+                await self.unload(bundle, close)
+
+        results = await asyncio.gather(*(one(bundle) for bundle in list(self.owned)), return_exceptions=True)
+        for error in results:
+            if isinstance(error, BaseException):
+                raise error
 
     # -- giving up ----------------------------------------------------------------------------------------------------
 

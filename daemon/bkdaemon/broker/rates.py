@@ -5,7 +5,7 @@ Source: PulsarStats.java, Rate.java.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class Flow(NamedTuple):
 
 
 NOTHING: Final = Flow()
+NONE: Final[Mapping[Hashable, Flow]] = {}
 
 
 class Rates:
@@ -47,9 +48,9 @@ class Rates:
         """The rate of ("in", topic), ("out", topic, subscription), ("producer", topic, name), ("consumer", …)."""
         return self._rates.get(key, NOTHING)
 
-    def look(self, topics: Topics, now_ms: int) -> None:
-        """Compares all counters with those of the look before."""
-        counters = dict(_counters(topics))
+    def look(self, topics: Topics, now_ms: int, others: Mapping[Hashable, Flow] = NONE) -> None:
+        """Compares all counters, and others by their keys, with those of the look before."""
+        counters = {**dict(_counters(topics)), **others}
         elapsed_s = (now_ms - self._at_ms) / 1000
         if elapsed_s > 0 and self._at_ms:
             self._rates = {
@@ -65,7 +66,7 @@ class Rates:
     def total(self, way: str) -> Flow:
         """All topics' `in`, or `out`."""
         flows = [flow for key, flow in self._rates.items() if isinstance(key, tuple) and key[0] == way]
-        return Flow(sum(f.messages for f in flows), sum(f.size for f in flows))
+        return Flow(sum((f.messages for f in flows), 0.0), sum((f.size for f in flows), 0.0))
 
 
 def _counters(topics: Topics) -> Iterator[tuple[Hashable, Flow]]:

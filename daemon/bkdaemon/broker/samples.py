@@ -1,63 +1,187 @@
-"""Figures of a broker in Prometheus' text format, with Pulsar's names where Pulsar has the figure.
+"""Figures of a broker in Prometheus' text format, with Pulsar's names, types and labels where Pulsar has the figure.
 
-Everything is read from counters that the parts keep anyway. Source: PrometheusMetricsGenerator.java, TopicStats.java.
+What Pulsar does not tell is called bkctl_…. Everything is read from counters that the parts keep anyway; rates are
+those of the last minute. Source: PrometheusMetricsGenerator.java, TopicStats.java, NamespaceStatsAggregator.java.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
+from bkctl.codec.pulsar import SubscriptionType
+from bkdaemon.broker.backlog import bytes_behind
+from bkdaemon.broker.rates import Flow, sent, subscriptions_of
 from bkdaemon.broker.topic import Topic
 from bkdaemon.metrics import Sample, process_samples
 
 if TYPE_CHECKING:
+    from bkdaemon.broker.nonpersistent import NonPersistentSubscription
     from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.subscription import Subscription
+    from bkdaemon.broker.topic import AnyTopic
+
+    AnySubscription: TypeAlias = Subscription | NonPersistentSubscription
+
+Labels: TypeAlias = tuple[tuple[str, str], ...]
+
+
+class _SubscriptionRow(NamedTuple):
+    """One subscription's figures."""
+
+    labels: Labels
+    backlog: int
+    backlog_bytes: int
+    flow: Flow
+    ever: Flow
+    consumers: int
+    unacked: int
+    blocked: bool
+    expired: int
+    expired_ms: int
+
+
+class _TopicRow(NamedTuple):
+    """One topic's figures, with its subscriptions."""
+
+    labels: Labels
+    topic: AnyTopic
+    flow: Flow
+    size: int
+    copies: int
+    subscriptions: list[_SubscriptionRow]
+
+    @property
+    def out(self) -> Flow:
+        return Flow(sum(s.flow.messages for s in self.subscriptions), sum(s.flow.size for s in self.subscriptions))
+
+    @property
+    def consumers(self) -> int:
+        return sum(s.consumers for s in self.subscriptions)
 
 
 def broker_samples(service: BrokerService) -> Iterator[Sample]:
     """Everything known of one broker."""
     cluster = ("cluster", service.config.cluster)
-    topics = [topic for topic in service.server.topics.open.values() if isinstance(topic, Topic)]
-    cache = service.backend.context.cache
-    yield Sample("pulsar_topics_count", "gauge", len(service.server.topics.open), (cluster,))
-    yield Sample("pulsar_active_connections", "gauge", len(service.server.connections), (cluster,))
-    yield Sample("pulsar_ml_cache_used_size", "gauge", cache.tail_bytes, (cluster,))
-    yield Sample("pulsar_ml_cache_hits", "counter", cache.hits, (cluster,))
-    yield Sample("pulsar_ml_cache_misses", "counter", cache.misses, (cluster,))
-    yield Sample("bkctl_ml_catch_up_cache_size", "gauge", cache.catch_up_bytes, (cluster,))
-    yield Sample("bkctl_broker_bundles_owned", "gauge", len(service.backend.ownership.owned), (cluster,))
-    yield from _per_topic(topics, cluster)
+    rows = [_row(service, topic, cluster) for topic in list(service.server.topics.open.values())]
+    yield from _broker(service, rows, (cluster,))
+    for namespace, count in Counter(row.topic.name.namespace_name for row in rows).items():
+        yield Sample("pulsar_topics_count", "gauge", count, (cluster, ("namespace", namespace)))
+    yield from _table(rows, TOPIC_FIGURES)
+    yield from _table([one for row in rows for one in row.subscriptions], SUBSCRIPTION_FIGURES)
     yield from process_samples()
 
 
-def _per_topic(topics: list[Topic], cluster: tuple[str, str]) -> Iterator[Sample]:
-    labels = {
-        topic: (cluster, ("namespace", topic.name.namespace_name), ("topic", str(topic.name))) for topic in topics
-    }
-    for topic in topics:
-        yield Sample("pulsar_subscriptions_count", "gauge", len(topic.subscriptions), labels[topic])
-    for topic in topics:
-        yield Sample("pulsar_producers_count", "gauge", len(topic.producers.by_name), labels[topic])
-    for topic in topics:
-        consumers = sum(len(s.consumers) for s in topic.subscriptions.values())
-        yield Sample("pulsar_consumers_count", "gauge", consumers, labels[topic])
-    for topic in topics:
-        yield Sample("pulsar_in_messages_total", "counter", topic.messages_in, labels[topic])
-    for topic in topics:
-        yield Sample("pulsar_in_bytes_total", "counter", topic.bytes_in, labels[topic])
-    for topic in topics:
-        yield Sample("pulsar_storage_size", "gauge", topic.ledger.ledgers.size_total, labels[topic])
-    for topic in topics:
-        yield Sample("pulsar_storage_backlog_size", "gauge", _backlog(topic), labels[topic])
-    for topic in topics:
-        for name, subscription in topic.subscriptions.items():
-            label = (*labels[topic], ("subscription", name))
-            yield Sample("pulsar_subscription_back_log", "gauge", subscription.cursor.backlog(), label)
+_Row = TypeVar("_Row", _TopicRow, _SubscriptionRow)
 
 
-def _backlog(topic: Topic) -> int:
-    """Bytes behind the slowest subscription, by the share of its entries."""
-    ledgers = topic.ledger.ledgers
-    entries = max((s.cursor.backlog() for s in topic.subscriptions.values()), default=0)
-    return ledgers.size_total * entries // max(1, ledgers.entries_total)
+def _table(rows: Iterable[_Row], figures: dict[str, Callable[[_Row], float]]) -> Iterator[Sample]:
+    """A figure of all rows, then the next one: as the format wants it."""
+    rows = list(rows)
+    for name, figure in figures.items():
+        for row in rows:
+            yield Sample(name, "gauge", figure(row), row.labels)
+
+
+def _row(service: BrokerService, topic: AnyTopic, cluster: tuple[str, str]) -> _TopicRow:
+    labels = (cluster, ("namespace", topic.name.namespace_name), ("topic", str(topic.name)))
+    log = topic.ledger if isinstance(topic, Topic) else None
+    return _TopicRow(
+        labels,
+        topic,
+        service.rates.of("in", topic.name),
+        log.ledgers.size_total if log is not None else 0,
+        log.settings.write_quorum_size if log is not None else 0,
+        [_subscription(service, topic, one, labels) for one in subscriptions_of(topic)],
+    )
+
+
+def _subscription(service: BrokerService, topic: AnyTopic, one: AnySubscription, labels: Labels) -> _SubscriptionRow:
+    cursor = getattr(one, "cursor", None)
+    behind = bytes_behind(topic.ledger.ledgers, cursor.mark_delete) if cursor and isinstance(topic, Topic) else 0
+    many = one.type in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
+    return _SubscriptionRow(
+        (*labels, ("subscription", one.name)),
+        cursor.backlog() if cursor is not None else 0,
+        behind,
+        service.rates.of("out", topic.name, one.name),
+        sent(one),
+        len(one.consumers),
+        sum(consumer.unacked for consumer in one.consumers),
+        many and bool(one.consumers) and all(consumer.blocked for consumer in one.consumers),
+        getattr(one, "expired", 0),
+        getattr(one, "expired_ms", 0),
+    )
+
+
+def _broker(service: BrokerService, rows: list[_TopicRow], cluster: Labels) -> Iterator[Sample]:
+    arriving, leaving = service.rates.total("in"), service.rates.total("out")
+    hits, misses = service.rates.of("cache", "hits"), service.rates.of("cache", "misses")
+    cache = service.backend.context.cache
+    every = [one for row in rows for one in row.subscriptions]
+    for name, value in (
+        ("pulsar_broker_topics_count", len(rows)),
+        ("pulsar_broker_subscriptions_count", len(every)),
+        ("pulsar_broker_producers_count", sum(len(row.topic.producers.by_name) for row in rows)),
+        ("pulsar_broker_consumers_count", sum(one.consumers for one in every)),
+        ("pulsar_broker_rate_in", arriving.messages),
+        ("pulsar_broker_rate_out", leaving.messages),
+        ("pulsar_broker_throughput_in", arriving.size),
+        ("pulsar_broker_throughput_out", leaving.size),
+        ("pulsar_broker_msg_backlog", sum(one.backlog for one in every)),
+        ("pulsar_broker_storage_logical_size", sum(row.size for row in rows)),
+        ("pulsar_broker_storage_size", sum(row.size * row.copies for row in rows)),
+        ("pulsar_ml_count", sum(isinstance(row.topic, Topic) for row in rows)),
+        ("pulsar_ml_cache_used_size", cache.tail_bytes),
+        ("pulsar_ml_cache_hits_rate", hits.messages),
+        ("pulsar_ml_cache_misses_rate", misses.messages),
+    ):
+        yield Sample(name, "gauge", value, cluster)
+    for kind, count in service.upkeep.evictions.items():
+        name = "pulsar_broker_storage_backlog_quota_exceeded_evictions_total"
+        yield Sample(name, "gauge", count, (*cluster, ("quota_type", kind)))
+    here = (*cluster, ("broker", service.config.host))
+    connected = (*here, ("metric", "broker_connection"))
+    yield Sample("pulsar_active_connections", "gauge", len(service.server.connections), connected)
+    balance = (*here, ("metric", "loadBalancing"))
+    yield Sample("pulsar_lb_cpu_usage", "gauge", service.meter.cpu, balance)
+    yield Sample("pulsar_lb_bandwidth_in_usage", "gauge", arriving.size * 8 / 1000, balance)
+    yield Sample("pulsar_lb_bandwidth_out_usage", "gauge", leaving.size * 8 / 1000, balance)
+    yield Sample("bkctl_lb_bundles_split_total", "counter", service.balancer.split, cluster)
+    yield Sample("bkctl_lb_bundles_unloaded_total", "counter", service.balancer.unloaded, cluster)
+    yield Sample("bkctl_ml_cache_hits_total", "counter", cache.hits, cluster)
+    yield Sample("bkctl_ml_cache_misses_total", "counter", cache.misses, cluster)
+    yield Sample("bkctl_ml_catch_up_cache_size", "gauge", cache.catch_up_bytes, cluster)
+    yield Sample("bkctl_broker_bundles_owned", "gauge", len(service.backend.ownership.owned), cluster)
+
+
+TOPIC_FIGURES: Final[dict[str, Callable[[_TopicRow], float]]] = {
+    "pulsar_subscriptions_count": lambda row: len(row.subscriptions),
+    "pulsar_producers_count": lambda row: len(row.topic.producers.by_name),
+    "pulsar_consumers_count": lambda row: row.consumers,
+    "pulsar_rate_in": lambda row: row.flow.messages,
+    "pulsar_rate_out": lambda row: row.out.messages,
+    "pulsar_throughput_in": lambda row: row.flow.size,
+    "pulsar_throughput_out": lambda row: row.out.size,
+    "pulsar_average_msg_size": lambda row: row.flow.average_size,
+    "pulsar_in_messages_total": lambda row: row.topic.messages_in,
+    "pulsar_in_bytes_total": lambda row: row.topic.bytes_in,
+    "pulsar_msg_backlog": lambda row: sum(one.backlog for one in row.subscriptions),
+    "pulsar_storage_logical_size": lambda row: row.size,
+    "pulsar_storage_size": lambda row: row.size * row.copies,
+    "pulsar_storage_backlog_size": lambda row: max((one.backlog_bytes for one in row.subscriptions), default=0),
+}
+SUBSCRIPTION_FIGURES: Final[dict[str, Callable[[_SubscriptionRow], float]]] = {
+    "pulsar_subscription_back_log": lambda row: row.backlog,
+    "pulsar_subscription_back_log_no_delayed": lambda row: row.backlog,
+    "pulsar_subscription_consumers_count": lambda row: row.consumers,
+    "pulsar_subscription_unacked_messages": lambda row: row.unacked,
+    "pulsar_subscription_blocked_on_unacked_messages": lambda row: row.blocked,
+    "pulsar_subscription_msg_rate_out": lambda row: row.flow.messages,
+    "pulsar_subscription_msg_throughput_out": lambda row: row.flow.size,
+    "pulsar_subscription_total_msg_expired": lambda row: row.expired,
+    "pulsar_subscription_last_expire_timestamp": lambda row: row.expired_ms,
+    "pulsar_out_messages_total": lambda row: row.ever.messages,
+    "pulsar_out_bytes_total": lambda row: row.ever.size,
+}

@@ -1,7 +1,7 @@
 """A broker as a process: metadata, bookies, ports, registration; in the order in which they must come and go.
 
     up      metadata of the cluster, made where there is none → ports → registration → `ready`
-    down    nobody new → topics closed (ledgers closed, cursors stored) → leases, registration → ports
+    down    leadership, registration → bundle by bundle: topics closed (ledgers closed, cursors stored), lease → ports
     session expired: every topic is closed without a word to the store; registered again, topics come back as asked for
 
 Source: PulsarService.java, BrokerService.java.
@@ -14,7 +14,7 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -27,10 +27,11 @@ from bkctl.meta.connect import open_store
 from bkctl.meta.pulsar_cluster import CLUSTERS, init_pulsar
 from bkctl.meta.uri import parse_uri
 from bkctl.model.bundle import Bundle
-from bkdaemon.broker.load import load_report
+from bkdaemon.broker.balancer import BALANCE_S, Balancer
+from bkdaemon.broker.load import Meter, inside, load_report
 from bkdaemon.broker.own_backend import OwnBackend
 from bkdaemon.broker.ownership import BrokerAddress
-from bkdaemon.broker.rates import STATS_S, Rates
+from bkdaemon.broker.rates import STATS_S, Flow, Rates
 from bkdaemon.broker.server import BrokerServer
 from bkdaemon.broker.upkeep import Upkeep
 
@@ -69,6 +70,8 @@ class BrokerService:
         self.server = BrokerServer(self.backend, world, expose_broker_metadata=bool(config.entry_interceptors))
         self.upkeep = Upkeep(self)
         self.rates = Rates()
+        self.meter = Meter()
+        self.balancer = Balancer(self)
         self._web: WebServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -100,6 +103,7 @@ class BrokerService:
             asyncio.create_task(self._every(UPKEEP_S, self.upkeep.run), name="upkeep"),
             asyncio.create_task(self._every(STATS_S, self.look), name="rates"),
             asyncio.create_task(self._every(LOAD_REPORT_S, ownership.tell_load), name="load report"),
+            asyncio.create_task(self._every(BALANCE_S, self.balancer.run), name="balance"),
         ]
 
     async def begin(self) -> None:
@@ -139,18 +143,31 @@ class BrokerService:
 
     async def look(self) -> None:
         """Compares all counters with those of the look before."""
-        self.rates.look(self.server.topics, self.world.clock.now_ms())
+        cache = self.backend.context.cache
+        counted: dict[Hashable, Flow] = {("cache", "hits"): Flow(cache.hits), ("cache", "misses"): Flow(cache.misses)}
+        self.rates.look(self.server.topics, self.world.clock.now_ms(), counted)
+        self.meter.look()
 
     async def stop(self) -> None:
         """Everything down, as far as it was up."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.backend.ownership.registered.is_set():
+            await self._hand_over()
         with suppress(BkctlError):
             await self.server.stop()
         await self.backend.stop()
         if self._web is not None:
             await self._web.stop()
+
+    async def _hand_over(self) -> None:
+        """Gives every bundle to whoever takes it next, while clients can still ask us where that is."""
+        try:
+            async with asyncio.timeout(self.config.shutdown_ms / 1000):
+                await self.backend.ownership.leave(self.close_bundle)
+        except (BkctlError, TimeoutError) as e:
+            logger.warning("not every bundle was handed over, the others follow when the session ends: %s", e)
 
     # -- bundles ------------------------------------------------------------------------------------------------------
 
@@ -164,12 +181,7 @@ class BrokerService:
 
     async def close_bundle(self, bundle: Bundle) -> None:
         """Closes the topics of a bundle; their clients look them up again."""
-        from bkctl.model.bundle import hash_of
-
-        def inside(place: int) -> bool:
-            return bundle.lower <= place < bundle.upper or (bundle.upper == place == 0xFFFFFFFF)
-
-        names = [n for n in self.server.topics.open if n.namespace_name == bundle.namespace and inside(hash_of(str(n)))]
+        names = [n for n in self.server.topics.open if n.namespace_name == bundle.namespace and inside(n, bundle)]
         await asyncio.gather(*(self.server.topics.unload(name) for name in names))
 
 

@@ -43,11 +43,11 @@ class Upkeep:
     """The housekeeping of one broker.
 
     Attributes:
-        evictions: backlogs that were cut.
+        evictions: backlogs that were cut, because of their size and of their age.
     """
 
     def __init__(self, service: BrokerService) -> None:
-        self.evictions = 0
+        self.evictions = {"size": 0, "time": 0}
         self._service = service
         self._last: dict[str, int] = {}
 
@@ -164,22 +164,22 @@ class Upkeep:
                     high = middle
                 else:
                     low = middle + 1
-            self._evict(topic, subscription, low)
+            self._evict(topic, subscription, low, "size")
 
     async def _evict_age(self, topic: Topic, quota: BacklogQuota) -> None:
         """Acknowledges what is older than the quota."""
         border = self._service.world.clock.now_ms() - quota.age_s * 1000
         index = topic.ledger.ledgers.index(await topic.ledger.find_by_publish_time(border))
         for subscription in _durable(topic):
-            self._evict(topic, subscription, index)
+            self._evict(topic, subscription, index, "time")
 
-    def _evict(self, topic: Topic, subscription: Subscription, index: int) -> None:
+    def _evict(self, topic: Topic, subscription: Subscription, index: int, why: str) -> None:
         """Acknowledges everything before the entry of this index."""
         ledgers, before = topic.ledger.ledgers, subscription.cursor.backlog()
         subscription.cursor.ack_cumulative(min(ledgers.previous(ledgers.at(index)), ledgers.last))
         lost = before - subscription.cursor.backlog()
         if lost:
-            self.evictions += 1
+            self.evictions[why] += 1
             _log.info("%s: %s lost %d entries to the backlog quota", topic.name, subscription.name, lost)
 
     # -- what is too old ----------------------------------------------------------------------------------------------

@@ -189,7 +189,7 @@ def test_the_oldest_of_a_backlog_is_given_up() -> None:
         await pass_time(admin, 2 * MINUTE_S)
         assert 0.8 * 5000 < slow.cursor.backlog() * each <= 0.9 * 5000
         assert quick.cursor.backlog() == 10
-        assert admin.service.upkeep.evictions == 1
+        assert admin.service.upkeep.evictions == {"size": 1, "time": 0}
         stats = await admin.ok("GET", "/admin/v2/persistent/public/default/t/stats")
         assert stats["backlogQuotaLimitSize"] == 5000
         assert stats["backlogSize"] <= 4500

@@ -1,0 +1,151 @@
+"""Who takes a bundle, which bundles an overloaded broker gives up, which are cut in two. Pure: reports in, names out.
+
+    choose     the broker that costs least: messages a second, topics, and what was assigned since its report;
+               one above OVERLOADED only where there is no other
+    Shedding   the leader, once a round: a broker is unloaded only after ROUNDS in a row far above the average, and only
+               of as many bundles as bring it half the way back; a bundle that was moved stays for a while
+    too_large  a bundle with more topics, clients, messages or bytes than a threshold, each a key of broker.conf
+
+Reports are LocalBrokerData, as Java's brokers store them too. Source: ModularLoadManagerImpl.java,
+LeastLongTermMessageRate.java, ThresholdShedder.java, BundleSplitterTask.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
+
+Report: TypeAlias = Mapping[str, Any]
+
+OVERLOADED: Final = 0.85
+"""As loadBalancerBrokerOverloadedThresholdPercentage: a broker this full is sent nothing."""
+MESSAGES_PER_TOPIC: Final = 1_000.0
+"""So many messages a second cost as much as a topic that is only there."""
+ROUNDS: Final = 3
+"""Rounds in a row that a broker must be overloaded before it is unloaded."""
+BUNDLES_PER_ROUND_MAX: Final = 4
+ROUNDING: Final = 1e-6
+IDLE: Final = 0.3
+"""A broker that is less busy than this is left alone, however idle the others are."""
+
+
+def choose(reports: Mapping[str, Report], assigned: Mapping[str, int], ours: str) -> str | None:
+    """The broker that shall take a bundle that nobody has; None where there is no broker.
+
+    Args:
+        reports: by broker id; those without an address are passed over.
+        assigned: bundles that were given to a broker since its report.
+        ours: the broker that is taken among equals.
+    """
+    known = {name: report for name, report in reports.items() if report.get("pulsarServiceUrl")}
+    if not known:
+        return None
+    return min(known, key=lambda name: (*_cost(known[name], assigned.get(name, 0)), name != ours, name))
+
+
+def _cost(report: Report, assigned: int) -> tuple[bool, float]:
+    messages = float(report.get("msgRateIn", 0)) + float(report.get("msgRateOut", 0))
+    return usage_of(report) >= OVERLOADED, int(report.get("numTopics", 0)) + assigned + messages / MESSAGES_PER_TOPIC
+
+
+def usage_of(report: Report) -> float:
+    """How busy a broker is, 0 to 1: of processor and the network, what is scarcest."""
+    shares = [0.0]
+    for resource in ("cpu", "bandwidthIn", "bandwidthOut"):
+        found = report.get(resource) or {}
+        limit = float(found.get("limit", 0))
+        if limit > 0:
+            shares.append(float(found.get("usage", 0)) / limit)
+    return max(shares)
+
+
+class Move(NamedTuple):
+    """A bundle that a broker shall give up."""
+
+    broker: str
+    bundle: str
+
+
+class Shedding:
+    """What the leader remembers between rounds.
+
+    Args:
+        threshold: how far above the average, 0 to 1, a broker may be.
+        grace_s: how long a bundle that was moved is left alone.
+    """
+
+    def __init__(self, threshold: float = 0.1, grace_s: float = 1800.0) -> None:
+        self._threshold = threshold
+        self._grace_s = grace_s
+        self._rounds: dict[str, int] = {}
+        self._moved_at: dict[str, float] = {}
+
+    def decide(self, reports: Mapping[str, Report], now_s: float) -> list[Move]:
+        """The bundles to be given up now; none in most rounds."""
+        self._moved_at = {b: at for b, at in self._moved_at.items() if now_s - at < self._grace_s}
+        usages = {name: usage_of(report) for name, report in reports.items()}
+        if len(usages) < 2:
+            self._rounds.clear()
+            return []
+        average = sum(usages.values()) / len(usages)
+        busy = {name for name, usage in usages.items() if usage > max(average + self._threshold, IDLE)}
+        self._rounds = {name: self._rounds.get(name, 0) + 1 for name in busy}
+        moves: list[Move] = []
+        for name in sorted(busy):
+            if self._rounds[name] >= ROUNDS:
+                moves += [Move(name, bundle) for bundle in self._surplus(reports[name], usages[name], average)]
+                self._rounds[name] = 0
+        self._moved_at |= {move.bundle: now_s for move in moves}
+        return moves
+
+    def _surplus(self, report: Report, usage: float, average: float) -> list[str]:
+        """Bundles whose share of the traffic is what the broker has too much, the busiest that fit first."""
+        stats = {name: _traffic(one) for name, one in (report.get("lastStats") or {}).items()}
+        total = sum(stats.values())
+        if len(stats) < 2 or not total:
+            return []  # nothing to give up, or another would be as busy with it
+        left = total * ((usage - average) / usage / 2 + ROUNDING)
+        found: list[str] = []
+        for name in sorted(stats, key=lambda one: (-stats[one], one)):
+            if name not in self._moved_at and 0 < stats[name] <= left and len(found) < BUNDLES_PER_ROUND_MAX:
+                found.append(name)
+                left -= stats[name]
+        return found
+
+
+def _traffic(stats: Mapping[str, Any]) -> float:
+    return float(stats.get("msgThroughputIn", 0)) + float(stats.get("msgThroughputOut", 0))
+
+
+@dataclass(frozen=True, slots=True)
+class SplitLimits:
+    """From where on a bundle is too large; defaults are Java's."""
+
+    topics: int = 1_000
+    sessions: int = 1_000
+    message_rate: float = 30_000.0
+    bytes_per_s: float = 100 * 1024 * 1024.0
+    bundles_per_namespace: int = 128
+
+
+def too_large(stats: Mapping[str, Mapping[str, Any]], counts: Mapping[str, int], limits: SplitLimits) -> list[str]:
+    """The bundles to be cut in two: stats by tenant/namespace/range, counts of all bundles by namespace."""
+    found: list[str] = []
+    counts = dict(counts)
+    for name, one in sorted(stats.items()):
+        namespace = name.rpartition("/")[0]
+        if int(one.get("topics", 0)) < 2 or counts.get(namespace, 0) >= limits.bundles_per_namespace:
+            continue
+        rate = float(one.get("msgRateIn", 0)) + float(one.get("msgRateOut", 0))
+        sessions = int(one.get("consumerCount", 0)) + int(one.get("producerCount", 0))
+        over = (
+            one["topics"] > limits.topics
+            or sessions > limits.sessions
+            or rate > limits.message_rate
+            or _traffic(one) > limits.bytes_per_s
+        )
+        if over:
+            found.append(name)
+            counts[namespace] = counts.get(namespace, 0) + 1
+    return found
