@@ -67,7 +67,7 @@ class Dispatcher(ABC):
             waits_for = work.send(None)
         except StopIteration:
             return
-        self._task = asyncio.get_running_loop().create_task(_rest(work, waits_for))
+        self._task = asyncio.get_running_loop().create_task(_go_on(work, waits_for))
 
     def changed(self) -> None:
         """What is being read is not what is wanted any more."""
@@ -153,9 +153,13 @@ class Dispatcher(ABC):
         return Delivery(position, entry, max(metadata.num_messages_in_batch, 1), redelivery_count)
 
 
+async def _go_on(work: Coroutine[Any, Any, None], waits_for: Any) -> None:
+    """Ends what was begun by hand, and waits for this."""
+    await _rest(work, waits_for)
+
+
 @coroutine
 def _rest(work: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, Any, None]:
-    """What is left of a coroutine that was begun by hand, and waits for this."""
     while True:
         error: BaseException | None = None
         value = None

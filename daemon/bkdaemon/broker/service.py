@@ -34,6 +34,7 @@ from bkdaemon.broker.ownership import BrokerAddress
 from bkdaemon.broker.rates import STATS_S, Flow, Rates
 from bkdaemon.broker.server import BrokerServer
 from bkdaemon.broker.upkeep import Upkeep
+from bkdaemon.memory import Slack
 
 if TYPE_CHECKING:
     from bkctl.meta.store import MetadataStore
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
 UPKEEP_S: Final = 10.0
 """How often policies are looked at again, expired messages acknowledged, unused topics deleted."""
 LOAD_REPORT_S: Final = 60.0
+MEMORY_S: Final = 5.0
+"""How often free memory is looked at."""
+FREE_BYTES_MAX: Final = 24 * 1024 * 1024
+"""What may lie free in the heap for the next entries; the rest is given back."""
 GC_THRESHOLD: Final = 50_000
 """Of Python's own collector: entries make no cycles, and looking for some costs pauses."""
 SWITCH_INTERVAL_S: Final = 0.0005
@@ -72,6 +77,7 @@ class BrokerService:
         self.rates = Rates()
         self.meter = Meter()
         self.balancer = Balancer(self)
+        self._slack = Slack(FREE_BYTES_MAX)
         self._web: WebServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -103,6 +109,7 @@ class BrokerService:
             asyncio.create_task(self._every(UPKEEP_S, self.upkeep.run), name="upkeep"),
             asyncio.create_task(self._every(STATS_S, self.look), name="rates"),
             asyncio.create_task(self._every(LOAD_REPORT_S, ownership.tell_load), name="load report"),
+            asyncio.create_task(self._every(MEMORY_S, self._give_back), name="memory"),
             asyncio.create_task(self._every(BALANCE_S, self.balancer.run), name="balance"),
         ]
 
@@ -140,6 +147,9 @@ class BrokerService:
                 logger.warning("%s", e.message)
             except Exception:  # a bug of ours, which shall be seen, and shall not end the rest
                 logger.exception("upkeep failed")
+
+    async def _give_back(self) -> None:
+        self._slack.give_back()
 
     async def look(self) -> None:
         """Compares all counters with those of the look before."""

@@ -39,3 +39,23 @@ def test_it_says_whether_there_is_such_an_allocator() -> None:
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout.strip()
     assert said == str(platform.libc_ver()[0] == "glibc")
     assert callable(keep_memory)
+
+
+FRAGMENTED = """
+from bkdaemon.memory import Slack, resident_bytes
+kept = [bytes([n % 256]) * 70_000 for n in range(1000)]
+low = kept[::50]
+slack = Slack(10_000_000)
+print(slack.give_back())  # all of it is used
+before = resident_bytes()
+del kept  # but every fiftieth
+given, after = slack.give_back(), resident_bytes()
+print(given, before - after > 40_000_000)
+print(slack.give_back())  # nothing has grown since
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="malloc_trim is glibc's")
+def test_what_lies_free_between_what_is_used_is_given_back_once() -> None:
+    said = subprocess.run([sys.executable, "-c", FRAGMENTED], capture_output=True, check=True, text=True).stdout
+    assert said.split() == ["False", "True", "True", "False"]

@@ -68,7 +68,7 @@ def dispatchers_tasks() -> list[str]:
     found: list[str] = []
 
     def made(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
-        if "dispatch" in work.gi_code.co_filename if hasattr(work, "gi_code") else "Dispatcher" in work.__qualname__:
+        if "dispatch" in work.cr_code.co_filename:
             found.append(work.__name__)
         return asyncio.Task(work, loop=loop, **options)
 
