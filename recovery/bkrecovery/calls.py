@@ -12,6 +12,10 @@ from bkctl.codec.wire import Reply
 from bkctl.model.ids import BookieId
 from bkctl.model.status import Status
 
+READ_VERSION: Final = 3
+"""What runs of entries are read with. To version 2 a Java bookie gives an entry only when the one before it has left,
+two switches of threads each (PacketProcessorBase.sendResponseAndWait); to version 3 as fast as it reads. What is in
+flight is bounded by the bytes of ByteBudget either way."""
 _OK: Final = int(Status.OK)
 _new = tuple.__new__  # an Answer for each of a hundred thousand entries a second
 
@@ -160,7 +164,7 @@ async def fetch_entries(context: ClientContext, bookie: BookieId, ledger_id: int
     """read_entries for very many: one object however many entries."""
     fetched = Run(len(entry_ids))
     batch = Batch(entry_ids, context.config.read_timeout_s, fetched.read, fetched.failed)
-    context.pool.connection(bookie, ledger_id=ledger_id).send_reads(ledger_id, entry_ids, batch)
+    context.pool.connection(bookie, READ_VERSION, ledger_id).send_reads(ledger_id, entry_ids, batch)
     await fetched.done
     return fetched
 
