@@ -56,7 +56,7 @@ def broker_metadata(entry: bytes) -> Any | None:
         raise Corrupt("broker metadata", source="entry", offset=6, expected="protobuf", found=str(e)) from None
 
 
-def with_broker_metadata(entry: bytes, timestamp_ms: int, index: int | None) -> bytes:
+def with_broker_metadata(entry: bytes, timestamp_ms: int | None, index: int | None) -> bytes:
     """The entry with a BrokerEntryMetadata in front; index is that of its last message."""
     raw = api.BrokerEntryMetadata(broker_timestamp=timestamp_ms, index=index).SerializeToString()
     return b"".join((MAGIC_BROKER_METADATA, _U32.pack(len(raw)), raw, entry))

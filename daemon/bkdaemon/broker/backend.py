@@ -53,6 +53,9 @@ class TopicRules:
     schema_validation_enforced: bool = False
     schema_auto_update: bool = True
     subscriptions_max: int = 0
+    stamp_time: bool = False
+    stamp_index: bool = False
+    """Whether entries are stored with their time, and the number of their last message, in front."""
 
 
 class StoredSchema(NamedTuple):

@@ -86,6 +86,7 @@ class BrokerConfig:
     racks_enforced: bool = key("bookkeeperClientEnforceMinNumRacksPerWriteQuorum", flag, False)
     batch_index_acks: bool = key("acknowledgmentAtBatchIndexLevelEnabled", flag, False)
     entry_interceptors: str = key("brokerEntryMetadataInterceptors", str, "")
+    expose_entry_metadata: bool = key("exposingBrokerEntryMetadataToClientEnabled", flag, False)
 
     # topics
     auto_create: bool = key("allowAutoTopicCreation", flag, True)

@@ -209,6 +209,8 @@ def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName
         deduplication_entries=config.deduplication_entries,
         batch_index_acks=config.batch_index_acks,
         encryption_required=bool(policies.get("encryption_required", False)),
+        stamp_time="AppendBrokerTimestampMetadataInterceptor" in config.entry_interceptors,
+        stamp_index="AppendIndexMetadataInterceptor" in config.entry_interceptors,
         unacked_per_consumer_max=limit("max_unacked_messages_per_consumer", config.unacked_per_consumer),
         unacked_per_subscription_max=limit("max_unacked_messages_per_subscription", config.unacked_per_subscription),
         producers_max=limit("max_producers_per_topic", config.producers_max),

@@ -72,7 +72,7 @@ class BrokerService:
         self.started_ms = world.clock.now_ms()
         address = BrokerAddress(f"{config.host}:0", "", "")
         self.backend = OwnBackend(config, store, bookkeeper, address, world)
-        self.server = BrokerServer(self.backend, world, expose_broker_metadata=bool(config.entry_interceptors))
+        self.server = BrokerServer(self.backend, world, expose_broker_metadata=config.expose_entry_metadata)
         self.upkeep = Upkeep(self)
         self.rates = Rates()
         self.meter = Meter()

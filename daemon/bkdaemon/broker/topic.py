@@ -20,6 +20,7 @@ from bkctl.codec.pulsar_entry import checksum_ok, decode_metadata
 from bkctl.errors import BadBytes, BkctlError
 from bkctl.model.topic import EARLIEST, Position, TopicName
 from bkdaemon.broker.deduplication import Deduplication, Verdict
+from bkdaemon.broker.entry_stamps import EntryStamps
 from bkdaemon.broker.producers import Producer, ProducerTable
 from bkdaemon.broker.refusal import Refusal
 from bkdaemon.broker.state import State
@@ -89,6 +90,7 @@ class Topic:
         self.partition = name.partition
         self._pending: deque[_Chunk] = deque()
         self._deduplication: Deduplication | None = None
+        self._stamps: EntryStamps | None = None
         self._opening = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
         ledger.on_confirmed = self._confirmed
@@ -103,6 +105,7 @@ class Topic:
                 topic.subscriptions[cursor_name] = Subscription(topic, cursor_name, cursor)
         if rules.deduplication:
             topic._deduplication = await Deduplication.recover(ledger, rules.deduplication_entries)
+        topic._stamps = await EntryStamps.recover(ledger, rules, now_ms)
         return topic
 
     async def _store_epoch(self, epoch: int) -> None:
@@ -220,6 +223,8 @@ class Topic:
         producer.bytes_in += size
         self.messages_in += messages
         self.bytes_in += size
+        if self._stamps is not None:
+            entries = self._stamps.stamp(entries, [send[2] for send in sends])
         try:
             self.ledger.add_many(entries)
         except BkctlError as error:
@@ -236,6 +241,8 @@ class Topic:
 
     def _confirmed(self, positions: list[Position]) -> None:
         """The ledger has stored these, in the order of the adds."""
+        if self._stamps is not None:
+            self._stamps.stored(len(positions))
         pending = self._pending
         at, count = 0, len(positions)
         while at < count and pending:
