@@ -76,7 +76,7 @@ class Walk:
             at = yield from self._fast(at)
             if at is not None and at < self.end:
                 at = yield from self._careful(at)
-        self.next = at
+        self.next = at if at is None or at < self.file.size else None
 
     # -- where it starts ------------------------------------------------------------------------------------------
 
