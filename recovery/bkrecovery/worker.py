@@ -5,6 +5,8 @@
     an open part is bad,  the lock is kept for openLedgerRereplicationGracePeriod; if it is still so then, the ledger is
       or its ensemble     recovered, which fences its writer; lock given back, the marker stays: the ledger is closed
       is not writable     now, and comes up again
+    a recovery was begun  likewise, though nothing is missing: whoever began it has that time to end it (Java unmarks
+      and has not ended   the ledger, which then is IN_RECOVERY until somebody reads it)
     something is missing  the lock is kept for a pause that grows with each failure
     entries are lost      noted, lock given back; the next try is as bkrecovery.lost says
     it lies badly         where placement is repaired: moved, as copies of lost ones are made
@@ -32,6 +34,7 @@ from bkctl.meta.store import SessionEvent
 from bkctl.meta.underreplication import HeldLock, Underreplication
 from bkctl.model.ids import LedgerId
 from bkctl.model.ledger import LedgerMetadata
+from bkctl.model.ledger import LedgerState as MetadataState
 from bkrecovery.audit_counts import OpStat
 from bkrecovery.checker import LedgerChecker, confirmed_end
 from bkrecovery.fragment import Fragment, fragments_of
@@ -276,7 +279,7 @@ class ReplicationWorker:
         for fragment in bad:
             if fragment.settled:
                 await self._repair(fragment, metadata, keys)
-        if any(not fragment.settled for fragment in bad) or await self._lacks_writable(metadata):
+        if any(not fragment.settled for fragment in bad) or await self._is_to_be_closed(metadata):
             _log.info("ledger %d is open: waiting %g s before it is fenced", ledger_id, self._settings.open_grace_s)
             return Outcome.OPEN
         if bad:
@@ -355,10 +358,12 @@ class ReplicationWorker:
         self._confirmed.setdefault(ledger_id, last_confirmed)
         return metadata, LedgerKeys(digest, master_key(password)), bad
 
-    async def _lacks_writable(self, metadata: LedgerMetadata) -> bool:
-        """True for a ledger that is not closed and whose writer cannot write to all of its last ensemble."""
+    async def _is_to_be_closed(self, metadata: LedgerMetadata) -> bool:
+        """True for an unclosed ledger whose writer has lost it, or cannot write to all of its last ensemble."""
         if metadata.closed:
             return False
+        if metadata.state is MetadataState.IN_RECOVERY:
+            return True
         return not set(metadata.last_ensemble.bookies) <= await self._bookkeeper.registry.writable()
 
     # -- locks that are kept --------------------------------------------------------------------------------------
@@ -370,7 +375,7 @@ class ReplicationWorker:
         try:
             # what was confirmed since then may be on its way to the slowest bookie: it says nothing against the writer
             metadata, _, bad = await self._look(ledger_id, self._confirmed.get(ledger_id))
-            if any(not fragment.settled for fragment in bad) or await self._lacks_writable(metadata):
+            if any(not fragment.settled for fragment in bad) or await self._is_to_be_closed(metadata):
                 _log.info("ledger %d: its writer does not replace lost bookies: recovering it", ledger_id)
                 password = metadata.password if metadata.password is not None else self._settings.password
                 report = await recover_ledger(self._bookkeeper, ledger_id, password, self._settings.digest_type)

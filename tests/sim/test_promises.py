@@ -240,10 +240,44 @@ def test_with_an_ack_quorum_of_one_recovery_waits_for_the_only_bookie_with_the_t
         assert stage.scenario.recoveries["a0"].worker.counts.ledgers_failed > 0
         stage.cluster.start_bookie(only)
         await stage.until(lambda: only in stage.cluster.services and stage.cluster.services[only].registered)
-        report = await stage.client("o1", lambda bookkeeper: recover_ledger(bookkeeper, ledger_id, PASSWORD))
-        assert report.last_entry_id == 4 == history.acked
+        await stage.until(lambda: stage.metadata(ledger_id).closed)  # by auto recovery, which has not given it up
+        assert stage.metadata(ledger_id).last_entry_id == 4 == history.acked
+        await stage.until(lambda: not stage.scenario.promises.unfinished())
 
     play(main, bookies=4, quorums=(2, 2, 1))
+
+
+def test_a_recovery_that_nobody_ends_is_ended_once_all_bookies_are_back() -> None:
+    """Nothing is missing then, and Java takes the mark away: the ledger stays IN_RECOVERY until somebody opens it."""
+
+    async def main(stage: Play) -> None:
+        async def write(bookkeeper: BookKeeper) -> int:
+            writer = await stage.create(bookkeeper)
+            stage.append(writer, 7)
+            await writer.flush()
+            return writer.ledger_id
+
+        ledger_id = await stage.client("w0", write)
+        await stage.cluster.sleep(0.2)
+        stage.cluster.machine("w0").power_off()
+        lost = stage.hosts(ledger_id)[:2]
+        for host in lost:
+            stage.cluster.machines[host].kill()
+        with pytest.raises(Unavailable):
+            await stage.client("o0", lambda bookkeeper: recover_ledger(bookkeeper, ledger_id, PASSWORD))
+        stage.cluster.machine("o0").power_off()
+        assert stage.metadata(ledger_id).state is LedgerState.IN_RECOVERY
+        stage.scenario.start_node("a0")
+        marker = f"urL{ledger_id:010d}"
+        await stage.until(lambda: any(path.endswith(marker) for path in stage.cluster.metadata.tree.nodes))
+        stage.scenario.recoveries["a0"].worker.counts.ledgers_recovered = 0
+        for host in lost:
+            stage.cluster.start_bookie(host)
+        await stage.until(lambda: stage.metadata(ledger_id).closed)
+        await stage.until(lambda: not stage.scenario.promises.unfinished())
+        assert stage.metadata(ledger_id).last_entry_id >= stage.cluster.history.ledgers[ledger_id].acked == 6
+
+    play(main, bookies=3, quorums=(3, 3, 2))
 
 
 # -- found by simulated runs -------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,12 +12,25 @@ from bkctl.cli.render import moment
 
 if TYPE_CHECKING:
     from bkctl.cli.access import ClusterAccess
+    from bkctl.cli.env import Env
     from bkctl.codec.recovery_notes import LostNote
     from bkctl.codec.underreplication import Marker
     from bkctl.meta.recovery_board import RecoveryBoard
     from bkctl.meta.underreplication import LockInfo, Underreplication
 
 READ_BATCH: Final = 1_000
+
+
+@asynccontextmanager
+async def cluster_of(env: Env) -> AsyncIterator[ClusterAccess]:
+    """The cluster, which has to be one: what is switched off below a root without a cluster is switched off nowhere.
+
+    Raises:
+        NotFound: there is no cluster at this root.
+    """
+    async with env.cluster() as cluster:
+        await cluster.ledgers()
+        yield cluster
 
 
 def open_queue(cluster: ClusterAccess) -> Underreplication:

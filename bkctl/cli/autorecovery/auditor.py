@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bkctl.cli.autorecovery._notes import open_board
+from bkctl.cli.autorecovery._queue import cluster_of
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.errors import Exit
@@ -21,7 +22,7 @@ async def run(env: Env) -> dict[str, object]:
     """
     from bkctl.meta.election import Election
 
-    async with env.cluster() as cluster:
+    async with cluster_of(env) as cluster:
         votes = await Election(cluster.store, cluster.root).votes()
         listens = await open_board(cluster).auditor_listens()
     if not votes:

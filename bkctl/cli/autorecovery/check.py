@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bkctl.cli.autorecovery._notes import open_board, parse_check, result_item
-from bkctl.cli.autorecovery._queue import open_queue
+from bkctl.cli.autorecovery._queue import cluster_of, open_queue
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
@@ -54,7 +54,7 @@ async def run(
     count. The check runs in this process, with the settings of -c; with --wait in the running auditor, with its own.
     The result is kept: --last shows it, without CHECK that of all four.
     """
-    async with env.cluster() as cluster:
+    async with cluster_of(env) as cluster:
         board = open_board(cluster)
         if last:
             return await _last(board, what)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from bkctl.cli.autorecovery._queue import open_queue
+from bkctl.cli.autorecovery._queue import cluster_of, open_queue
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
@@ -32,7 +32,7 @@ async def run(
 
     Two bookies lost together are never waited for. 0 marks at once. null: no auditor ever started.
     """
-    async with env.cluster() as cluster:
+    async with cluster_of(env) as cluster:
         queue = open_queue(cluster)
         known = await queue.delay_s()
         if seconds is None or seconds == known:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from bkctl.cli.autorecovery._notes import open_switch, switch_item, whoever
+from bkctl.cli.autorecovery._queue import cluster_of
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
@@ -27,7 +28,7 @@ async def run(
     Nobody audits and no worker picks a ledger until `autorecovery enable`; ledgers in work are finished. Java's
     auditors and workers keep to it too. For a time only: `autorecovery pause`.
     """
-    async with env.cluster() as cluster:
+    async with cluster_of(env) as cluster:
         switch = open_switch(cluster)
         state = await switch.state()
         if not state.enabled and state.until_ms is None:

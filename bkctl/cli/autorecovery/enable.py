@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from bkctl.cli.autorecovery._notes import open_switch, switch_item, whoever
+from bkctl.cli.autorecovery._queue import cluster_of
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
@@ -26,7 +27,7 @@ async def run(
 
     Auditors look for lost bookies again, workers pick ledgers again.
     """
-    async with env.cluster() as cluster:
+    async with cluster_of(env) as cluster:
         switch = open_switch(cluster)
         state = await switch.state()
         if state.enabled:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bkctl.cli.autorecovery._notes import open_board, open_switch
-from bkctl.cli.autorecovery._queue import items_of, open_queue
+from bkctl.cli.autorecovery._queue import cluster_of, items_of, open_queue
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.render import moment
@@ -44,7 +44,7 @@ async def run(
 
     from bkrecovery.eta import estimate
 
-    async with env.cluster() as cluster:
+    async with cluster_of(env) as cluster:
         queue = open_queue(cluster)
         ledger_ids, size, unknown = await _measure(cluster, queue)
         enabled = (await open_switch(cluster).state()).enabled

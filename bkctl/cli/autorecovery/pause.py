@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bkctl.cli.autorecovery._notes import open_board, open_switch, parse_duration, switch_item, whoever
+from bkctl.cli.autorecovery._queue import cluster_of
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
@@ -42,7 +43,7 @@ async def run(
     before.
     """
     seconds = parse_duration(duration)
-    async with env.cluster() as cluster:
+    async with cluster_of(env) as cluster:
         switch = open_switch(cluster)
         until_ms = time.time_ns() // 1_000_000 + seconds * 1000
         workers = await open_board(cluster).workers()

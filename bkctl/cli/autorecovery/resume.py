@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from bkctl.cli.autorecovery._notes import open_switch, switch_item, whoever
+from bkctl.cli.autorecovery._queue import cluster_of
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
@@ -24,7 +25,7 @@ async def run(
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="kept, and shown by `status`")] = "",
 ) -> dict[str, object]:
     """Ends a pause of auto recovery, over or not. Refused where it was disabled for good: that is `enable`'s to end."""
-    async with env.cluster() as cluster:
+    async with cluster_of(env) as cluster:
         switch = open_switch(cluster)
         state = await switch.state()
         if state.enabled:

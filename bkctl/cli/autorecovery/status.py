@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bkctl.cli.autorecovery._notes import open_board, open_switch, result_item, switch_item
-from bkctl.cli.autorecovery._queue import items_of, open_queue
+from bkctl.cli.autorecovery._queue import cluster_of, items_of, open_queue
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.render import moment
@@ -30,7 +30,7 @@ async def run(env: Env) -> dict[str, object]:
     from bkctl.meta.election import Election
     from bkctl.meta.underreplication import Check
 
-    async with env.cluster() as cluster:
+    async with cluster_of(env) as cluster:
         queue, board = open_queue(cluster), open_board(cluster)
         state = await open_switch(cluster).state()
         votes = await Election(cluster.store, cluster.root).votes()

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from bkctl.cli.autorecovery._notes import open_board, parse_check
-from bkctl.cli.autorecovery._queue import open_queue
+from bkctl.cli.autorecovery._queue import cluster_of, open_queue
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
@@ -32,7 +32,7 @@ async def run(
     `autorecovery check --last` shows the result. Refused where auto recovery is disabled.
     """
     wanted = parse_check(check)
-    async with env.cluster() as cluster:
+    async with cluster_of(env) as cluster:
         queue, board = open_queue(cluster), open_board(cluster)
         env.confirm(Plan(f"trigger the check {check}"))
         if check == "bookies":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from bkdaemon.autorecovery.server import AutoRecovery, beside_bookie
@@ -164,6 +165,28 @@ def test_an_open_ledger_is_fenced_after_the_grace_period_and_not_before() -> Non
         await assert_replicated(cluster, bookkeeper, ledger_id, 50)
 
     simulate(scenario, version=2)
+
+
+def test_a_recovery_that_was_begun_is_ended_after_the_grace_period_though_nothing_is_missing() -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        begun, _ = await left_open(bookkeeper)
+        opened, _ = await left_open(bookkeeper)
+        await bookkeeper.ledgers.update(begun, lambda metadata: replace(metadata, state=LedgerState.IN_RECOVERY))
+        await queue_of(cluster).ensure()
+        for ledger_id in (begun, opened):  # as a check that found a bookie away, which is back now
+            await queue_of(cluster).mark(ledger_id, [])
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        async with recovering(bookkeeper) as recovery:
+            await until(lambda: _closed(bookkeeper, begun))
+            assert loop.time() - start >= 5.0, "whoever began it has the grace period"
+            await until(lambda: quiet(cluster))
+        await assert_replicated(cluster, bookkeeper, begun, 50)
+        assert recovery.worker.counts.ledgers_recovered == 1
+        state = (await bookkeeper.ledgers.read(opened))[0].state
+        assert state is LedgerState.OPEN, "its writer may live, and has all its bookies"
+
+    simulate(scenario, bookies=5)
 
 
 def test_a_writer_that_helps_itself_is_never_fenced() -> None:

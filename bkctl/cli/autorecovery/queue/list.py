@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bkctl.cli.autorecovery._queue import items_of, open_queue
+from bkctl.cli.autorecovery._queue import cluster_of, items_of, open_queue
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 
@@ -44,7 +44,7 @@ async def run(
     does not have, as bkctl's workers found: which, what the bookies said, and when the next try is; after some tries
     there is none, until `queue requeue`.
     """
-    async with env.cluster() as cluster:
+    async with cluster_of(env) as cluster:
         queue = open_queue(cluster)
         async for items in items_of(queue):
             yield [

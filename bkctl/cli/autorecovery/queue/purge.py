@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bkctl.cli.autorecovery._notes import open_board
-from bkctl.cli.autorecovery._queue import open_queue
+from bkctl.cli.autorecovery._queue import cluster_of, open_queue
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
@@ -23,7 +23,7 @@ async def run(env: Env, ledgers: Ledgers) -> list[dict[str, object]]:
 
     Ledgers that somebody works on, or that were marked again meanwhile, are left alone: exit 1.
     """
-    async with env.cluster() as cluster:
+    async with cluster_of(env) as cluster:
         queue, board = open_queue(cluster), open_board(cluster)
         ids = list(env.ledger_ids(ledgers))
         env.confirm(Plan(f"take {len(ids)} ledgers out of the queue of under-replicated ledgers"))

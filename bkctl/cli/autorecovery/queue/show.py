@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bkctl.cli.autorecovery._notes import open_board
-from bkctl.cli.autorecovery._queue import item_of, open_queue
+from bkctl.cli.autorecovery._queue import cluster_of, item_of, open_queue
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.ledger._items import Ledgers, is_one
@@ -23,7 +23,7 @@ async def run(env: Env, ledgers: Ledgers) -> object:
     Exit 4: not marked.
     """
     items = []
-    async with env.cluster() as cluster:
+    async with cluster_of(env) as cluster:
         queue = open_queue(cluster)
         locks = {lock.ledger_id: lock for lock in await queue.locks()}
         board = open_board(cluster)

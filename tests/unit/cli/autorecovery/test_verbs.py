@@ -135,3 +135,16 @@ def test_check_bookies_marks_what_is_on_lost_ones(tree: MemoryTree) -> None:
     assert bkctl("autorecovery", "check", "bookies", "--yes", tree=tree).code == 0
     assert bkctl("autorecovery", "queue", "show", 6, "-o", "json", tree=tree).json()["missing_bookies"] == [B[0]]
     assert bkctl("autorecovery", "check", "everything", "--yes", tree=tree).code == 2
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [("status",), ("auditor",), ("workers",), ("eta",), ("queue", "list"), ("delay",), ("check", "all", "--last"),
+     ("disable", "--yes"), ("pause", "--for", "5m", "--reason", "x", "--yes"), ("delay", "--set", 5, "--yes")],
+    ids=lambda verb: " ".join(map(str, verb)),
+)  # fmt: skip
+def test_a_root_without_a_cluster_is_no_quiet_cluster(tree: MemoryTree, verb: tuple[str, ...]) -> None:
+    before = set(tree.nodes)
+    answer = bkctl("autorecovery", *verb, "-m", "zk://memory:2181/other", "-o", "json", tree=tree)
+    assert (answer.code, answer.error()["kind"]) == (4, "not_found")
+    assert set(tree.nodes) == before, "and nothing is made there"
