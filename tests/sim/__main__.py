@@ -13,13 +13,20 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
 from tests.sim.autorecovery import simulate_repairs
-from tests.sim.mutations import MUTATIONS
+from tests.sim.broker import simulate_brokers
+from tests.sim.brokermutations import BROKER_MUTATIONS
+from tests.sim.mutations import MUTATIONS as OTHER_MUTATIONS
 from tests.sim.scenario import Outcome, simulate
 
 Run: TypeAlias = tuple[str, int]
-SCENARIOS: Final[dict[str, Callable[..., Outcome]]] = {"clients": simulate, "autorecovery": simulate_repairs}
+SCENARIOS: Final[dict[str, Callable[..., Outcome]]] = {
+    "clients": simulate,
+    "autorecovery": simulate_repairs,
+    "broker": simulate_brokers,
+}
 
 LINES_SHOWN = 60
+MUTATIONS: Final = OTHER_MUTATIONS | BROKER_MUTATIONS
 EACH_SCENARIO: Final = {"all": tuple(SCENARIOS)} | {name: (name,) for name in SCENARIOS}
 
 
