@@ -30,6 +30,8 @@ BACK_OFF_FIRST_S: Final = 0.1
 BACK_OFF_MAX_S: Final = 5.0
 UNPROVEN_RETRIES_MAX: Final = 5
 """How often a connection that breaks before its first answer is made again."""
+JOIN_MAX: Final = 16 * 1024
+"""Parts that are shorter than this on average are joined before they are written; longer ones are not copied."""
 UNPROVEN_BYTES_MAX: Final = 64 * 1024 * 1024
 """What is kept to be sent again on such a connection."""
 
@@ -148,25 +150,25 @@ class BookieConnection:
     ) -> None:  # fmt: skip
         """Adds many entries of one ledger."""
         pairs = zip(entry_ids, entries, strict=True)
-        tokens, frames = self._conversation.add_many(ledger_id, master_key, pairs, flags)
-        self._submit(batch, tokens, frames)
+        tokens, parts = self._conversation.add_parts(ledger_id, master_key, pairs, flags)
+        self._submit(batch, tokens, parts)
 
     def send_reads(
         self, ledger_id: int, entry_ids: Sequence[int], batch: Batch, flags: int = 0, master_key: bytes | None = None
     ) -> None:
         """Reads many entries of one ledger, one request each."""
         tokens, frames = self._conversation.read_many(ledger_id, entry_ids, flags, master_key)
-        self._submit(batch, tokens, frames)
+        self._submit(batch, tokens, (frames,))
 
     def send_reads_each(self, entries: Sequence[tuple[int, int]], batch: Batch) -> None:
         """Reads many entries of many ledgers: (ledger id, entry id), one request each."""
         tokens, frames = self._conversation.read_each(entries)
-        self._submit(batch, tokens, frames)
+        self._submit(batch, tokens, (frames,))
 
     def send(self, request: Request, batch: Batch) -> None:
         """Sends whatever request makes of the conversation."""
         token, frame = request(self._conversation)
-        self._submit(batch, (token,), frame)
+        self._submit(batch, (token,), (frame,))
 
     async def call(self, request: Request, timeout_s: float) -> Reply:
         """One request, one reply; a reply with a negative status where there was none."""
@@ -183,11 +185,11 @@ class BookieConnection:
         self.send(request, Batch((), timeout_s, answered, failed))
         return await future
 
-    def _submit(self, batch: Batch, tokens: Sequence[int], frames: bytes) -> None:
+    def _submit(self, batch: Batch, tokens: Sequence[int], parts: Sequence[bytes]) -> None:
         batch.first_token = tokens[0]
         batch.sent_at = self.last_used = self._loop.time()
         self._waiting.update(dict.fromkeys(tokens, batch))
-        self._out.append(frames)
+        self._out += parts
         if not self._flush_planned:
             self._flush_planned = True
             self._loop.call_soon(self.flush)
@@ -203,16 +205,19 @@ class BookieConnection:
             if self._connecting is None:
                 self._connecting = self._loop.create_task(self._connect(0.0), name=f"connect to {self.bookie}")
         elif not self._link.paused and self._link.transport is not None:
-            data = b"".join(self._out) if len(self._out) > 1 else self._out[0]
-            self._out.clear()
+            parts, self._out = self._out, []
+            size = sum(map(len, parts))
             if self._unproven is not None:
-                self._keep(data)
-            self._link.transport.write(data)
+                self._keep(parts, size)
+            if size <= JOIN_MAX * len(parts):
+                self._link.transport.write(b"".join(parts))
+            else:
+                self._link.transport.writelines(parts)
 
-    def _keep(self, data: bytes) -> None:
+    def _keep(self, parts: list[bytes], size: int) -> None:
         assert self._unproven is not None
-        self._unproven.append(data)
-        self._unproven_size += len(data)
+        self._unproven += parts
+        self._unproven_size += size
         if self._unproven_size > UNPROVEN_BYTES_MAX:
             self._unproven = None
 

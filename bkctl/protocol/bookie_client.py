@@ -96,13 +96,23 @@ class BookieConversation:
         self, ledger_id: int, master_key: bytes, entries: Iterable[tuple[int, bytes]], flags: int = 0
     ) -> tuple[Sequence[int], bytes]:
         """(tokens, frames) of many adds to one ledger, as one buffer."""
+        tokens, parts = self.add_parts(ledger_id, master_key, entries, flags)
+        return tokens, b"".join(parts)
+
+    def add_parts(
+        self, ledger_id: int, master_key: bytes, entries: Iterable[tuple[int, bytes]], flags: int = 0
+    ) -> tuple[Sequence[int], list[bytes]]:
+        """(tokens, frames) of many adds to one ledger, as buffers to be written one behind the other.
+
+        In v2 the entries are among them as they are, not copied.
+        """
         first = self._next_token
         if self.version == 2:
             self._check_v2_flags(flags)
             parts = self._add_many_v2(ledger_id, master_key, entries, flags)
         else:
             parts = self._add_many_v3(ledger_id, master_key, entries, flags)
-        return range(first, self._next_token), b"".join(parts)
+        return range(first, self._next_token), parts
 
     def _add_many_v2(
         self, ledger_id: int, master_key: bytes, entries: Iterable[tuple[int, bytes]], flags: int

@@ -13,6 +13,7 @@ from bkctl.client.bookie import BookieConnection
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import Command, encode_command
 from bkctl.errors import BadBytes
+from bkctl.protocol.bookie_client import BookieConversation
 from bkctl.protocol.broker import BrokerConversation, Sends
 from tests.broker.raw import Stage, batch_of, entry_of, on_stage
 
@@ -25,6 +26,7 @@ class Counted:
     def __init__(self, transport: Any) -> None:
         self._transport = transport
         self.writes: list[int] = []
+        self.parts: list[bytes] = []
 
     def write(self, data: bytes) -> None:
         self.writes.append(len(data))
@@ -32,6 +34,7 @@ class Counted:
 
     def writelines(self, parts: list[bytes]) -> None:
         self.writes.append(sum(map(len, parts)))
+        self.parts += parts
         self._transport.writelines(parts)
 
     def __getattr__(self, name: str) -> Any:
@@ -61,6 +64,33 @@ def fetches(stage: Stage) -> list[int]:
 
     reads._fetch = counting
     return found
+
+
+def test_a_long_entry_is_written_to_bookies_without_a_copy() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        await client.produce(TOPIC)
+        client.publish(0)
+        await client.next(Command.SEND_RECEIPT)
+        topic: Any
+        (topic,) = stage.server.topics.open.values()
+        writer = topic.ledger._writer
+        links: list[Any] = []
+        for bookie in writer.core.ensemble:
+            link: Any = writer.context.pool.connection(bookie, ledger_id=writer.ledger_id)._link
+            link.transport = Counted(link.transport)
+            links.append(link.transport)
+        client.publish(1, b"x" * 200_000)
+        await client.until(lambda: all(link.parts for link in links))
+        assert [len(link.writes) for link in links] == [1, 1]
+        await client.next(Command.SEND_RECEIPT)
+
+    on_stage(scenario)
+    entry = b"e" * 1000
+    tokens, parts = BookieConversation(2).add_parts(5, b"k" * 20, [(7, entry), (8, entry)])
+    assert len(tokens) == 2
+    assert sum(part is entry for part in parts) == 2
+    assert b"".join(parts) == BookieConversation(2).add_many(5, b"k" * 20, [(7, entry), (8, entry)])[1]
 
 
 def dispatchers_tasks() -> list[str]:
