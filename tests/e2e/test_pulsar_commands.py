@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.zookeeper, pytest.mark.slow]
 
 WAIT_S = 90
 WAIT_MS = 60_000
-TOPIC = "persistent://shop/orders/a"
+TOPIC, PATH = "persistent://shop/orders/a", "shop/orders/persistent/a"
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +107,16 @@ def test_a_topic_that_a_broker_owns(local: Local) -> None:
     assert row["kind"] == "subscription"
     assert {f"ledger {state['ledger_id']}" for state in history} == {row["stored_in"]}
     assert [state["entry_id"] for state in history] == list(range(len(history)))
-    kinds = {row["kind"] for row in local.json("topic", "ledgers", TOPIC)}
-    assert kinds == {"data", "cursor"}
+    rows = local.json("topic", "ledgers", TOPIC)
+    assert {row["kind"]: (row["component"], row["owner"]) for row in rows} == {
+        "data": ("managed-ledger", {"managed-ledger": PATH}),
+        "cursor": ("managed-ledger", {"managed-ledger": PATH, "cursor": "s"}),
+    }
+    sizes = ("--ensemble-size", 1, "--write-quorum-size", 1, "--ack-quorum-size", 1)
+    stray = local.json("ledger", "create", *sizes, "--custom-metadata", f"pulsar/managed-ledger={PATH}", "--yes")
+    added = [row for row in local.json("topic", "ledgers", TOPIC, "--scan") if row["kind"] == "unnamed"]
+    assert [row["ledger_id"] for row in added] == [stray["ledger_id"]]
+    local.run("ledger", "delete", stray["ledger_id"], "--yes")
     assert one(local.json("topic", "unload", TOPIC, "--yes"))["unloaded"]
     assert not one(local.json("topic", "where", TOPIC))["loaded"]
     assert not one(local.json("topic", "unload", TOPIC, "--yes"))["unloaded"]
