@@ -91,6 +91,12 @@ class Play:
         """The machines of its last ensemble."""
         return [host_of(bookie) for bookie in self.metadata(ledger_id).last_ensemble.bookies]
 
+    def expire(self, host: str) -> None:
+        """The metadata store ends the sessions of a machine at once, as if it had not heard of it for long."""
+        for store in self.cluster.metadata.sessions:
+            if store.host == host:
+                store.expire()
+
     async def until(self, condition: Callable[[], bool]) -> None:
         """Waits in virtual time."""
         assert await self.cluster.until(condition, PATIENCE_S)
