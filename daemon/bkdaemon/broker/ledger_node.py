@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bkctl.codec.managed_ledger import LedgerInfo
 from bkctl.errors import NotFound
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from bkdaemon.broker.cache import EntryCache
 
 
+ADD_HEADROOM: Final = 256
+"""Of a request to add an entry: what there is in its frame besides the entry, in either version of the protocol."""
+
+
 @dataclass(frozen=True, slots=True)
 class LedgerContext:
     """What the managed ledgers of one broker share."""
@@ -27,6 +31,11 @@ class LedgerContext:
     store: ManagedLedgerStore
     cache: EntryCache
     world: World
+
+    @property
+    def entry_size_max(self) -> int:
+        """Bytes of the longest entry that bookies take: what is longer makes them end the connection, each in turn."""
+        return self.bookkeeper.context.config.frame_size_max - ADD_HEADROOM
 
 
 class LedgerNode:

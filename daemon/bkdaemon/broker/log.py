@@ -71,9 +71,13 @@ class Log:
 
         Raises:
             LedgerFenced, Conflict: somebody else has the log now. NotEnoughBookies, Unavailable: it cannot be written.
+            UsageError: an entry is longer than bookies take.
         """
         if not entries:
             return []
+        most = self.ledger.context.entry_size_max
+        if max(map(len, entries)) > most:
+            raise UsageError(f"an entry has {max(map(len, entries))} bytes, bookies take {most}")
         self.ledger.add_many(entries)
         future: asyncio.Future[list[Position]] = asyncio.get_running_loop().create_future()
         self._waiting.append(([], len(entries), future))

@@ -88,6 +88,7 @@ class Topic:
         epoch = ledger.properties.get(EPOCH_PROPERTY)
         self.producers = ProducerTable(str(name), None if epoch is None else int(epoch), self._store_epoch)
         self.partition = name.partition
+        self._entry_size_max = ledger.context.entry_size_max
         self._pending: deque[_Chunk] = deque()
         self._deduplication: Deduplication | None = None
         self._stamps: EntryStamps | None = None
@@ -190,6 +191,13 @@ class Topic:
     def _refused(self, producer: Producer, send: Send) -> bytes | None:
         """The answer to a send that is not stored; None if it is to be."""
         sequence_id, highest, _, entry, chunk = send
+        if len(entry) > self._entry_size_max:
+            return _send_error(
+                producer,
+                sequence_id,
+                ErrorCode.NOT_ALLOWED,
+                f"The message has {len(entry)} bytes, bookies take {self._entry_size_max}: see nettyMaxFrameSizeBytes",
+            )
         if not checksum_ok(entry):
             return _send_error(producer, sequence_id, ErrorCode.CHECKSUM, "Checksum failed on the broker")
         if self.rules.encryption_required:
