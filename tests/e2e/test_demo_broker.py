@@ -35,7 +35,8 @@ def test_every_message_arrives_in_order_and_nothing_is_left(local: Local) -> Non
     assert (produced["confirmed"], produced["failed"]) == (MESSAGES, 0)
     assert (taken["messages"], taken["missing"], taken["out_of_order"]) == (MESSAGES, 0, 0)
     assert all(taken["by_consumer"])
-    assert (stored["missing"], stored["twice"], len(stored["ledgers"])) == (0, 0, 2)
+    assert (stored["missing"], stored["twice"]) == (0, 0)
+    assert len(stored["ledgers"]) >= 2
     assert list(local.home.glob("bkctl-demo-*")) == []
     assert processes_below(local.home) == []
 

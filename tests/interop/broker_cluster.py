@@ -18,7 +18,7 @@ from bkdaemon.local.cluster import free_ports
 from tests.e2e.local import Local
 
 WAIT_S = 60.0
-SESSION_MS = 4_000
+SESSION_MS = 6_000
 """How long a broker that was killed keeps its leases."""
 
 

@@ -24,7 +24,7 @@ from bkdaemon.local.pulsar_clients import CONSUMERS, KEYS
 BOOKIES: Final = 3
 BROKERS: Final = 2
 TOPIC: Final = "persistent://public/default/demo"
-SESSION_MS: Final = 4_000
+SESSION_MS: Final = 6_000
 """How long a dead broker keeps its leases."""
 CLIENT_TIMEOUT_S: Final = 60.0
 BROKER_KEYS: Final = {
