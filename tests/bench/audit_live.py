@@ -5,6 +5,7 @@
                   (the seconds of its reads alone: no start-up, no opening of ledgers)
     ends          the first and last entry of each fragment of 20,000 small ledgers on five Java bookies, beside the
                   same check of Java's auditor
+    beside        a paced writer of Java's client on our bookies, alone and while all they hold is told again and again
 
 Spark runs in a process of its own. `begin` is until it has a session, `work` what follows; `command` is all of
 `bkctl audit run` with every check, start-up included. --scale 0.1 is for trials.
@@ -29,7 +30,7 @@ from tests.bench.recovery_data import make_small_ledgers
 from tests.interop.auto_recovery import RecoveryProcess, wait_for
 from tests.interop.java_cluster import JAVAREF, JavaCluster
 
-ROWS: Final = ("ours", "java", "ends")
+ROWS: Final = ("ours", "java", "ends", "beside")
 LEDGERS: Final = 100
 ENTRIES: Final = 10_000
 SIZE: Final = 1024
@@ -37,6 +38,7 @@ SMALL: Final = 20_000
 BOOKIES: Final = 3
 ENDS_BOOKIES: Final = 5
 SCRIPT_TIMEOUT_S: Final = 1800
+PACED: Final = "bench-write --e=3 --qw=2 --qa=2 --v2=true --size=1024 --entries=20000 --rate=1000"
 
 
 def tell(text: str) -> None:
@@ -219,6 +221,55 @@ def ends(scale: float) -> str:
         cluster.down()
 
 
+def tell_again(uri: str, folder: str) -> None:
+    """Copies of all ledgers again and again, until somebody ends this process."""
+    import pyarrow.parquet as parquet
+    from bkinspect.audit.schemas import LEDGERS as LEDGERS_TABLE
+    from bkinspect.audit.schemas import arrow_schema
+    from bkinspect.audit.sources.live import COPIES, LiveReader
+    from bkinspect.audit.sources.metadata import LedgersReader
+
+    Path(folder).mkdir()
+    reader = LedgersReader(LEDGERS_TABLE, {"metadata": uri})
+    with parquet.ParquetWriter(Path(folder) / "part.parquet", arrow_schema(LEDGERS_TABLE)) as writer:
+        for part in reader.partitions():
+            for batch in reader.read(part):
+                writer.write_batch(batch)
+    copies = LiveReader(COPIES, {"metadata": uri, "ledgers_from": folder})
+    while True:
+        rows = sum(batch.num_rows for part in copies.partitions() for batch in copies.read(part))
+        print(rows, flush=True)
+
+
+def beside(scale: float) -> str:
+    """What a writer feels of a scan."""
+    cluster = JavaCluster(0)
+    try:
+        for index in range(BOOKIES):
+            cluster.start_ours(index)
+        written(cluster, max(round(LEDGERS * scale / 5), 1), ENTRIES)
+        (alone,) = script(cluster, [PACED])
+        command = [sys.executable, "-m", "tests.bench.audit_live", "_again", cluster.uri, str(cluster.home / "again")]
+        scan = subprocess.Popen(command, stdout=subprocess.PIPE)
+        try:
+            assert scan.stdout is not None
+            scan.stdout.readline()
+            started = time.perf_counter()
+            (with_scan,) = script(cluster, [PACED])
+            seconds = time.perf_counter() - started
+        finally:
+            scan.kill()
+            out, _ = scan.communicate()
+        rows = sum(map(int, out.split()))
+        return (
+            f"beside: p99 of adds {alone['p99_ms']:.1f} ms alone, {with_scan['p99_ms']:.1f} ms while "
+            f"{rows / seconds:,.0f} copies a second were told; "
+            f"p50 {alone['p50_ms']:.1f} and {with_scan['p50_ms']:.1f} ms"
+        )
+    finally:
+        cluster.down()
+
+
 def _java_check(cluster: JavaCluster, name: str) -> float:
     asyncio.run(_forget_check(cluster.uri))
     with RecoveryProcess(cluster, name, java=True) as process:
@@ -234,13 +285,19 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of ledgers")
     parser.add_argument("--no-command", action="store_true", help="leave out the whole command with its checks")
     chosen = parser.parse_args()
-    inner: dict[str, Callable[[str, str], None]] = {"_copies": read_copies, "_ends": check_ends}
+    inner: dict[str, Callable[[str, str], None]] = {
+        "_copies": read_copies,
+        "_ends": check_ends,
+        "_again": tell_again,
+    }
     if chosen.what and chosen.what[0] in inner:
         inner[chosen.what[0]](*chosen.what[1:])
         return
     for row in chosen.what or ROWS:
-        text = ends(chosen.scale) if row == "ends" else copies(row, chosen.scale, whole=not chosen.no_command)
-        print(text, flush=True)
+        if row in ("ends", "beside"):
+            print(ends(chosen.scale) if row == "ends" else beside(chosen.scale), flush=True)
+        else:
+            print(copies(row, chosen.scale, whole=not chosen.no_command), flush=True)
 
 
 if __name__ == "__main__":

@@ -106,6 +106,7 @@ def _sources(
     ledgers: list[str] | None,
     checks: Sequence[str],
 ) -> Sources:
+    from bkinspect.audit.checks import OF_FILES
     from bkinspect.audit.facts import Sources
     from bkinspect.audit.sources.base import SAMPLE_BUCKETS, Selection
 
@@ -122,6 +123,8 @@ def _sources(
     if where is None and not offline:
         raise UsageError("nothing to audit", hint="-m URI, --metadata FILE, or --offline DIR")
     live = where is not None and "://" in where and not offline and copies
+    if live and (without := sorted({*checks} & OF_FILES)):
+        raise UsageError(f"{', '.join(without)}: there are no files among running bookies", hint="--offline DIR")
     if "ends" in checks and not live:
         raise UsageError("--check ends asks running bookies", hint="-m URI, without --offline and --no-copies")
     return Sources(where, tuple(offline or ()), live, selection, full)

@@ -5,7 +5,8 @@ What was read stays: checks, the report and `audit sql` never touch a bookie or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import shutil
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,22 +15,34 @@ from bkctl.errors import BkctlError
 from bkinspect import data_dir
 from bkinspect.audit import views
 from bkinspect.audit.incremental import Reading, earlier_scans, split, write_inventory
-from bkinspect.audit.schemas import BOOKIES, DAMAGE, Table, arrow_schema
-from bkinspect.audit.sources.base import Selection, batch_of
+from bkinspect.audit.schemas import BOOKIES, DAMAGE, TABLES, Table, arrow_schema
+from bkinspect.audit.sources.base import Reader, Selection, batch_of
 from bkinspect.audit.sources.directories import BookieDirs, ScanFile, find_bookies, scan_files, write_plan
-from bkinspect.audit.sources.live import UNREAD
-from bkinspect.audit.sources.metadata import BookiesReader
+from bkinspect.audit.sources.live import COPIES, UNREAD, LiveReader
+from bkinspect.audit.sources.metadata import BookiesReader, LedgersReader, TopicsReader, UnderreplicatedReader
 from bkinspect.audit.sources.scan import PART_SIZE, SCAN
 from bkinspect.finding import Finding
 from bkinspect.source import journals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import InputPartition
 
 METADATA_TABLES: Final = ("ledgers", "topics", "cursors", "underreplicated", "metadata_damage")
 OWN_METADATA: Final = frozenset({"ends", "bookies"})
 """Tables whose sources read metadata themselves."""
 PLAIN_DIGEST: Final = "CRC32C"
+METADATA_READERS: Final[Mapping[str, Callable[[str, Mapping[str, str]], Reader]]] = {
+    "ledgers": lambda name, options: LedgersReader(TABLES[name], options),
+    "topics": lambda name, options: TopicsReader(TABLES[name], options),
+    "cursors": lambda name, options: TopicsReader(TABLES[name], options),
+    "underreplicated": lambda name, options: UnderreplicatedReader(TABLES[name], options),
+    "metadata_damage": lambda name, options: TopicsReader(TABLES[name], options),
+}
+SMALL_ROWS: Final = 50_000
+"""A table of metadata, or of copies, of up to so many rows is read without Spark."""
+SMALL_BYTES: Final = 32 << 20
+"""Copies of up to so many bytes are."""
 MISMATCHES_MAX: Final = 10_000
 """Files whose ranges do not meet and that are read again whole."""
 Stage = Callable[[str], None]
@@ -94,14 +107,23 @@ class Facts:
             self._ends(makers)
         return makers
 
+    @property
+    def size(self) -> int:
+        """Bytes of the Parquet files that checks will read."""
+        folders = {self.folder, *self.scans}
+        return sum(path.stat().st_size for folder in folders for path in folder.rglob("*.parquet"))
+
     # -- metadata -------------------------------------------------------------------------------------------------
 
     def _metadata(self, wanted: set[str], makers: dict[str, Callable[[], DataFrame]]) -> None:
         needed = [name for name in METADATA_TABLES if name in wanted or (name == "ledgers" and wanted - OWN_METADATA)]
         options = {"metadata": str(self.sources.metadata), **self.sources.selection.options()}
+        small = True
         for name in needed:
             self.stage(name)
-            self._load(f"bookkeeper.{name}", options).write.parquet(str(self.folder / name))
+            small = small and self._here(METADATA_READERS[name](name, options), name)
+            if not small:
+                self._load(f"bookkeeper.{name}", options).write.parquet(str(self.folder / name))
             if name == "topics" and self._parquet(name).isEmpty():
                 continue  # no Pulsar here: that no topic names a ledger means nothing
             makers[name] = lambda name=name: self._parquet(name)  # type: ignore[misc]
@@ -257,7 +279,10 @@ class Facts:
         self.stage("entries of running bookies")
         options = {"metadata": str(self.sources.metadata), "ledgers_from": str(self.folder / "ledgers")}
         options |= self.sources.selection.options()
-        self._load("bookkeeper.copies", options).write.parquet(str(self.folder / "copies"))
+        reader = LiveReader(COPIES, options)
+        parts = reader.partitions()
+        if sum(part.size for part in parts) > SMALL_BYTES or not self._here(reader, "copies", parts):
+            self._load("bookkeeper.copies", options).write.parquet(str(self.folder / "copies"))
         copies = self._parquet("copies")
         unread = {row.bookie_id for row in copies.where(f"kind = '{UNREAD}'").select("bookie_id").distinct().collect()}
         self._write_bookies(unread)
@@ -281,6 +306,31 @@ class Facts:
         makers["ends"] = lambda: self._parquet("ends")
 
     # -- Parquet --------------------------------------------------------------------------------------------------
+
+    def _here(self, reader: Reader, name: str, parts: Sequence[InputPartition] | None = None) -> bool:
+        """Reads a small table in this process: Spark takes seconds to plan a source, and its workers to start.
+
+        False: it is not small, after SMALL_ROWS or SMALL_BYTES of it; nothing is left of the attempt then.
+        """
+        import pyarrow.compute as compute
+        import pyarrow.parquet as parquet
+
+        folder = self.folder / name
+        folder.mkdir()
+        chosen = parts if parts is not None else reader.partitions()
+        rows = size = 0
+        with parquet.ParquetWriter(folder / "part.parquet", arrow_schema(reader.table), compression="zstd") as writer:
+            for batch in (batch for part in chosen for batch in reader.read(part)):
+                rows += batch.num_rows
+                if "size" in reader.table.names:
+                    size += compute.sum(batch["size"]).as_py() or 0
+                if rows > SMALL_ROWS or size > SMALL_BYTES:
+                    break
+                writer.write_batch(batch)
+            else:
+                return True
+        shutil.rmtree(folder)
+        return False
 
     def _load(self, format_: str, options: Mapping[str, str]) -> DataFrame:
         return self.spark.read.format(format_).options(**options).load()

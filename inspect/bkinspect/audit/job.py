@@ -24,9 +24,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.errors import BkctlError, Unavailable
-from bkinspect.audit.checks import Check, load
+from bkinspect.audit.checks import OF_FILES, Check, load
 from bkinspect.audit.facts import OWN_METADATA, Facts, Sources
 from bkinspect.audit.schemas import FINDINGS
+from bkinspect.audit.session import suited
 from bkinspect.audit.sources.nodes import is_live
 from bkinspect.audit.tables import Tables
 
@@ -79,6 +80,8 @@ def run(spark: SparkSession, request: Request, progress: Progress | None = None)
         NotFound: no such check, export or directory. Unavailable: the store, a bookie or Spark fails under way.
     """
     checks = load(request.checks)
+    if request.sources.live_copies and not request.sources.offline:
+        checks = [check for check in checks if check.NAME not in OF_FILES]
     started = time.time()
     as_of_ms = int(started * 1000)
     request.to.mkdir(mode=0o700, parents=True, exist_ok=True)  # metadata holds the passwords of ledgers
@@ -90,12 +93,13 @@ def run(spark: SparkSession, request: Request, progress: Progress | None = None)
         live = request.sources.metadata is not None and is_live(request.sources.metadata)
         tables = Tables(spark, as_of_ms, makers, live=live, min_age_ms=request.min_age_ms)
         tables.sampled = _share(request.sources)
-        found, notes = _findings(tables, checks, facts, stage)
-        notes = [*facts.notes, *notes]
         findings = request.to.absolute() / f"findings-{as_of_ms}"
-        stage("findings")
-        found.coalesce(1).sortWithinPartitions(*SAME).write.parquet(str(findings))
-        rows = spark.read.parquet(str(findings)).groupBy("code", "severity").count().collect()
+        with suited(spark, facts.size):
+            found, notes = _findings(tables, checks, facts, stage)
+            notes = [*facts.notes, *notes]
+            stage("findings")
+            found.coalesce(1).sortWithinPartitions(*SAME).write.parquet(str(findings))
+            rows = spark.read.parquet(str(findings)).groupBy("code", "severity").count().collect()
     counts = {row["code"]: row["count"] for row in sorted(rows, key=lambda row: str(row["code"]))}
     severities: dict[str, int] = {}
     for row in rows:

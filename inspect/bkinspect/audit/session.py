@@ -15,7 +15,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -56,6 +57,35 @@ appender.stderr.layout.pattern = spark: %m%n
 _LOCAL_SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "8",
 }
+
+SMALL_BYTES: Final = 16 << 20
+"""Facts up to this are small: their plans take longer to be compiled than to run."""
+_SMALL_SETTINGS: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
+@contextmanager
+def suited(spark: SparkSession, size: int) -> Iterator[None]:
+    """Settings for queries over so many bytes of Parquet; what the user has set stays."""
+    own = {**_SETTINGS, **_LOCAL_SETTINGS}
+    before: dict[str, str | None] = {}
+    for name, value in _SMALL_SETTINGS.items() if size <= SMALL_BYTES else ():
+        set_ = spark.sparkContext.getConf().get(name)
+        if set_ in (None, own.get(name)):
+            before[name] = set_
+            spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value_before in before.items():
+            if value_before is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value_before)
 
 
 def check_installed() -> None:

@@ -34,6 +34,9 @@ CHECKS: Final[tuple[str, ...]] = (
 ASKED: Final[tuple[str, ...]] = ("ends",)
 """Those that run only where they are named: they look at less than the others do."""
 
+OF_FILES: Final = frozenset({"log-records", "indexes"})
+"""Those that look into files alone: a run over running bookies spares itself their plans."""
+
 
 class Check(Protocol):
     """What the run asks of a check's module."""

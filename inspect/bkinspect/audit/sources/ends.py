@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 READS_A_WINDOW: Final = 6000
 BYTES_A_WINDOW: Final = 32 << 20
 WINDOWS_IN_FLIGHT: Final = 2
+ENDS_VERSION: Final = 2
 MISSING, DAMAGED, UNREAD = "missing", "damaged", "_unread"
 Row = tuple[object, ...]
 
@@ -177,7 +178,7 @@ class EndsReader(Reader):
 
 async def _asked(client: BookKeeper, probes: Probes) -> list[Row]:
     """Sends the reads and judges the answers."""
-    windows = {bookie: send(client, BookieId(bookie), pairs) for bookie, pairs in probes.pairs.items()}
+    windows = {bookie: send(client, BookieId(bookie), pairs, ENDS_VERSION) for bookie, pairs in probes.pairs.items()}
     rows: list[Row] = []
     digests = digests_of(list(probes.ledgers.values()))
     for bookie, window in windows.items():

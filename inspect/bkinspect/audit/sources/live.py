@@ -61,7 +61,8 @@ class Wanted:
 class LivePartition(InputPartition):
     """A bookie, and rows of a file of ledgers; no file: the ledgers that are not in metadata.
 
-    admin: host and port of its admin service; everywhere: all of these ledgers, not only those it should hold.
+    admin: host and port of its admin service; everywhere: all of these ledgers, not only those it should hold;
+    size: the bytes that it may have of those that are closed.
     """
 
     bookie: str
@@ -70,27 +71,29 @@ class LivePartition(InputPartition):
     file: str = ""
     start: int = 0
     count: int = 0
+    size: int = 0
 
 
 class LiveReader(Reader):
     """Asks bookies."""
 
-    def partitions(self) -> list[InputPartition]:
+    def partitions(self) -> list[LivePartition]:
         """For every slice of some BYTES_A_PARTITION a bookie, each of the bookies that are asked about it."""
         present = asyncio.run(self._present())
         chosen = self.options.get("everywhere", "").lower()
         everywhere = chosen == "true" or (not chosen and len(present) <= EVERYWHERE_BOOKIES_MAX)
-        parts: list[InputPartition] = []
-        for file, start, count, named in self._slices(max(len(present), 1)):
+        parts: list[LivePartition] = []
+        for file, start, count, size, named in self._slices(max(len(present), 1)):
+            each = size // max(len(named), 1)
             for bookie in sorted(present.keys() | named):
                 admin = present.get(bookie)
                 asked = everywhere or (admin is not None and not chosen)
                 if asked or bookie in named:
-                    parts.append(LivePartition(bookie, admin, asked, file, start, count))
+                    parts.append(LivePartition(bookie, admin, asked, file, start, count, each))
         if self.selection.since_ms is None and self.selection.until_ms is None:
             parts += [LivePartition(bookie, admin, True) for bookie, admin in sorted(present.items()) if admin]
         wanted = self.selection.bookie_id
-        return [part for part in parts if isinstance(part, LivePartition) and wanted in (None, part.bookie)]
+        return [part for part in parts if wanted in (None, part.bookie)]
 
     async def _present(self) -> dict[str, tuple[str, int] | None]:
         """The registered bookies, with the admin ports of ours."""
@@ -110,24 +113,28 @@ class LiveReader(Reader):
         async with await BookKeeper.connect(self.option("metadata"), config) as client:
             yield client
 
-    def _slices(self, bookies: int) -> Iterator[tuple[str, int, int, set[str]]]:
-        """(file, first row, rows, bookies named there): slices in which each bookie has some BYTES_A_PARTITION."""
+    def _slices(self, bookies: int) -> Iterator[tuple[str, int, int, int, set[str]]]:
+        """(file, first row, rows, bytes of closed ledgers, bookies named there).
+
+        Slices in which each bookie has some BYTES_A_PARTITION.
+        """
         import pyarrow.parquet as parquet
 
         for file in sorted(Path(self.option("ledgers_from")).glob("*.parquet")):
-            start = count = size = at = 0
+            start = count = size = closed = at = 0
             named: set[str] = set()
             for batch in parquet.ParquetFile(file).iter_batches(LEDGERS_A_PARTITION, columns=list(SIZE_COLUMNS)):
                 for row in batch.to_pylist():
                     at, count = at + 1, count + 1
                     length = row["length"] if row["length"] is not None else OPEN_LEDGER_BYTES
                     size += length * (row["write_quorum_size"] or 1)
+                    closed += (row["length"] or 0) * (row["write_quorum_size"] or 1)
                     named.update(bookie for ensemble in row["ensembles"] or () for bookie in ensemble["bookies"])
                     if size >= BYTES_A_PARTITION * bookies or count >= LEDGERS_A_PARTITION:
-                        yield str(file), start, count, named
-                        start, count, size, named = at, 0, 0, set()
+                        yield str(file), start, count, closed, named
+                        start, count, size, closed, named = at, 0, 0, 0, set()
             if count:
-                yield str(file), start, count, named
+                yield str(file), start, count, closed, named
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """What one bookie has of a slice."""
