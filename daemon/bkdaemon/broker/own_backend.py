@@ -25,6 +25,7 @@ from bkdaemon.broker.managed_ledger import ManagedLedger
 from bkdaemon.broker.ownership import BrokerAddress, Ownership
 from bkdaemon.broker.policies import TopicPolicies
 from bkdaemon.broker.schema_storage import SchemaStorage
+from bkdaemon.broker.topic_policies import TopicPolicyReader
 
 if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper
@@ -65,7 +66,7 @@ class OwnBackend:
         self.max_message_size = config.max_message_size
         self.meta = Stores.of(store)
         self.ownership = Ownership(store, address)
-        self.policies = TopicPolicies(config, self.meta.namespaces)
+        self.policies = TopicPolicies(config, self.meta.namespaces, TopicPolicyReader(bookkeeper, self.meta.ledgers))
         cache = EntryCache(config.cache_mb * MIB, max(config.cache_mb * MIB // 2, MIB))
         self.context = LedgerContext(bookkeeper, self.meta.ledgers, cache, world)
         self.schema_storage = SchemaStorage(bookkeeper, self.meta.topics, world, config.ledger_settings)

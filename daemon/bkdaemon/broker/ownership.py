@@ -323,9 +323,10 @@ class Ownership:
                 self._unloading.discard(bundle)
 
     async def split(self, bundle: Bundle, close: Callable[[Bundle], Awaitable[None]]) -> None:
-        """Cuts a bundle of ours into two, each for whoever takes it next."""
+        """Cuts a bundle, of ours or of nobody's, into two, each for whoever takes it next."""
         bundles = await self._namespaces.bundles(bundle.namespace)
         halves = bundles.split(bundle)
         await self._namespaces.write_bundles(halves)
         self.forget(bundle.namespace)
-        await self.unload(bundle, close)
+        if bundle in self.owned:
+            await self.unload(bundle, close)

@@ -11,8 +11,8 @@
     deduplicationEnabled, autoTopicCreationOverride, autoSubscriptionCreationOverride, max_*, delayed_delivery_policies,
     schema_compatibility_strategy, schema_validation_enforced, subscription_types_enabled
 
-Policies are read again when they are older than POLICIES_AGE_MAX_S. Those of single topics, which Pulsar keeps in a
-system topic, are not read. Source: Policies.java, AbstractTopic.java.
+Policies are read again when they are older than POLICIES_AGE_MAX_S. Those of single topics (topic_policies) come before
+those of their namespace. Source: Policies.java, AbstractTopic.java.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ from bkctl.meta.namespaces import NamespaceStore
 from bkctl.model.topic import TopicName
 from bkdaemon.broker.backend import TopicRules
 from bkdaemon.broker.config import MIB, BrokerConfig
-from bkdaemon.broker.ledger_settings import LedgerSettings
+from bkdaemon.broker.ledger_settings import FOR_EVER, LedgerSettings
+from bkdaemon.broker.topic_policies import Policies, TopicPolicyReader
 from bkdaemon.properties import words
 
 POLICIES_AGE_MAX_S: Final = 5.0
 NAMESPACES_CACHED_MAX: Final = 1_000
 SYSTEM_TOPICS: Final = ("__change_events", "__transaction_", "__consumer_offsets", "transaction_coordinator_assign")
+SYSTEM_PREFIX: Final = "__"
 AFFINITY_KEY: Final = "bookieAffinityGroup"
 """Of the local policies; here it is kept beside the policies."""
 QUOTA_BYTES: Final = "destination_storage"
@@ -64,10 +66,14 @@ class Inactivity:
 class TopicPolicies:
     """Answers for every topic of this broker."""
 
-    def __init__(self, config: BrokerConfig, namespaces: NamespaceStore) -> None:
+    def __init__(
+        self, config: BrokerConfig, namespaces: NamespaceStore, topics: TopicPolicyReader | None = None
+    ) -> None:
         self._config = config
         self._namespaces = namespaces
+        self._topics = topics
         self._known: dict[str, tuple[float, Mapping[str, Any]]] = {}
+        self._of_topics: dict[str, tuple[float, Mapping[str, Policies]]] = {}
 
     async def of(self, namespace: str) -> Mapping[str, Any]:
         """The policies of a namespace.
@@ -91,10 +97,26 @@ class TopicPolicies:
     def forget(self, namespace: str) -> None:
         """The policies were changed here: read them again."""
         self._known.pop(namespace, None)
+        self._of_topics.pop(namespace, None)
+
+    async def of_topic(self, topic: TopicName) -> Policies | None:
+        """A topic's own policies, by the names of their events; None where it has none."""
+        if self._topics is None or topic.local.startswith(SYSTEM_PREFIX):
+            return None
+        namespace, now = topic.namespace_name, asyncio.get_running_loop().time()
+        known = self._of_topics.get(namespace)
+        if known is None or now - known[0] >= POLICIES_AGE_MAX_S:
+            if len(self._of_topics) >= NAMESPACES_CACHED_MAX:
+                self._of_topics.clear()
+            known = self._of_topics[namespace] = (now, await self._topics.of(namespace))
+        return known[1].get(str(topic.partitioned))
 
     async def ledger_settings(self, topic: TopicName) -> LedgerSettings:
         """How the log of a topic is kept."""
-        return settings_of(self._config, await self._of(topic))
+        settings = settings_of(self._config, await self._of(topic))
+        if topic.local.startswith(SYSTEM_PREFIX):  # nothing is compacted here: what is told once is kept
+            return replace(settings, retention_s=FOR_EVER, retention_bytes=FOR_EVER)
+        return settings
 
     async def rules(self, topic: TopicName) -> TopicRules:
         """What the broker's upper half is to hold to."""
@@ -125,9 +147,51 @@ class TopicPolicies:
 
     async def _of(self, topic: TopicName) -> Mapping[str, Any]:
         try:
-            return await self.of(topic.namespace_name)
+            policies = await self.of(topic.namespace_name)
         except NotFound:
             return {}
+        own = await self.of_topic(topic)
+        return policies if own is None else merged(policies, own)
+
+
+def merged(policies: Mapping[str, Any], own: Policies) -> dict[str, Any]:
+    """A namespace's policies with what a topic's own say instead."""
+    found = dict(policies)
+    for field, key in TOPIC_KEYS.items():
+        value = own.get(field)
+        if value is None or value == []:
+            continue
+        if isinstance(value, dict):
+            value = {name: one for name, one in value.items() if one is not None}
+        found[key] = value
+    if own.get("backLogQuotaMap"):
+        found["backlog_quota_map"] = {**(policies.get("backlog_quota_map") or {}), **own["backLogQuotaMap"]}
+    if own.get("delayedDeliveryEnabled") is not None:
+        found["delayed_delivery_policies"] = {
+            "tickTime": own.get("delayedDeliveryTickTimeMillis") or 0,
+            "active": own["delayedDeliveryEnabled"],
+            "maxDeliveryDelayInMillis": own.get("delayedDeliveryMaxDelayInMillis") or 0,
+        }
+    return found
+
+
+TOPIC_KEYS: Final = {
+    "retentionPolicies": "retention_policies",
+    "messageTTLInSeconds": "message_ttl_in_seconds",
+    "persistence": "persistence",
+    "deduplicationEnabled": "deduplicationEnabled",
+    "maxProducerPerTopic": "max_producers_per_topic",
+    "maxConsumerPerTopic": "max_consumers_per_topic",
+    "maxConsumersPerSubscription": "max_consumers_per_subscription",
+    "maxSubscriptionsPerTopic": "max_subscriptions_per_topic",
+    "maxUnackedMessagesOnConsumer": "max_unacked_messages_per_consumer",
+    "maxUnackedMessagesOnSubscription": "max_unacked_messages_per_subscription",
+    "schemaCompatibilityStrategy": "schema_compatibility_strategy",
+    "schemaValidationEnforced": "schema_validation_enforced",
+    "inactiveTopicPolicies": "inactive_topic_policies",
+    "subscriptionTypesEnabled": "subscription_types_enabled",
+}
+"""Of the fields of a topic's policies, and of the keys in those of a namespace."""
 
 
 def settings_of(config: BrokerConfig, policies: Mapping[str, Any]) -> LedgerSettings:

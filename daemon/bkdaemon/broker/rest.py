@@ -2,7 +2,7 @@
 
     rest_namespaces   policies, bundles          rest_topics          topics and their statistics
     rest_bookies      bookies and racks          rest_subscriptions   subscriptions and messages
-    rest_schemas      schemas
+    rest_schemas      schemas                    rest_topic_policies  policies of single topics
 
 Source: ClustersBase.java, TenantsBase.java, BrokersBase.java, TopicLookupBase.java.
 """
@@ -28,6 +28,7 @@ from bkdaemon.broker.rest_bookies import BOOKIES
 from bkdaemon.broker.rest_namespaces import NAMESPACES
 from bkdaemon.broker.rest_schemas import SCHEMAS
 from bkdaemon.broker.rest_subscriptions import SUBSCRIPTIONS
+from bkdaemon.broker.rest_topic_policies import TOPIC_POLICIES
 from bkdaemon.broker.rest_topics import TOPICS
 from bkdaemon.broker.samples import broker_samples
 from bkdaemon.metrics import CONTENT_TYPE, render
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 def application(service: BrokerService) -> Starlette:
     """All of it."""
-    tables = (GENERAL, BOOKIES, NAMESPACES, SCHEMAS, SUBSCRIPTIONS, TOPICS)
+    tables = (GENERAL, BOOKIES, NAMESPACES, SCHEMAS, SUBSCRIPTIONS, TOPICS, TOPIC_POLICIES)
     return Starlette(routes=[route for table in tables for route in routes(service, table)])
 
 

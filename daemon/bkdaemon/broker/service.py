@@ -62,6 +62,7 @@ class BrokerService:
 
     Attributes:
         broker_id: host:port of its web address, as brokers are listed.
+        topic_policies: held while those of a topic are changed.
     """
 
     def __init__(self, config: BrokerConfig, world: World, store: MetadataStore, bookkeeper: BookKeeper) -> None:
@@ -76,6 +77,7 @@ class BrokerService:
         self.upkeep = Upkeep(self)
         self.rates = Rates()
         self.meter = Meter()
+        self.topic_policies = asyncio.Lock()
         self.balancer = Balancer(self)
         self._slack = Slack(FREE_BYTES_MAX)
         self._web: WebServer | None = None

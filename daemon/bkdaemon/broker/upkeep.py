@@ -23,6 +23,7 @@ from bkdaemon.broker.policies import BacklogQuota
 from bkdaemon.broker.rates import subscriptions_of
 from bkdaemon.broker.search import publish_time
 from bkdaemon.broker.topic import DEDUPLICATION_CURSOR, Topic
+from bkdaemon.broker.topic_policies import system_topic, write_policies
 
 if TYPE_CHECKING:
     from bkctl.model.topic import TopicName
@@ -247,8 +248,21 @@ class Upkeep:
         await self._service.server.topics.unload(name)
         if not await backend.meta.topics.exists(name):
             raise NotFound(f"Topic {name} not found", topic=str(name))
+        policies = await backend.policies.of_topic(name) if name.partition < 0 else None
         log = await backend.open_ledger(name, create=False)
         await log.delete()
+        if policies is not None:
+            await self._forget_policies(name)
+
+    async def _forget_policies(self, name: TopicName) -> None:
+        """A topic of that name that comes later shall not have them; only the owner of the events can say so."""
+        backend, events = self._service.backend, system_topic(name.namespace_name)
+        try:
+            await backend.lookup(events, authoritative=False)
+            await backend.check_owned(events)
+            await write_policies(self._service, name, None)
+        except BkctlError as e:
+            _log.warning("%s: its policies stay behind: %s", name, e.message)
 
 
 def _durable(topic: Topic) -> list[Subscription]:

@@ -1,0 +1,153 @@
+"""Policies of single topics in Pulsar's REST interface; the owner of the namespace's `__change_events` stores them.
+
+`applied=true` tells what the namespace says where the topic says nothing. Source: PersistentTopics.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from starlette.requests import Request
+
+from bkctl.errors import NotFound, UsageError
+from bkctl.model.topic import TopicName
+from bkdaemon.broker.policies import merged
+from bkdaemon.broker.rest_base import Handler, body_of, flag, null, own, reason, topic_of
+from bkdaemon.broker.rest_namespaces import complaint_about, stored_quota
+from bkdaemon.broker.rest_topics import NO_CONTENT, TOPIC
+from bkdaemon.broker.topic_policies import Policies, system_topic, write_policies
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.service import BrokerService
+
+FRESH: Final[Policies] = {
+    "backLogQuotaMap": {}, "isGlobal": False, "subscriptionPolicies": {}, "subscriptionTypesEnabled": [],
+}  # fmt: skip
+"""What Java stores of a topic of which nothing is set."""
+
+
+class _Policy(NamedTuple):
+    """A path behind a topic: fields of TopicPolicies, the key in a namespace's policies, what is told if unset."""
+
+    fields: tuple[str, ...]
+    key: str
+    unset: Any = null
+    method: str = "POST"
+
+
+def _simple(field: str, key: str, unset: Any = null, method: str = "POST") -> _Policy:
+    return _Policy((field,), key, unset, method)
+
+
+POLICIES: Final = {
+    "retention": _simple("retentionPolicies", "retention_policies"),
+    "messageTTL": _simple("messageTTLInSeconds", "message_ttl_in_seconds"),
+    "persistence": _simple("persistence", "persistence"),
+    "backlogQuota": _simple("backLogQuotaMap", "backlog_quota_map", {}),
+    "backlogQuotaMap": _simple("backLogQuotaMap", "backlog_quota_map", {}),
+    "deduplicationEnabled": _simple("deduplicationEnabled", "deduplicationEnabled"),
+    "maxProducers": _simple("maxProducerPerTopic", "max_producers_per_topic"),
+    "maxConsumers": _simple("maxConsumerPerTopic", "max_consumers_per_topic"),
+    "maxConsumersPerSubscription": _simple("maxConsumersPerSubscription", "max_consumers_per_subscription", NO_CONTENT),
+    "maxSubscriptionsPerTopic": _simple("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", NO_CONTENT),
+    "maxUnackedMessagesOnConsumer": _simple("maxUnackedMessagesOnConsumer", "max_unacked_messages_per_consumer"),
+    "maxUnackedMessagesOnSubscription": _simple(
+        "maxUnackedMessagesOnSubscription", "max_unacked_messages_per_subscription"
+    ),
+    "delayedDelivery": _Policy(
+        ("delayedDeliveryEnabled", "delayedDeliveryTickTimeMillis", "delayedDeliveryMaxDelayInMillis"),
+        "delayed_delivery_policies",
+    ),
+    "schemaCompatibilityStrategy": _simple(
+        "schemaCompatibilityStrategy", "schema_compatibility_strategy", method="PUT"
+    ),
+    "schemaValidationEnforced": _simple("schemaValidationEnforced", "schema_validation_enforced", False),
+    "inactiveTopicPolicies": _simple("inactiveTopicPolicies", "inactive_topic_policies"),
+    "subscriptionTypesEnabled": _simple("subscriptionTypesEnabled", "subscription_types_enabled", []),
+}
+
+
+async def _there(service: BrokerService, request: Request) -> TopicName:
+    """The topic that the policies are of: a partitioned one as a whole."""
+    topic = topic_of(request).partitioned
+    topics = service.backend.meta.topics
+    if not await topics.exists(topic) and not await topics.partitions(topic):
+        raise NotFound(f"Topic {topic} not found")
+    return topic
+
+
+def _handlers(path: str, policy: _Policy) -> tuple[Handler, Handler, Handler]:
+    async def read(service: BrokerService, request: Request) -> Any:
+        topic = await _there(service, request)
+        policies = await service.backend.policies.of_topic(topic)
+        found = {} if policies is None else merged({}, policies)
+        if policy.key not in found and flag(request, "applied"):
+            found = dict(await service.backend.policies.of(topic.namespace_name))
+        value = found.get(policy.key)
+        if value is None:
+            return null() if policy.unset is null else policy.unset
+        return value
+
+    async def write(service: BrokerService, request: Request) -> Any:
+        value = await body_of(request)
+        if path == "messageTTL":
+            value = int(request.query_params.get("messageTTL", value if value is not None else 0))
+        complaint = complaint_about(policy.key, value)
+        if complaint is not None:
+            return reason(*complaint)
+        kind = request.query_params.get("backlogQuotaType", "destination_storage")
+        return await _change(service, request, lambda old: old | _fields(policy, value, old, kind))
+
+    async def remove(service: BrokerService, request: Request) -> Any:
+        kind = request.query_params.get("backlogQuotaType", "destination_storage")
+
+        def without(old: Policies) -> Policies:
+            if "backLogQuotaMap" in policy.fields:
+                quotas = {name: quota for name, quota in old.get("backLogQuotaMap", {}).items() if name != kind}
+                return old | {"backLogQuotaMap": quotas}
+            left = {name: value for name, value in old.items() if name not in policy.fields}
+            return left | {name: FRESH[name] for name in policy.fields if name in FRESH}
+
+        return await _change(service, request, without)
+
+    return read, write, remove
+
+
+async def _change(service: BrokerService, request: Request, change: Callable[[Policies], Policies]) -> Any:
+    topic = await _there(service, request)
+    await own(service, request, system_topic(topic.namespace_name))
+    async with service.topic_policies:
+        service.backend.policies.forget(topic.namespace_name)
+        old = await service.backend.policies.of_topic(topic)
+        try:
+            new = change(dict(FRESH) if old is None else {**FRESH, **old})
+            await write_policies(service, topic, new)
+        except (TypeError, ValueError, KeyError, AttributeError) as e:
+            raise UsageError(f"this is no such policy: {e}") from None
+    await service.upkeep.refresh(topic.namespace_name)
+    return None
+
+
+def _fields(policy: _Policy, value: Any, old: Mapping[str, Any], kind: str) -> Policies:
+    """The fields that a value sets."""
+    if policy.key == "backlog_quota_map":
+        return {"backLogQuotaMap": {**old.get("backLogQuotaMap", {}), kind: stored_quota(value)}}
+    if policy.key == "delayed_delivery_policies":
+        values = (bool(value["active"]), int(value["tickTime"]), int(value.get("maxDeliveryDelayInMillis", 0)))
+        return dict(zip(policy.fields, values, strict=True))
+    if policy.key == "persistence":
+        value = {"managedLedgerMaxMarkDeleteRate": 0.0, **value}
+    return {policy.fields[0]: value}
+
+
+def _routes() -> dict[tuple[str, str], Handler]:
+    table: dict[tuple[str, str], Handler] = {}
+    for path, policy in POLICIES.items():
+        read, write, remove = _handlers(path, policy)
+        url = f"{TOPIC}/{path}"
+        table |= {("GET", url): read, (policy.method, url): write, ("DELETE", url): remove}
+    return table
+
+
+TOPIC_POLICIES: Final = _routes()
