@@ -352,6 +352,17 @@ def judge(name: str, figure: str, who: str, ratio: float | None, ours: float | N
     return f"≥ {bar:g} ×", ratio is None or ratio >= bar
 
 
+def across(kept: dict[str, dict[str, Any]]) -> None:
+    """Prints what is had by going over from Java's broker on Java's bookies to ours on ours."""
+    if len(kept) < len(SIDES):
+        return
+    print("\nour broker on our bookies, by Java's on Java's")
+    for what, sides in kept["ours"]["best"].items():
+        java, ours = kept["java"]["best"].get(what, {}).get("java"), sides.get("ours")
+        if java and ours:
+            print(f"{what:<36} {ours / java:.2f}")
+
+
 def arguments() -> argparse.Namespace:
     """What is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -377,6 +388,7 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     """Measures and prints the tables; 1 where a figure is below its bar."""
     chosen = arguments()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored in the background
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the way of ^C: everything is stopped
     low, kept = 0, {}
     for who in ("ours", "java") if chosen.bookies == "both" else (chosen.bookies,):
@@ -392,10 +404,14 @@ def main() -> int:
             "best": {f"{name}: {figure}": sides for (name, figure), sides in figures.best.items()},
             "cpu_us": {f"{name}: {side}": value for (name, side), value in figures.cpu_us.items()},
         }
+    across(kept)
     if chosen.json:
         Path(chosen.json).write_text(json.dumps(kept, indent=1))
     return 1 if low else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("stopped; every process of the bench is gone")
