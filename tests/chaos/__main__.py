@@ -33,8 +33,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--java-bookies", type=int, default=3)
     parser.add_argument("--our-bookies", type=int, default=3)
+    parser.add_argument("--broker", action="store_true", help="brokers under official clients; see broker.py")
+    parser.add_argument("--brokers", type=int, default=3, help="how many, with --broker")
     arguments = parser.parse_args()
     seed = arguments.seed if arguments.seed is not None else Random().randrange(1 << 16)
+    if arguments.broker:
+        from tests.chaos.broker import broker_chaos  # needs pulsar-client
+
+        found = broker_chaos(arguments.minutes * 60, seed, min(arguments.java_bookies, 1), 3, arguments.brokers)
+        return 0 if found.good else 1
     verdict = chaos(arguments.minutes * 60, seed, arguments.java_bookies, arguments.our_bookies)
     return 0 if verdict.good else 1
 

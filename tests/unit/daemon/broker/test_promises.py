@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from bkdaemon.broker import cursor as cursors
+from bkdaemon.broker.recovered import create_ledger
 
 from bkctl.codec.managed_ledger import NO_CURSOR_LEDGER
 from bkctl.codec.pulsar_entry import split_entry
@@ -210,5 +211,34 @@ def test_chunks_of_another_size_are_not_taken_for_each_other() -> None:
         for at in range(6, 46):
             assert (await again.read(Position(ledger_id, at), 1, 999))[0][1] == b"%d" % (at - 6)
         await again.close()
+
+    on_brokers(scenario)
+
+
+@pytest.mark.parametrize("entries", [[], [b"\xff\xff garbage"], [b""]])
+def test_a_cursors_ledger_that_was_cut_off_or_holds_something_else_loses_no_message(entries: list[bytes]) -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await broker.open()
+        cursor = await log.open_cursor("s", EARLIEST)
+        log.add_many(payloads(9))
+        await until(lambda: len(broker.confirmed) == 9)
+        cursor.ack(broker.confirmed[:5])
+        await cursor.flush()
+        second = await another(broker)
+        other = await create_ledger(second.context.bookkeeper, EAGER, {})
+        if entries:
+            other.append_many(entries)
+        await other.close()
+        info, version = await second.ledgers.read_cursor(NAME, "s")
+        owned = (await second.ledgers.read(NAME)).version
+        await second.ledgers.write_cursor(NAME, "s", replace(info, ledger_id=other.ledger_id), version, owned)
+        again = await second.open()
+        assert again.cursors["s"].backlog() == 9, "from the position that the node has"
+        again.cursors["s"].ack(broker.confirmed[:6])
+        await again.cursors["s"].flush()
+        await again.close()
+        third = await (await another(broker)).open()
+        assert third.cursors["s"].mark_delete == broker.confirmed[5]
+        await third.close()
 
     on_brokers(scenario)
