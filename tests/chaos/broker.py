@@ -35,7 +35,7 @@ STROKE_S: Final = (2.0, 8.0)
 DOWN_S: Final = (0.5, 3.0, 8.0)
 STOP_S: Final = (1.0, 7.0, 9.0)
 ZOOKEEPER_DOWN_S: Final = (0.5, 6.0)
-START_S: Final = 120.0
+START_S: Final = 300.0
 PEACE_S: Final = 300.0
 NAMESPACES: Final = {"public/once": True, "public/plain": False}
 """Name → whether it has deduplication."""
@@ -115,7 +115,7 @@ class Stage:
     def _start(self, name: str) -> None:
         number = int(name.split()[-1])
         if name.startswith("java bookie"):
-            self.cluster.start_java(number, "--set", f"zkTimeout={SESSION_MS}")
+            self._start_patiently(lambda: self.cluster.start_java(number, "--set", f"zkTimeout={SESSION_MS}"))
         elif name.startswith("our bookie"):
             self._start_patiently(lambda: self.cluster.start_ours(number, zkTimeout=SESSION_MS))
         else:
