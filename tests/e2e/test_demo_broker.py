@@ -1,4 +1,4 @@
-"""`bkctl demo --broker`: official clients go on while their broker is killed; nothing is left behind, whatever ends it."""
+"""`bkctl demo --broker`: official clients go on while their broker is killed, and nothing is left behind."""
 
 from __future__ import annotations
 

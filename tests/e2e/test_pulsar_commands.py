@@ -80,6 +80,7 @@ def test_a_topic_that_a_broker_owns(local: Local) -> None:
     assert one(local.json("topic", "create", TOPIC, "--yes"))["created"]
     assert local.error("topic", "create", TOPIC, "--yes", code=5)
     assert one(local.json("subscription", "create", TOPIC, "s", "--at", "earliest", "--yes"))["by"] == "metadata"
+    assert one(local.json("topic", "stats", TOPIC))["served_by"] is None
     client = connect(local)
     producer = client.create_producer(TOPIC)
     ids = [producer.send(b"%d" % i) for i in range(20)]
@@ -117,6 +118,7 @@ def test_a_topic_that_a_broker_owns(local: Local) -> None:
     added = [row for row in local.json("topic", "ledgers", TOPIC, "--scan") if row["kind"] == "unnamed"]
     assert [row["ledger_id"] for row in added] == [stray["ledger_id"]]
     local.run("ledger", "delete", stray["ledger_id"], "--yes")
+    assert one(local.json("topic", "trim", TOPIC, "--yes")) == {"topic": TOPIC, "ledgers": [], "size": 0, "by": broker}
     assert one(local.json("topic", "unload", TOPIC, "--yes"))["unloaded"]
     assert not one(local.json("topic", "where", TOPIC))["loaded"]
     assert not one(local.json("topic", "unload", TOPIC, "--yes"))["unloaded"]

@@ -22,27 +22,30 @@ async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
     """Deletes the ledgers that every subscription has passed and retention does not keep; see `topic why-kept`.
 
     The owner of a topic does it, by its own retention. Where nobody serves a topic, it is done straight, with the
-    namespace's retention, or broker.conf's default of none; the last ledger stays.
+    namespace's retention, or broker.conf's default of none; the last ledger stays. ledgers are those that went.
     """
     names = list(env.names(topics))
     async with opened(env, *names) as access:
         found = [(target, await _gone(access, target)) for name in names for target in await targets(access, name)]
-        steps = tuple(f"{t.name}: delete {_listed(gone)}; {t.by}" for t, gone in found if gone)
+        work = [(target, gone) for target, gone in found if gone or target.owner is not None]
+        if work:
+            steps = tuple(f"{t.name}: {_listed(gone)}; {t.by}" for t, gone in work)
+            env.confirm(Plan(f"trim {len(work)} topics", steps, subject="trim"))
         rows: list[dict[str, object]] = []
-        if steps:
-            env.confirm(Plan(f"trim {len(steps)} topics", steps, subject="trim"))
         for target, gone in found:
-            size = sum(target.log.ledgers.size(i) for i in gone)
             by = None
-            if gone:
+            if (target, gone) in work:
                 request = Request("POST", ("trim",))
                 by = await act(env, access, target, request, lambda edit, gone=gone: edit.drop_ledgers(gone))  # type: ignore[misc]
-            rows.append({"topic": target.name, "ledgers": gone, "size": size, "by": by})
+            left = {one.ledger_id for one in (await access.stores.ledgers.read(target.log.topic.path)).info.ledgers}
+            went = [ledger_id for ledger_id in target.log.ledgers.ids if ledger_id not in left]
+            size = sum(target.log.ledgers.size(i) for i in went)
+            rows.append({"topic": target.name, "ledgers": went, "size": size, "by": by})
         return rows
 
 
 def _listed(gone: list[int]) -> str:
-    return f"ledgers {', '.join(map(str, gone))}"
+    return f"delete ledgers {', '.join(map(str, gone))}" if gone else "what the broker's own settings let go"
 
 
 async def _gone(access: Access, target: Target) -> list[int]:

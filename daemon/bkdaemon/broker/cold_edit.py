@@ -37,8 +37,12 @@ def is_loaded(cold: ColdTopic, owner: Owner | None) -> bool:
     """True if the owner of the topic's bundle may have it open."""
     if owner is None:
         return False
-    last = cold.records.get(cold.info.ledgers[-1].ledger_id) if cold.info.ledgers else None
-    return cold.info.terminated is not None or last is None or not last.metadata.closed
+    if cold.info.terminated is not None:
+        return True  # open or not, it has no open ledger
+    if not cold.info.ledgers:
+        return False  # who opens it adds one first
+    last = cold.records.get(cold.info.ledgers[-1].ledger_id)
+    return last is None or not last.metadata.closed
 
 
 @dataclass(frozen=True, slots=True)
