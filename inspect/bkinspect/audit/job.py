@@ -39,6 +39,7 @@ RUN_FORMAT: Final = 1
 SECOND_LOOK_LEDGERS_MAX: Final = 100_000
 """Ledgers that are looked at again; findings about more than these are reported as they were first seen."""
 POLL_S: Final = 0.5
+_WORKER_ENDED: Final = "Python worker exited unexpectedly"
 MIN_AGE_MS: Final = 3_600_000
 SAME: Final = ("code", "ledger_id", "entry_id", "bookie_id", "file", "offset")
 """What makes two findings the same at two looks."""
@@ -230,16 +231,19 @@ def _document(request: Request, facts: Facts, findings: Path, outcome: Outcome) 
 @contextmanager
 def _as_ours() -> Iterator[None]:
     """Says what Spark's workers said, in a sentence; our own errors pass as they are."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
         yield
     except BkctlError:
         raise
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:  # the second where a worker's process ended
         text = str(error)
         last = next((line for line in reversed(text.splitlines()) if line.startswith("bkctl.errors.")), None)
         message = last.partition(": ")[2] if last else text.splitlines()[0] if text else type(error).__name__
+        if last is None and _WORKER_ENDED in text:
+            message = "a worker's process ended"
         raise Unavailable(f"a part of the audit failed: {message}", hint="-v shows all of it", trace=text) from error
 
 
