@@ -308,7 +308,8 @@ class LocalCluster:
         home = Path(service.directory)
         home.mkdir(parents=True, exist_ok=True)
         conf = home / "broker.conf"
-        conf.write_text(broker_configuration(service, self.metadata_uri, len(self.bookies), self._broker_keys), encoding="utf-8")
+        text = broker_configuration(service, self.metadata_uri, len(self.bookies), self._broker_keys)
+        conf.write_text(text, encoding="utf-8")
         command: list[str | Path] = [sys.executable, "-m", "bkctl", "broker", "start", "-c", conf]
         return spawn(service.name, command, service.log, self._environ)
 
