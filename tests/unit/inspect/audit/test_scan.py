@@ -12,11 +12,15 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 from bkinspect import entry_log, journal
+from bkinspect.audit.schemas import ENTRIES
+from bkinspect.audit.sources.decode import Digests, decode
 from bkinspect.audit.sources.directories import ScanFile, find_bookies, scan_files
-from bkinspect.audit.sources.scan import DAMAGE, MAP, PART, SCAN, ScanReader
+from bkinspect.audit.sources.scan import DAMAGE, MAP, PART, SCAN, EntriesSource, ScanReader
 from bkinspect.digests import DigestBook
 from bkinspect.finding import Finding, OnError
+from pyspark.sql.types import NullType, StructField, StructType
 
+from bkctl.errors import UsageError
 from bkctl.model.ledger import DigestType
 from tests.golden import ALL, Golden
 
@@ -74,3 +78,33 @@ def test_digests_are_known_as_far_as_the_careful_reader_knows_them(golden: Golde
         assert row["digest_ok"] is (True if known else None), row
         if known:
             assert row["payload_size"] == len(ledger.payload(row["entry_id"]))
+
+
+def naming(*names: str) -> StructType:
+    """A schema of these columns; their types are Spark's business."""
+    return StructType([StructField(name, NullType()) for name in names])
+
+
+def test_a_schema_names_the_columns_that_are_made(golden: Golden) -> None:
+    options = {"paths": str(golden.bookie("bookie0"))}
+    whole = EntriesSource(options).reader(naming(*ENTRIES.names))
+    some = EntriesSource(options).reader(naming("size", "ledger_id", "kind"))
+    rows = [row for part in some.partitions() for batch in some.read(part) for row in batch.to_pylist()]
+    expected = [row for part in whole.partitions() for batch in whole.read(part) for row in batch.to_pylist()]
+    assert rows
+    assert rows == [{name: row[name] for name in ("size", "ledger_id", "kind")} for row in expected]
+    with pytest.raises(UsageError, match="no column sise"):
+        EntriesSource(options).reader(naming("sise"))
+
+
+def test_short_records_at_the_end_of_a_window_have_no_head() -> None:
+    bodies = [(3).to_bytes(8, "big") + entry_id.to_bytes(8, "big") + bytes(entry_id) for entry_id in range(24)]
+    ends = [sum(len(body) + 4 for body in bodies[: index + 1]) for index in range(len(bodies))]
+    buffer = b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
+    starts = [end - len(body) for end, body in zip(ends, bodies, strict=True)]
+    columns = decode(buffer, starts, ends, Digests())
+    assert columns["ledger_id"].tolist() == [3] * 24
+    assert columns["entry_id"].tolist() == list(range(24))
+    assert columns["has_head"].tolist() == [entry_id >= 16 for entry_id in range(24)]
+    assert columns["size"].tolist() == [16 + entry_id for entry_id in range(24)]
+    assert columns["last_confirmed"].tolist()[16:] == [0] * 8
