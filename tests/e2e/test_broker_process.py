@@ -245,6 +245,45 @@ def test_a_broker_dies_and_another_takes_over(brokers: Brokers) -> None:
     assert brokers.local.json("subscription", "list", topic)[0]["backlog"] == 0
 
 
+def test_a_broker_that_is_stopped_hands_its_bundles_over(brokers: Brokers) -> None:
+    while len(brokers.running) < 2:
+        brokers.start()
+    webs = list(brokers.running)
+    path = "/lookup/v2/topic/persistent/public/default/handed"
+    found = ask(webs[0], "GET", path)[1]
+    owner = found["httpUrl"].partition("://")[2]
+    other = next(web for web in webs if web != owner)
+    urls = [ask(web, "GET", "/admin/v2/broker-stats/load-report")[1]["pulsarServiceUrl"] for web in webs]
+    hosts = ",".join(url.removeprefix("pulsar://") for url in urls)
+    client = pulsar.Client(f"pulsar://{hosts}", logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    consumer = client.subscribe("handed", "s", initial_position=pulsar.InitialPosition.Earliest)
+    producer = client.create_producer("handed", send_timeout_millis=0)
+    for i in range(20):
+        producer.send(b"%d" % i)
+    parts = "/admin/v2/persistent/public/default/spread"  # its partitions are at both brokers
+    assert ask(other, "PUT", f"{parts}/partitions", 6)[0] == 204
+    assert ask(owner, "PUT", f"{parts}/subscription/s", {"ledgerId": -1, "entryId": -1})[0] == 204
+    status, told = ask(other, "GET", f"{parts}/partitioned-stats?perPartition=true")
+    assert (status, len(told["partitions"]), list(told["subscriptions"])) == (200, 6, ["s"])
+    assert {one["ownerBroker"] for one in told["partitions"].values()} == set(webs)
+    assert ask(owner, "POST", f"{parts}/subscription/s/skip_all")[0] == 204
+    assert ask(owner, "DELETE", f"{parts}/partitions")[0] == 204
+    assert ask(other, "GET", f"{parts}/partitioned-stats")[0] == 404
+    code, _, _ = end(brokers.running.pop(owner), signal.SIGTERM)
+    assert code == 0
+    for i in range(20, 40):
+        producer.send(b"%d" % i)
+    seen = set()
+    while len(seen) < 40:
+        message = consumer.receive(CLIENT_MS)
+        consumer.acknowledge(message)
+        seen.add(int(message.data()))
+    assert ask(other, "GET", path)[1]["httpUrl"].endswith(other)
+    client.close()
+    assert [row["broker"] for row in brokers.local.json("broker", "list")] == [other]
+    assert end(brokers.running.pop(other), signal.SIGTERM)[0] == 0
+
+
 def test_dev_up_with_a_broker(tmp_path: Path) -> None:
     local = Local(tmp_path)
     services = local.json("dev", "up", "--bookies", 1, "--brokers", 1, "--dir", tmp_path / "cluster")

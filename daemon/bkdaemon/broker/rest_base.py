@@ -31,6 +31,8 @@ BODY_BYTES_MAX: Final = 1024 * 1024
 TOPIC_PLACE: Final = 6
 """Of a topic among the parts of /admin/v2/persistent/tenant/namespace/topic/…, split at slashes."""
 FORWARD_TIMEOUT_S: Final = 60.0
+TEMPORARY_REDIRECT: Final = 307
+REDIRECTS_MAX: Final = 5
 PARTITIONS_AT_A_TIME_MAX: Final = 16
 """Partitions of one request that are worked on together."""
 
@@ -83,7 +85,7 @@ def _endpoint(service: BrokerService, handlers: dict[str, Handler]) -> Callable[
         try:
             found = await handlers["GET" if request.method == "HEAD" else request.method](service, request)
         except Elsewhere as e:
-            return RedirectResponse(e.url, status_code=307)
+            return RedirectResponse(e.url, status_code=TEMPORARY_REDIRECT)
         except BkctlError as e:
             return reason(status_of(e), e.message)
         except Exception:
@@ -200,7 +202,7 @@ async def _on_partition(
         return await asyncio.to_thread(_forward, request.method, e.url, body)
 
 
-def _forward(method: str, url: str, body: bytes) -> Any:
+def _forward(method: str, url: str, body: bytes, redirects: int = REDIRECTS_MAX) -> Any:
     """Asks another broker, and again where that one leads."""
     request = urllib.request.Request(url, data=body or None, method=method)
     request.add_header("Content-Type", "application/json")
@@ -208,7 +210,9 @@ def _forward(method: str, url: str, body: bytes) -> Any:
         with urllib.request.urlopen(request, timeout=FORWARD_TIMEOUT_S) as answer:
             data = answer.read()
     except urllib.error.HTTPError as e:
-        text = e.read().decode(errors="replace")
+        text, led = e.read().decode(errors="replace"), e.headers.get("Location")
+        if e.code == TEMPORARY_REDIRECT and led and redirects:
+            return _forward(method, led, body, redirects - 1)
         kind = {404: NotFound, 409: Conflict, 412: Refused}.get(e.code, Unavailable)
         raise kind(f"{url}: {e.code} {text}") from None
     except OSError as e:
