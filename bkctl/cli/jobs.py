@@ -349,8 +349,10 @@ async def job_session(
     try:
         async with BookKeeper(await cluster.ledgers(), cluster.bookies, real_world(), config) as client:
             replicator = Replicator(client.context, ByteRate(bytes_per_s))
+            record = JobRecord(state, file)
+            replicator.log = record.copies
             job = (job_class or MoveJob)(client, frozenset(bookies), replicator, options)
-            yield Session(env, job, file, state, JobRecord(state, file), arguments, claims)
+            yield Session(env, job, file, state, record, arguments, claims)
     finally:
         file.close()
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -39,11 +39,14 @@ from bkrecovery.plan import (
     with_targets,
 )
 from bkrecovery.rereplicate import Known, LedgerKeys, Replicator
+from bkrecovery.resume import CopyLog
 
 LEDGERS_AT_ONCE: Final = 16
 LEDGERS_AT_ONCE_MAX: Final = 256
 ROUNDS_MAX: Final = 5
 """Looks at one ledger: its recovery changes it once, somebody else may another time."""
+COPIES: Final = "copies"
+"""In the note of a job's state: how far the copies of large fragments are (resume.py)."""
 TOO_MANY_ERRORS: Final = "not tried: too many others had failed"
 
 
@@ -76,10 +79,17 @@ class JobRecord:
         self.state = state
         self._file = file
         self._left: dict[int, None] = dict.fromkeys(state.left or ())
+        kept = state.note.get(COPIES)
+        self._copies: dict[str, object] = kept if isinstance(kept, dict) else {}
+        state.note[COPIES] = self._copies
+        self.copies = CopyLog(self._copies, self._tick)
 
     def begin(self, ledger_ids: Iterable[int]) -> None:
         """These are to be done now."""
         self._left = dict.fromkeys(ledger_ids)
+        here = set(map(str, self._left))
+        for name in [name for name in self._copies if name.partition(":")[0] not in here]:
+            del self._copies[name]
         self.save()
 
     def note(self, result: MoveResult) -> None:
@@ -90,6 +100,11 @@ class JobRecord:
             self.state.done += 1
         elif result.error is not None:
             self.state.failed[result.ledger_id] = result.error
+        if self._file is not None:
+            self._store(asyncio.get_running_loop().time())
+
+    def _tick(self) -> None:
+        """Something went on: writes the file if that was long ago."""
         if self._file is not None:
             self._store(asyncio.get_running_loop().time())
 
@@ -178,7 +193,11 @@ class MoveJob:
 
     def choice(self, candidates: set[BookieId], quarantined: set[BookieId]) -> TargetChoice:
         """Who chooses the targets of the plan."""
-        return TargetChoice(self.placement, candidates, quarantined)
+        return TargetChoice(self.placement, candidates, quarantined, self.begun)
+
+    def begun(self, fragment: Fragment) -> Mapping[int, BookieId]:
+        """The targets that an earlier run of the job has begun to fill."""
+        return self.replicator.log.begun(fragment) if self.replicator.log is not None else {}
 
     # -- apply ----------------------------------------------------------------------------------------------------
 

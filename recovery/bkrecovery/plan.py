@@ -11,7 +11,7 @@ Everything here is a function of metadata and of who is registered; nothing is a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import Enum, unique
@@ -117,12 +117,15 @@ class TargetChoice:
     placement: PlannedPlacement
     candidates: AbstractSet[BookieId]
     quarantined: AbstractSet[BookieId] = frozenset()
+    begun: Callable[[Fragment], Mapping[int, BookieId]] = lambda _: {}
+    """Targets of a copy that was interrupted: they are taken again, where they can be."""
 
     def of(self, fragment: Fragment) -> Mapping[int, BookieId]:
         """As many of them as there are."""
+        placement = self.placement.following(self.begun(fragment))
         bad = [(index, fragment.bookies[index]) for index in fragment.bad]
         return replacements(
-            self.placement, fragment.bookies, bad, fragment.write_quorum_size, self.candidates, self.quarantined
+            placement, fragment.bookies, bad, fragment.write_quorum_size, self.candidates, self.quarantined
         )
 
 

@@ -126,12 +126,12 @@ class EntryLists:
     ) -> tuple[Scarcest | None, dict[BookieId, str]]:
         """What a closed ledger's bookies say of its entries; and of those that said nothing, why."""
         bookies = asked_of(metadata)
-        answers = await asyncio.gather(*(self._ask(bookie, ledger_id) for bookie in bookies))
+        answers = await asyncio.gather(*(self.ask(bookie, ledger_id) for bookie in bookies))
         given = dict(zip(bookies, answers, strict=True))
         worst = scarcest(metadata, {b: None if isinstance(answer, str) else answer for b, answer in given.items()})
         return worst, {bookie: answer for bookie, answer in given.items() if isinstance(answer, str)}
 
-    async def _ask(self, bookie: BookieId, ledger_id: int) -> list[range] | str:
+    async def ask(self, bookie: BookieId, ledger_id: int) -> list[range] | str:
         """The runs of entries of a ledger that a bookie has, ascending; or why it does not tell."""
         if bookie in self.silent:
             return "not asked any more"

@@ -49,7 +49,7 @@ class ReplicateJob(MoveJob):
 
     def choice(self, candidates: set[BookieId], quarantined: set[BookieId]) -> TargetChoice:
         """Another bookie, or the same one once more."""
-        return OrTheSame(self.placement, candidates, quarantined)
+        return OrTheSame(self.placement, candidates, quarantined, self.begun)
 
     async def repair(
         self, replicator: Replicator, fragment: Fragment, metadata: LedgerMetadata, keys: LedgerKeys, known: Known

@@ -35,6 +35,7 @@ from bkctl.protocol.recovery import status_name
 from bkrecovery.calls import fetch_entries, store_entries
 from bkrecovery.fragment import Fragment, split
 from bkrecovery.pace import ByteBudget, ByteRate
+from bkrecovery.resume import CopyLog
 
 CHUNK_BYTES: Final = 1024 * 1024
 CHUNK_ENTRIES_MAX: Final = 1_000
@@ -127,6 +128,7 @@ class Replicator:
     Attributes:
         under_way: the copies that are being made, by ledger and first entry of the fragment.
         on_copied: hears of copies as targets acknowledge them: (ledger id, bytes).
+        log: where the progress of large fragments is kept for another process; None keeps none.
     """
 
     def __init__(self, context: ClientContext, rate: ByteRate | None = None, budget: ByteBudget | None = None) -> None:
@@ -137,6 +139,7 @@ class Replicator:
         self._candidates = _Candidates()
         self.under_way: dict[tuple[int, int], CopyProgress] = {}
         self.on_copied: Callable[[int, int], None] = lambda _ledger_id, _size: None
+        self.log: CopyLog | None = None
 
     async def repair(
         self, fragment: Fragment, metadata: LedgerMetadata, keys: LedgerKeys, known: Known | None = None
@@ -156,8 +159,11 @@ class Replicator:
         for _ in range(TARGET_ATTEMPTS_MAX):
             targets = await self._targets(fragment, failed)
             part = fragment.with_bad(targets)
+            copy = _Copy(self, part, metadata, keys, targets)
+            if self.log is not None:
+                copy.start_at = await self.log.start(self.context, part, targets)
             try:
-                await _Copy(self, part, metadata, keys, targets).run()
+                await copy.run()
             except TargetFailed as e:
                 _log.warning("ledger %d, fragment at %d: %s", fragment.ledger_id, fragment.first_entry_id, e)
                 failed.add(e.bookie)
@@ -167,6 +173,8 @@ class Replicator:
                 raise
             changed = await self._change_ensemble(fragment, targets, known)
             self.counts.fragments += 1
+            if self.log is not None:
+                self.log.end(fragment)
             return targets if changed else {}
         raise Unavailable(f"{TARGET_ATTEMPTS_MAX} times in a row bookies failed to take copies: {', '.join(failed)}")
 
@@ -267,6 +275,8 @@ class _Copy:
         self._entry_size = max(metadata.length / count, 1.0) if metadata.closed and count > 0 else ENTRY_SIZE_GUESS
         self._chunk_bytes = owner.rate.piece(CHUNK_BYTES)
         self._chunk_number = 0
+        self.start_at = fragment.first_entry_id
+        self._copied: dict[int, int] = {}  # chunks that are done behind one that is not: first → last
         now_s = asyncio.get_running_loop().time()
         self._progress = CopyProgress(fragment.ledger_id, fragment.first_entry_id, fragment.last_entry_id, now_s)
 
@@ -275,6 +285,10 @@ class _Copy:
         ends = self._fragment.copy_range()
         if ends is None:
             return  # a bookie that stored nothing leaves without a copy
+        self.start_at = max(ends[0], self.start_at)
+        ends = self.start_at, ends[1]
+        if self.start_at > ends[1]:
+            return  # all of it was copied before
         pieces = self._chunks(*ends)
         place = self._fragment.ledger_id, self._fragment.first_entry_id
         self._owner.under_way[place] = self._progress
@@ -314,6 +328,7 @@ class _Copy:
             size, needed = self._size, self._needed
             wanted = [e for e in range(first, last + 1) if needed[e % size]]
             if not wanted:
+                self._done(first, last)
                 continue
             self._chunk_number += 1
             taken = await self._owner.budget.take(max(self._chunk_bytes, int(len(wanted) * self._entry_size)))
@@ -321,6 +336,18 @@ class _Copy:
                 await self._copy(wanted, self._chunk_number)
             finally:
                 self._owner.budget.give_back(taken)
+            self._done(first, last)
+
+    def _done(self, first: int, last: int) -> None:
+        """A chunk is acknowledged; what is so from the start on, without a gap, is noted."""
+        if self._owner.log is None:
+            return
+        self._copied[first] = last
+        before = self.start_at
+        while (end := self._copied.pop(self.start_at, None)) is not None:
+            self.start_at = end + 1
+        if self.start_at > before:
+            self._owner.log.note(self._fragment, self._targets, self.start_at - 1)
 
     async def _copy(self, wanted: Sequence[int], number: int) -> None:
         entries = await self.read(wanted, self._good[number % len(self._good)] if self._batch_reads else None)

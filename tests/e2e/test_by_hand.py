@@ -122,6 +122,35 @@ def test_a_job_that_was_killed_goes_on_and_does_nothing_twice(local: Local) -> N
     assert local.error("bookie", "decommission", victim, "--yes", code=4)["kind"] == "not_found"
 
 
+def test_the_copy_of_one_large_ledger_goes_on_inside_of_it(local: Local) -> None:
+    count = 8_000
+    ledger = write(local, count, "--ensemble-size", 3, "--write-quorum-size", 3)
+    victim = ledgers(local)[ledger]["ensembles"][0]["bookies"][0]
+    stop(local, victim)
+    command = ("bookie", "recover", victim, "--yes")
+
+    def through() -> int:
+        copies = (job_file(local, "recover") or {"note": {}})["note"].get("copies") or {}
+        return int(copies[f"{ledger}:0"]["through"]) + 1 if copies else 0
+
+    process = local.start(*command, "--rate", "1MB")  # twelve seconds
+    try:
+        wait_for(lambda: through() >= 2_000 or process.poll() is not None, 120, "a part of it is copied")
+        assert process.poll() is None, process.communicate()
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=TIMEOUT_S)
+    noted = through()
+    assert 2_000 <= noted < count
+    assert naming(local, victim) == {ledger}
+    done = local.run(*command)
+    assert f"copied {count - noted} entries".encode() in done.stderr, done.stderr
+    assert naming(local, victim) == set()
+    assert local.json("ledger", "check", ledger, "--percentage", 100) == []
+    assert job_file(local, "recover") is None
+
+
 def test_a_running_job_is_made_faster_and_another_is_cancelled(local: Local) -> None:
     written = [write(local, 1_000, "--ensemble-size", 4) for _ in range(6)]
     victim = busiest(local)
