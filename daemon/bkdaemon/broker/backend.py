@@ -53,6 +53,8 @@ class TopicRules:
     schema_validation_enforced: bool = False
     schema_auto_update: bool = True
     subscriptions_max: int = 0
+    migrated_to: str | None = None
+    """The broker service URL of the cluster that has the topic now, where that is another one."""
     stamp_time: bool = False
     stamp_index: bool = False
     """Whether entries are stored with their time, and the number of their last message, in front."""

@@ -13,9 +13,10 @@ from bkdaemon.broker.access import Action
 from bkdaemon.broker.compatibility import schema_of
 from bkdaemon.broker.connection import CONSUMERS_MAX
 from bkdaemon.broker.consumer import Consumer
+from bkdaemon.broker.migration import CONSUMER, send_away
 from bkdaemon.broker.refusal import Refusal, error_code
 from bkdaemon.broker.requests import Handler, topic_named
-from bkdaemon.broker.subscription import TYPE_NAMES
+from bkdaemon.broker.subscription import TYPE_NAMES, Subscription
 from bkdaemon.broker.topic import AnyTopic, Topic, reserved
 
 if TYPE_CHECKING:
@@ -70,6 +71,14 @@ async def _create(connection: Connection, message: Any) -> None:
         create=topic.rules.auto_create_subscription or not durable,
         properties={p.key: p.value for p in message.subscription_properties},
     )
+    if topic.rules.migrated_to is not None and not (
+        isinstance(subscription, Subscription) and subscription.cursor.backlog()
+    ):
+        connection.consumers.pop(message.consumer_id, None)
+        send_away(connection, CONSUMER, message.consumer_id, topic.rules.migrated_to)
+        if isinstance(subscription, Subscription):
+            await subscription.forget_if_unused()
+        return
     new = Consumer(connection, message.consumer_id, message.consumer_name, partition=name.partition)
     new.priority = message.priority_level
     new.metadata = {m.key: m.value for m in message.metadata}

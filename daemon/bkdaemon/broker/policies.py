@@ -28,10 +28,13 @@ from bkctl.model.topic import TopicName
 from bkdaemon.broker.backend import TopicRules
 from bkdaemon.broker.config import MIB, BrokerConfig
 from bkdaemon.broker.ledger_settings import FOR_EVER, LedgerSettings
+from bkdaemon.broker.migration import moved_to
 from bkdaemon.broker.topic_policies import Policies, TopicPolicyReader
 from bkdaemon.properties import words
 
 POLICIES_AGE_MAX_S: Final = 5.0
+MIGRATED_KEY: Final = "#migrated_to"
+"""Among the policies of a namespace, though it is stored elsewhere."""
 NAMESPACES_CACHED_MAX: Final = 1_000
 SYSTEM_TOPICS: Final = ("__change_events", "__transaction_", "__consumer_offsets", "transaction_coordinator_assign")
 SYSTEM_PREFIX: Final = "__"
@@ -89,6 +92,9 @@ class TopicPolicies:
         group = (await self._namespaces.local_policies(namespace)).get(AFFINITY_KEY)
         if group:
             policies = policies | {AFFINITY_KEY: group}
+        elsewhere = await moved_to(self._namespaces.store, self._config.cluster, namespace)
+        if elsewhere:
+            policies = policies | {MIGRATED_KEY: elsewhere}
         if len(self._known) >= NAMESPACES_CACHED_MAX:
             self._known.clear()
         self._known[namespace] = (now, policies)
@@ -273,6 +279,7 @@ def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName
         deduplication_entries=config.deduplication_entries,
         batch_index_acks=config.batch_index_acks,
         encryption_required=bool(policies.get("encryption_required", False)),
+        migrated_to=policies.get(MIGRATED_KEY),
         stamp_time="AppendBrokerTimestampMetadataInterceptor" in config.entry_interceptors,
         stamp_index="AppendIndexMetadataInterceptor" in config.entry_interceptors,
         unacked_per_consumer_max=limit("max_unacked_messages_per_consumer", config.unacked_per_consumer),

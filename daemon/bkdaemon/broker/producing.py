@@ -9,6 +9,7 @@ from bkctl.model.topic import EARLIEST
 from bkdaemon.broker.access import Action
 from bkdaemon.broker.compatibility import encode_version, schema_of
 from bkdaemon.broker.connection import PRODUCERS_MAX
+from bkdaemon.broker.migration import PRODUCER, send_away
 from bkdaemon.broker.producers import Producer
 from bkdaemon.broker.refusal import Refusal
 from bkdaemon.broker.requests import Handler, topic_named
@@ -47,6 +48,10 @@ async def _create(connection: Connection, message: Any) -> None:
     if message.producer_access_mode not in list(AccessMode):
         raise Refusal(ErrorCode.METADATA, f"access mode {message.producer_access_mode} is unknown")
     topic = await connection.server.topics.get(name, create=True)
+    if topic.rules.migrated_to is not None:
+        connection.producers.pop(message.producer_id, None)
+        send_away(connection, PRODUCER, message.producer_id, topic.rules.migrated_to)
+        return
     schema = schema_of(message.schema) if message.HasField("schema") else None
     version = await connection.server.schemas.admit(name, schema)
     given = message.producer_name if message.HasField("producer_name") and message.producer_name else None

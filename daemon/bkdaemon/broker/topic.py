@@ -21,6 +21,7 @@ from bkctl.errors import BadBytes, BkctlError
 from bkctl.model.topic import EARLIEST, Position, TopicName
 from bkdaemon.broker.deduplication import Deduplication, Verdict
 from bkdaemon.broker.entry_stamps import EntryStamps
+from bkdaemon.broker.migration import CONSUMER, PRODUCER, send_away, tell_moved
 from bkdaemon.broker.producers import Producer, ProducerTable
 from bkdaemon.broker.refusal import Refusal
 from bkdaemon.broker.state import State
@@ -133,6 +134,8 @@ class Topic:
         self._rules = rules
         if exceeded:
             self._close_producers()
+        if rules.migrated_to is not None:
+            self._send_away(rules.migrated_to)
 
     # -- producers ---------------------------------------------------------------------------------------------------
 
@@ -406,6 +409,18 @@ class Topic:
             producer.connection.queue(
                 (encode_command(Command.CLOSE_PRODUCER, producer_id=producer.producer_id, request_id=NO_REQUEST),)
             )
+
+    def _send_away(self, url: str) -> None:
+        """Its clients go to another cluster: producers now, consumers once nothing is left for them here."""
+        for producer in list(self.producers.by_name.values()):
+            self.producers.remove(producer)
+            producer.connection.forget_producer(producer, closed_by_broker=True)
+            send_away(producer.connection, PRODUCER, producer.producer_id, url)
+        for subscription in self.subscriptions.values():
+            if not subscription.cursor.backlog():
+                for consumer in list(subscription.consumers):
+                    tell_moved(consumer.connection, CONSUMER, consumer.consumer_id, url)
+                subscription.disconnect(list(subscription.consumers))
 
     async def terminate(self) -> Position:
         """Lets nothing be added any more, and returns the last position."""

@@ -1,0 +1,53 @@
+"""Topics whose cluster has moved: clients are told the new cluster's address, and closed, so that they go there.
+
+    /admin/clusters/CLUSTER                 {"migrated": true, "migratedClusterUrl": {"brokerServiceUrl": …}, …}
+    /admin/local-policies/tenant/namespace  {"migrated": true, …}: this namespace alone
+
+Producers go at once, consumers when their subscription has nothing left here. Source: PersistentTopic.java
+(checkClusterMigration), ServerCnx.java, AbstractTopic.java (getMigratedClusterUrl).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bkctl.codec.pulsar import NO_REQUEST, Command, encode_command
+from bkctl.meta.documents import read_document
+from bkctl.meta.namespaces import LOCAL_POLICIES
+from bkctl.meta.pulsar_cluster import CLUSTERS
+
+if TYPE_CHECKING:
+    from bkctl.meta.store import MetadataStore
+    from bkdaemon.broker.connection import Connection
+
+PRODUCER: Final = 0
+CONSUMER: Final = 1
+_VERSION: Final = 20
+"""Of the protocol, from which on clients know TOPIC_MIGRATED."""
+
+
+async def moved_to(store: MetadataStore, cluster: str, namespace: str) -> str | None:
+    """The broker service URL of the cluster that has a namespace's topics now; None while this one has."""
+    found = await read_document(store, f"{CLUSTERS}/{cluster}")
+    value = found.value if found is not None else {}
+    url = (value.get("migratedClusterUrl") or {}).get("brokerServiceUrl")
+    if not url or value.get("migrated"):
+        return url or None
+    local = await read_document(store, f"{LOCAL_POLICIES}/{namespace}")
+    return str(url) if local is not None and local.value.get("migrated") else None
+
+
+def tell_moved(connection: Connection, resource: int, number: int, url: str) -> None:
+    """Tells a client where its producer or consumer of that number is to go; older ones are told nothing."""
+    if connection.conversation.protocol_version >= _VERSION:
+        told = encode_command(Command.TOPIC_MIGRATED, resource_id=number, resource_type=resource, brokerServiceUrl=url)
+        connection.queue((told,))
+
+
+def send_away(connection: Connection, resource: int, number: int, url: str) -> None:
+    """Tells a client where its producer or consumer is to go, and that it is closed here."""
+    tell_moved(connection, resource, number, url)
+    if resource == PRODUCER:
+        connection.queue((encode_command(Command.CLOSE_PRODUCER, producer_id=number, request_id=NO_REQUEST),))
+    else:
+        connection.queue((encode_command(Command.CLOSE_CONSUMER, consumer_id=number, request_id=NO_REQUEST),))
