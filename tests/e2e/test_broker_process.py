@@ -260,13 +260,18 @@ def test_a_broker_that_is_stopped_hands_its_bundles_over(brokers: Brokers) -> No
     producer = client.create_producer("handed", send_timeout_millis=0)
     for i in range(20):
         producer.send(b"%d" % i)
-    parts = "/admin/v2/persistent/public/default/spread"  # its partitions are at both brokers
+    parts = "/admin/v2/persistent/public/spread/t"  # its partitions are at both brokers
+    assert ask(other, "PUT", "/admin/v2/namespaces/public/spread", {"bundles": {"numBundles": 8}})[0] == 204
     assert ask(other, "PUT", f"{parts}/partitions", 6)[0] == 204
     assert ask(owner, "PUT", f"{parts}/subscription/s", {"ledgerId": -1, "entryId": -1})[0] == 204
     status, told = ask(other, "GET", f"{parts}/partitioned-stats?perPartition=true")
     assert (status, len(told["partitions"]), list(told["subscriptions"])) == (200, 6, ["s"])
     assert {one["ownerBroker"] for one in told["partitions"].values()} == set(webs)
     assert ask(owner, "POST", f"{parts}/subscription/s/skip_all")[0] == 204
+    assert ask(owner, "PUT", "/admin/v2/namespaces/public/spread/unload")[0] == 204
+    for web in webs:
+        bundles = ask(web, "GET", f"/admin/v2/brokers/lab/{web}/ownedNamespaces")[1]
+        assert [bundle for bundle in bundles if "public/spread" in bundle] == []
     assert ask(owner, "DELETE", f"{parts}/partitions")[0] == 204
     assert ask(other, "GET", f"{parts}/partitioned-stats")[0] == 404
     code, _, _ = end(brokers.running.pop(owner), signal.SIGTERM)

@@ -199,10 +199,10 @@ async def _on_partition(
     try:
         return await handler(service, Request(scope, receive))
     except Elsewhere as e:
-        return await asyncio.to_thread(_forward, request.method, e.url, body)
+        return await asyncio.to_thread(forward, request.method, e.url, body)
 
 
-def _forward(method: str, url: str, body: bytes, redirects: int = REDIRECTS_MAX) -> Any:
+def forward(method: str, url: str, body: bytes, redirects: int = REDIRECTS_MAX) -> Any:
     """Asks another broker, and again where that one leads."""
     request = urllib.request.Request(url, data=body or None, method=method)
     request.add_header("Content-Type", "application/json")
@@ -212,7 +212,7 @@ def _forward(method: str, url: str, body: bytes, redirects: int = REDIRECTS_MAX)
     except urllib.error.HTTPError as e:
         text, led = e.read().decode(errors="replace"), e.headers.get("Location")
         if e.code == TEMPORARY_REDIRECT and led and redirects:
-            return _forward(method, led, body, redirects - 1)
+            return forward(method, led, body, redirects - 1)
         kind = {404: NotFound, 409: Conflict, 412: Refused}.get(e.code, Unavailable)
         raise kind(f"{url}: {e.code} {text}") from None
     except OSError as e:

@@ -5,6 +5,7 @@ What a policy that is not set is told as is in UNSET. Source: NamespacesBase.jav
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,7 @@ from bkdaemon.broker.rest_base import (
     Handler,
     body_of,
     flag,
+    forward,
     namespace_of,
     null,
     own,
@@ -122,10 +124,15 @@ async def namespace_bundles(service: BrokerService, request: Request) -> Json:
 
 
 async def unload_namespace(service: BrokerService, request: Request) -> None:
-    """Gives up the bundles of a namespace that are this broker's."""
+    """Has every bundle of a namespace given up, by us or whoever owns it."""
     await _policies(service, request)
-    for bundle in [b for b in service.backend.ownership.owned if b.namespace == namespace_of(request)]:
-        await service.backend.ownership.unload(bundle, service.close_bundle)
+    namespace, ownership = namespace_of(request), service.backend.ownership
+    for bundle, owner in (await ownership.brokers.owned(namespace)).items():
+        if bundle in ownership.owned:
+            await ownership.unload(bundle, service.close_bundle)
+        elif owner.http_url and not owner.disabled and owner.http_url != ownership.address.http_url:
+            url = f"{owner.http_url}{ADMIN}/namespaces/{namespace}/{bundle.range}/unload"
+            await asyncio.to_thread(forward, "PUT", url, b"")
 
 
 async def _own_bundle(service: BrokerService, request: Request) -> Bundle:
