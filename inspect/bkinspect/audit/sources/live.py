@@ -44,17 +44,32 @@ OPEN_LEDGER_BYTES: Final = 64 << 20
 """What an open ledger is taken for when partitions are made."""
 TIMEOUT_S: Final = 30.0
 SIZE_COLUMNS: Final = ("length", "write_quorum_size", "ensembles")
-_COLUMNS: Final = ("ledger_id", "digest_type", "password", "length", "last_entry_id", "ensembles")
+_COLUMNS: Final = (
+    *("ledger_id", "digest_type", "password", "length", "last_entry_id", "ensembles", "write_quorum_size"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A ledger to read: how it is sealed, who should hold it, and how large its entries are."""
+    """A ledger to read: how it is sealed, who should hold it, and how large its entries are.
+
+    fragments: (first entry, last or None, bookies).
+    """
 
     ledger_id: int
     digest: tuple[str, bytes] | None
     bookies: tuple[str, ...]
     entry_size: int
+    fragments: tuple[tuple[int, int | None, tuple[str, ...]], ...] = ()
+    write_quorum_size: int = 1
+
+    def expected(self, bookie: str, newest: int) -> Iterator[int]:
+        """The entries that belong on a bookie; those of a fragment without a known end up to the entry `newest`."""
+        for first, last, bookies in self.fragments:
+            places = [index for index, name in enumerate(bookies) if name == bookie]
+            for entry_id in range(first, (newest if last is None else last) + 1) if places else ():
+                if any((index - entry_id) % len(bookies) < self.write_quorum_size for index in places):
+                    yield entry_id
 
 
 @dataclass
@@ -211,7 +226,11 @@ def _wanted(row: dict[str, Any]) -> Wanted | None:
     entries = (row["last_entry_id"] if row["last_entry_id"] is not None else -1) + 1
     size = row["length"] // entries if entries and row["length"] else 0
     digest = None if word is None else (word, row["password"] or b"")
-    return Wanted(row["ledger_id"], digest, tuple(bookies), size)
+    starts = [ensemble["first_entry_id"] for ensemble in row["ensembles"]]
+    ends = [*(start - 1 for start in starts[1:]), row["last_entry_id"]]
+    members = [tuple(ensemble["bookies"]) for ensemble in row["ensembles"]]
+    fragments = tuple(zip(starts, ends, members, strict=True))
+    return Wanted(row["ledger_id"], digest, tuple(bookies), size, fragments, row["write_quorum_size"] or 1)
 
 
 def unread(bookie: str, what: str, status: int, ledger_id: int | None = None) -> pa.RecordBatch:

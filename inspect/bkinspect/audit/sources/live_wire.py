@@ -1,5 +1,9 @@
 """What a bookie holds of some ledgers, asked by BookKeeper's protocol: ids by LIST_ENTRIES, then a read of each.
 
+A Java bookie with DbLedgerStorage, Pulsar's default, never answers LIST_ENTRIES for a ledger that it has. Where the
+first list comes to nothing within LIST_PROBE_S, entries are read as metadata expects them there, up to the newest that
+the bookie has of an open ledger; copies in the wrong place are not seen then.
+
 Lists of LISTS_IN_FLIGHT ledgers go out together; reads go out in windows of many ledgers, the next one before the
 last one is decoded. Memory: two windows of BYTES_IN_FLIGHT or ENTRIES_IN_FLIGHT.
 """
@@ -7,8 +11,9 @@ last one is decoded. Memory: two windows of BYTES_IN_FLIGHT or ENTRIES_IN_FLIGHT
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -16,9 +21,11 @@ import numpy as np
 from bkctl.client.bookie import Batch
 from bkctl.codec import availability
 from bkctl.codec.checksum import Digest, digest_for
+from bkctl.codec.entry import IDS
 from bkctl.errors import BadBytes
 from bkctl.model.ledger import DigestType
 from bkctl.model.status import Status
+from bkctl.protocol.quorum import TIMED_OUT
 from bkinspect.audit.sources.decode import Digests, decode, record_batch
 from bkinspect.audit.sources.live import COPIES, TIMEOUT_S, Wanted, unread
 from bkinspect.audit.sources.scan import DIGEST_WORDS
@@ -31,6 +38,9 @@ if TYPE_CHECKING:
     from bkctl.model.ids import BookieId
 
 LISTS_IN_FLIGHT: Final = 64
+LIST_PROBE_S: Final = 5.0
+NEWEST: Final = -1
+"""The entry id that asks for the newest entry of a ledger."""
 BYTES_IN_FLIGHT: Final = 8 << 20
 ENTRIES_IN_FLIGHT: Final = 4000
 ENTRY_OVERHEAD: Final = 100
@@ -107,38 +117,70 @@ async def read_copies(client: BookKeeper, bookie: BookieId, wanted: Sequence[Wan
     under_way: Window | None = None
     pairs: Pairs = []
     size = 0
+    wanted = sorted(wanted, key=lambda one: bookie not in one.bookies)
+    lists = await _lists(client, bookie, wanted)
+    if not lists:
+        wanted = [one for one in wanted if bookie in one.bookies]
     for start in range(0, len(wanted), LISTS_IN_FLIGHT):
         group = wanted[start : start + LISTS_IN_FLIGHT]
-        for one, found in zip(group, await asyncio.gather(*(_ids(client, bookie, one) for one in group)), strict=True):
+        ask = _listed if lists else _expected
+        for one, found in zip(group, await asyncio.gather(*(ask(client, bookie, one) for one in group)), strict=True):
             if isinstance(found, int):
                 yield unread(str(bookie), "list", found, one.ledger_id)
                 continue
-            for run in found:
-                for entry_id in run:
-                    pairs.append((one.ledger_id, entry_id))
-                    size += one.entry_size + ENTRY_OVERHEAD
-                    if len(pairs) >= ENTRIES_IN_FLIGHT or size >= BYTES_IN_FLIGHT:
-                        sent, pairs, size = send(client, bookie, pairs), [], 0
-                        if under_way is not None:
-                            for batch in await _received(under_way, bookie, digests):
-                                yield batch
-                        under_way = sent
+            for entry_id in found:
+                pairs.append((one.ledger_id, entry_id))
+                size += one.entry_size + ENTRY_OVERHEAD
+                if len(pairs) >= ENTRIES_IN_FLIGHT or size >= BYTES_IN_FLIGHT:
+                    sent, pairs, size = send(client, bookie, pairs), [], 0
+                    if under_way is not None:
+                        for batch in await _received(under_way, bookie, digests):
+                            yield batch
+                    under_way = sent
     last = [send(client, bookie, pairs)] if pairs else []
     for window in [*([under_way] if under_way else []), *last]:
         for batch in await _received(window, bookie, digests):
             yield batch
 
 
-async def _ids(client: BookKeeper, bookie: BookieId, one: Wanted) -> Sequence[range] | int:
-    """The runs of entries that a bookie has of a ledger, or the status it answered with."""
-    connection = client.context.pool.connection(bookie)
-    reply = await connection.call(lambda c: c.list_entries(one.ledger_id), TIMEOUT_S)
+async def _list(client: BookKeeper, bookie: BookieId, ledger_id: int, timeout_s: float) -> Reply:
+    connection = client.context.pool.connection(bookie, 3)
+    return await connection.call(lambda c: c.list_entries(ledger_id), timeout_s)
+
+
+async def _lists(client: BookKeeper, bookie: BookieId, wanted: Sequence[Wanted]) -> bool:
+    """True for a bookie that answers LIST_ENTRIES, as far as the first ledgers tell that it should have."""
+    for one in wanted[:LISTS_IN_FLIGHT]:
+        reply = await _list(client, bookie, one.ledger_id, LIST_PROBE_S)
+        if reply.status == TIMED_OUT:
+            return False
+        if reply.status not in (Status.NO_LEDGER, Status.NO_ENTRY):
+            break
+    return True
+
+
+async def _expected(client: BookKeeper, bookie: BookieId, one: Wanted) -> Iterable[int] | int:
+    """The entries that a bookie should have of a ledger, or why the newest of an open one is not known."""
+    newest = -1
+    if any(last is None and bookie in bookies for _, last, bookies in one.fragments):
+        connection = client.context.pool.connection(bookie, 3)
+        reply = await connection.call(lambda c: c.read(one.ledger_id, NEWEST), TIMEOUT_S)
+        if reply.status == Status.OK and reply.body is not None and len(reply.body) >= IDS.size:
+            newest = IDS.unpack_from(reply.body)[1]
+        elif reply.status not in ABSENT:
+            return int(reply.status)
+    return one.expected(str(bookie), newest)
+
+
+async def _listed(client: BookKeeper, bookie: BookieId, one: Wanted) -> Iterable[int] | int:
+    """The entries that a bookie has of a ledger, or the status it answered with."""
+    reply = await _list(client, bookie, one.ledger_id, TIMEOUT_S)
     if reply.status in (Status.NO_LEDGER, Status.NO_ENTRY):
         return ()
     if reply.status != Status.OK or reply.body is None:
         return int(reply.status)
     try:
-        return list(availability.decode(reply.body, source=f"{bookie} ledger {one.ledger_id}"))
+        return chain.from_iterable(list(availability.decode(reply.body, source=f"{bookie} ledger {one.ledger_id}")))
     except BadBytes:
         return int(Status.IO_ERROR)
 

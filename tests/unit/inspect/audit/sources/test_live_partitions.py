@@ -14,9 +14,18 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 import pyarrow.parquet as parquet
 from bkinspect.audit.schemas import LEDGERS, arrow_schema
-from bkinspect.audit.sources.live import COPIES, EVERYWHERE_BOOKIES_MAX, LEDGERS_A_PARTITION, LivePartition, LiveReader
+from bkinspect.audit.sources.live import (
+    COPIES,
+    EVERYWHERE_BOOKIES_MAX,
+    LEDGERS_A_PARTITION,
+    LivePartition,
+    LiveReader,
+    Wanted,
+)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from bkctl.model.placement import write_set
 
 OURS = ("127.0.0.1", 7)
 
@@ -78,6 +87,27 @@ def test_every_bookie_is_asked_about_every_ledger_once(tmp_path: Path, lengths: 
     ledgers = [ledger(i, [names[(i + j) % bookies] for j in range(3)], n) for i, n in enumerate(lengths)]
     reader = reader_of(tmp_path / "ledgers", ledgers, dict.fromkeys(names))
     assert asked(reader) == {(name, i): 1 for name in names for i in range(len(lengths))}
+
+
+@given(
+    first=st.integers(0, 20),
+    count=st.integers(1, 20),
+    newest=st.integers(-1, 60),
+    shape=st.integers(1, 5).flatmap(lambda e: st.tuples(st.just(e), st.integers(1, e))),
+)
+def test_what_is_expected_of_a_bookie_is_its_write_sets(
+    first: int, count: int, newest: int, shape: tuple[int, int]
+) -> None:
+    ensemble_size, write_quorum_size = shape
+    one, other = (tuple(f"{kind}{i}" for i in range(ensemble_size)) for kind in "ab")
+    fragments = ((first, first + count - 1, one), (first + count, None, (*other[1:], one[0])))
+    wanted = Wanted(5, None, (), 0, fragments, write_quorum_size)
+    own = [e for e in range(first, first + count) if 0 in write_set(e, ensemble_size, write_quorum_size)]
+    last = ensemble_size - 1
+    later = range(first + count, newest + 1)
+    own += [e for e in later if last in write_set(e, ensemble_size, write_quorum_size)]
+    assert list(wanted.expected("a0", newest)) == own
+    assert not list(wanted.expected("b0", newest)), "it was replaced"
 
 
 def test_many_bookies_of_java_are_asked_about_their_own(tmp_path: Path) -> None:
