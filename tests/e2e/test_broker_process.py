@@ -148,7 +148,7 @@ def test_answers_have_javas_status_and_fields(brokers: Brokers) -> None:
     status, found = ask(web, "GET", "/lookup/v2/topic/persistent/golden/ns1/plain")
     assert keys(java("lookup")["body"]) <= keys(found)
     assert ask(web, "GET", "/lookup/v2/topic/persistent/golden/ns1/plain/bundle") == (200, "0x80000000_0xc0000000")
-    assert ask(web, "GET", "/metrics")[1].startswith("# TYPE pulsar_topics_count gauge")
+    assert "# TYPE pulsar_broker_topics_count gauge\n" in ask(web, "GET", "/metrics")[1]
 
 
 def test_the_life_of_a_topic(brokers: Brokers) -> None:
