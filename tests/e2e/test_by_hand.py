@@ -326,3 +326,36 @@ def test_a_bookie_gets_another_name(local: Local) -> None:
         finally:
             process.terminate()
             process.wait(60)
+
+
+def test_a_bookie_with_open_ledgers_of_topics_is_drained_by_unloading_them(tmp_path: Path) -> None:
+    pulsar = pytest.importorskip("pulsar", reason="needs pulsar-client")
+    local = Local(tmp_path)
+    services = local.json("dev", "up", "--bookies", 4, "--brokers", 1, "--dir", local.home / "cluster")
+    (port,) = [s["port"] for s in services if s["kind"] == "broker"]
+    client = None
+    try:
+        quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        client = pulsar.Client(f"pulsar://127.0.0.1:{port}", logger=quiet)
+        topic = "persistent://public/default/a topic"
+        producer = client.create_producer(topic, send_timeout_millis=120_000)
+        for n in range(20):
+            producer.send(b"%d" % n)
+        (opened,) = [e for e in ledgers(local).values() if e["state"] == "OPEN"]
+        victim = opened["ensembles"][-1]["bookies"][0]
+        drain = ("bookie", "drain", victim, "--unload-topics")
+        steps = local.json(*drain, "--dry-run")["plan"]["steps"]
+        assert any(f"ask the owner of {topic} to unload it" in step for step in steps), steps
+        assert local.error(*drain, "--fence-open", "--yes", code=2)["kind"] == "usage"
+        done = local.run(*drain, "--yes", "-o", "json")
+        assert f"{topic} is unloaded".encode() in done.stderr
+        assert {item["fenced"] for item in json.loads(done.stdout)["items"]} == {False}
+        assert naming(local, victim) == set()
+        producer.send(b"20")  # it has looked the topic up again, and writes to another ledger
+        assert naming(local, victim) == set()
+        reader = client.create_reader(topic, pulsar.MessageId.earliest)
+        assert [reader.read_next(120_000).data() for _ in range(21)] == [b"%d" % n for n in range(21)]
+    finally:
+        if client is not None:
+            client.close()
+        local.run("dev", "down", "--delete", "--yes")

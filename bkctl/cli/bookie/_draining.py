@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bkrecovery.plan import MovePlan
 
     from bkctl.cli.access import ClusterAccess
+    from bkctl.cli.bookie._unloading import Unloading
 
 MODE_WAIT_S = 60.0
 """How long a bookie may take to show in its registration that it is read-only."""
@@ -98,9 +99,16 @@ async def make_read_only(env: Env, cluster: ClusterAccess, bookies: Sequence[Boo
 
 
 async def drained(
-    env: Env, session: Session, claims: DrainClaims, plan: MovePlan, wait_s: float | None
+    env: Env,
+    session: Session,
+    claims: DrainClaims,
+    plan: MovePlan,
+    wait_s: float | None,
+    unloading: Unloading | None = None,
 ) -> list[dict[str, Any]]:
     """The drain itself; one item a ledger. It ends early where somebody cancels it.
+
+    unloading: asked for the topics of the ledgers that are waited for; None asks for none.
 
     Raises:
         Conflict: it was cancelled.
@@ -112,6 +120,8 @@ async def drained(
     def waiting(ledger_ids: list[int]) -> None:
         shown = ", ".join(map(str, ledger_ids[:5])) + (" …" if len(ledger_ids) > 5 else "")
         env.note(f"waiting for the writers of {len(ledger_ids)} open ledgers: {shown}")
+        if unloading is not None:
+            unloading.want(ledger_ids)
 
     drain = Drain(session.job, wait_s, waiting)
     with session.progress(len(plan.moves)) as done:
@@ -127,6 +137,8 @@ async def drained(
             for task in (work, *watches):
                 task.cancel()
             await asyncio.gather(work, *watches, return_exceptions=True)
+            if unloading is not None:
+                await unloading.close()
     items = [result_item(result) for result in results]
     left = set(await session.job.verify())
     known = {item["ledger_id"] for item in items if item["error"] is not None}

@@ -9,6 +9,7 @@ import typer
 
 from bkctl.cli.bookie._draining import check_live, claimed, drained, make_read_only
 from bkctl.cli.bookie._items import Bookies, bookie_ids, check_known
+from bkctl.cli.bookie._unloading import Unloading
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
@@ -25,6 +26,7 @@ from bkctl.cli.jobs import (
     remembered,
     who,
 )
+from bkctl.errors import UsageError
 from bkctl.model.ids import BookieId
 
 COMMAND = Command(
@@ -32,6 +34,7 @@ COMMAND = Command(
     examples=(
         "bkctl bookie drain 10.0.0.1:3181 --dry-run",
         "bkctl bookie drain 10.0.0.1:3181 10.0.0.2:3181 --rate 200MB --parallel 8 --yes",
+        "bkctl bookie drain 10.0.0.1:3181 --unload-topics --yes",
         "bkctl bookie drain 10.0.0.1:3181 --cancel --yes",
     ),
     columns=COLUMNS,
@@ -49,6 +52,9 @@ async def run(
     fence_open: Annotated[
         bool, typer.Option("--fence-open", help="fence and close open ledgers instead of waiting for their writers")
     ] = False,
+    unload_topics: Annotated[
+        bool, typer.Option("--unload-topics", help="ask the brokers to unload the topics whose open ledgers are there")
+    ] = False,
     wait: Annotated[
         float | None,
         typer.Option("--wait", metavar="SECONDS", min=0, help="for the writers of open ledgers; default: for ever"),
@@ -65,10 +71,12 @@ async def run(
 
     First they are made read-only (ours by their admin port, Java's by their HTTP server; --leave-writable does
     without), so that writers leave them at their next add. Closed fragments are copied, from the bookie itself if need
-    be. Open ledgers are watched until their writers have rolled over; --fence-open fences and closes them at once,
-    which stops their writers for good. At the end all metadata is read again. The bookie stays read-only until
-    --cancel. Other commands see the drain: they copy nothing to the bookie, and a second drain of it is refused (exit
-    5). After ^C or a crash the same command goes on. Exit 1: some ledgers still name the bookies, with reasons.
+    be. Open ledgers are watched until their writers have rolled over. With --unload-topics the owners of those that
+    are Pulsar topics' are asked to unload the topic: its clients look it up again, and it goes on in a new ledger.
+    --fence-open fences and closes all of them at once, which stops their writers for good. At the end all metadata is
+    read again. The bookie stays read-only until --cancel. Other commands see the drain: they copy nothing to the
+    bookie, and a second drain of it is refused (exit 5). After ^C or a crash the same command goes on. Exit 1: some
+    ledgers still name the bookies, with reasons.
     """
     from bkrecovery.job import JobOptions
     from bkrecovery.plan import OpenLedgers
@@ -77,6 +85,8 @@ async def run(
     arguments = JobArguments(rate, parallel, max_errors, restart, state, to)
     if cancel:
         return await _cancel(env, ids, arguments)
+    if unload_topics and fence_open:
+        raise UsageError("--unload-topics hands open ledgers over, --fence-open does not: one of them")
     options = JobOptions(OpenLedgers.FENCE if fence_open else OpenLedgers.WAIT)
     async with (
         env.cluster() as cluster,
@@ -85,12 +95,14 @@ async def run(
         await check_live(cluster, ids)
         plan = await session.plan()
         first = () if leave_writable else (f"make {', '.join(ids)} read-only",)
-        env.confirm(session.words(f"drain {', '.join(ids)}", plan, ("read all metadata again",), first))
+        unloading = await Unloading.on(env, cluster) if unload_topics else None
+        last = await unloading.steps(plan.waits) if unloading is not None else ()
+        env.confirm(session.words(f"drain {', '.join(ids)}", plan, (*last, "read all metadata again"), first))
         session.begin()
         async with claimed(env, cluster, ids) as claims:
             if not leave_writable:
                 await make_read_only(env, cluster, ids)
-            items = await drained(env, session, claims, plan, wait)
+            items = await drained(env, session, claims, plan, wait, unloading)
             session.finish(items)
             if all(item["error"] is None for item in items):
                 for bookie in ids:
