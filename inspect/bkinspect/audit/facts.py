@@ -15,9 +15,10 @@ from bkctl.errors import BkctlError
 from bkinspect import data_dir
 from bkinspect.audit import views
 from bkinspect.audit.incremental import Reading, earlier_scans, split, write_inventory
-from bkinspect.audit.schemas import BOOKIES, DAMAGE, TABLES, Table, arrow_schema
+from bkinspect.audit.schemas import BOOKIES, DAMAGE, ENDS, TABLES, Table, arrow_schema
 from bkinspect.audit.sources.base import Reader, Selection, batch_of
 from bkinspect.audit.sources.directories import BookieDirs, ScanFile, find_bookies, scan_files, write_plan
+from bkinspect.audit.sources.ends import EndsReader
 from bkinspect.audit.sources.live import COPIES, UNREAD, LiveReader
 from bkinspect.audit.sources.metadata import BookiesReader, LedgersReader, TopicsReader, UnderreplicatedReader
 from bkinspect.audit.sources.scan import PART_SIZE, SCAN
@@ -296,7 +297,9 @@ class Facts:
         self.stage("ends of fragments")
         tasks = self.spark.sparkContext.defaultParallelism
         options = {"metadata": str(self.sources.metadata), "tasks": str(tasks), **self.sources.selection.options()}
-        self._load("bookkeeper.ends", options).write.parquet(str(self.folder / "ends"))
+        few = self.sources.selection.ledgers is not None
+        if not (few and self._here(EndsReader(ENDS, options), "ends")):
+            self._load("bookkeeper.ends", options).write.parquet(str(self.folder / "ends"))
         silent: set[str] = set()
         for file in (self.folder / "ends").glob("*.parquet"):
             rows = parquet.read_table(file, columns=["bookie_id", "fault"]).to_pylist()
