@@ -6,10 +6,7 @@ Requests follow redirects from broker to broker, as pulsar-admin does. Answers b
 
 from __future__ import annotations
 
-import asyncio
 import json
-import urllib.error
-import urllib.request
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -58,11 +55,22 @@ class Admin:
         Raises:
             NotFound, Conflict, Refused, Unauthorized, Unavailable, ServerError: with the broker's own words.
         """
+        import asyncio
+
         return await asyncio.to_thread(self._ask, method, self.base_url + ADMIN + path, body)
 
     def _ask(self, method: str, url: str, body: Any) -> Any:
+        import urllib.error
+        import urllib.request
+
+        class NoRedirect(urllib.request.HTTPRedirectHandler):
+            """Redirects are followed with their method and body, which the library does not."""
+
+            def redirect_request(self, *_: object, **__: object) -> None:
+                return None
+
         data = None if body is None else json.dumps(body).encode()
-        opener = urllib.request.build_opener(_NoRedirect())
+        opener = urllib.request.build_opener(NoRedirect())
         for _ in range(REDIRECTS_MAX):
             request = urllib.request.Request(url, data=data, method=method)
             if data is not None or method in ("PUT", "POST"):
@@ -79,13 +87,6 @@ class Admin:
             except (OSError, ValueError) as e:
                 raise Unavailable(f"broker {url}: {getattr(e, 'reason', e)}", url=url) from None
         raise Unavailable(f"{self.base_url} leads from broker to broker without an end", url=url)
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Redirects are followed with their method and body, which the library does not."""
-
-    def redirect_request(self, *_: object, **__: object) -> None:
-        return None
 
 
 def _decoded(data: bytes) -> Any:
