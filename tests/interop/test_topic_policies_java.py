@@ -1,0 +1,73 @@
+"""Policies of a topic that Java's broker set are held by ours, and the reverse; one broker at a time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.local import end
+from tests.e2e.test_broker_process import ask
+from tests.interop.auto_recovery import wait_for
+from tests.interop.java_broker import JavaBroker
+from tests.interop.java_cluster import JavaCluster, running
+
+pytestmark = [pytest.mark.java, pytest.mark.zookeeper, pytest.mark.slow]
+
+WAIT_S = 120
+TOPIC = "/admin/v2/persistent/public/default/t"
+RETENTION = {"retentionTimeInMinutes": 60, "retentionSizeInMB": 10}
+DELAYED = {"tickTime": 500, "active": True, "maxDeliveryDelayInMillis": 0}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[JavaCluster]:
+    yield from running(2)
+
+
+def our_broker(cluster: JavaCluster, home: Path) -> tuple[str, subprocess.Popen[bytes]]:
+    conf = home / "broker.conf"
+    conf.write_text(
+        f"clusterName=lab\nmetadataStoreUrl=zk:127.0.0.1:{cluster.zookeeper_port}\nadvertisedAddress=127.0.0.1\n"
+        "bindAddress=127.0.0.1\nbrokerServicePort=0\nwebServicePort=0\n"
+    )
+    command = [sys.executable, "-m", "bkctl", "broker", "start", "-c", str(conf)]
+    with (home / "broker.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=dict(os.environ))
+    assert process.stdout is not None
+    word, _, web = process.stdout.readline().decode().strip().partition(" ")
+    assert word == "ready", (home / "broker.log").read_text()
+    return web, process
+
+
+def test_each_holds_what_the_other_stored(cluster: JavaCluster, tmp_path: Path) -> None:
+    java = JavaBroker(cluster)
+    java_web = java.web_url.removeprefix("http://")
+    try:
+        java.up()
+        assert ask(java_web, "PUT", TOPIC)[0] == 204
+        assert ask(java_web, "POST", f"{TOPIC}/retention", RETENTION)[0] == 204
+        assert ask(java_web, "POST", f"{TOPIC}/messageTTL?messageTTL=77")[0] == 204
+        java.down()
+        web, process = our_broker(cluster, tmp_path)
+        try:
+            assert ask(web, "GET", f"{TOPIC}/retention") == (200, RETENTION)
+            assert ask(web, "GET", f"{TOPIC}/messageTTL") == (200, 77)
+            assert ask(web, "POST", f"{TOPIC}/messageTTL?messageTTL=78")[0] == 204
+            assert ask(web, "POST", f"{TOPIC}/delayedDelivery", {"tickTime": 500, "active": True})[0] == 204
+            assert ask(web, "GET", f"{TOPIC}/messageTTL") == (200, 78)
+        finally:
+            code, _, _ = end(process)
+        assert code == 0
+        java.up()
+        wait_for(
+            lambda: ask(java_web, "GET", f"{TOPIC}/messageTTL") == (200, 78), WAIT_S, "our policy at Java's broker"
+        )
+        assert ask(java_web, "GET", f"{TOPIC}/retention") == (200, RETENTION)
+        assert ask(java_web, "GET", f"{TOPIC}/delayedDelivery") == (200, DELAYED)
+    finally:
+        java.down(kill=True)
