@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -28,6 +28,13 @@ from bkctl.cli.jobs import (
 )
 from bkctl.errors import UsageError
 from bkctl.model.ids import BookieId
+
+if TYPE_CHECKING:
+    from bkrecovery.drain import DrainClaims
+    from bkrecovery.job import JobOptions
+    from bkrecovery.plan import MovePlan
+
+    from bkctl.cli.jobs import Session
 
 COMMAND = Command(
     effect=Effect.FENCES,
@@ -78,26 +85,20 @@ async def run(
     bookie, and a second drain of it is refused (exit 5). After ^C or a crash the same command goes on. Exit 1: some
     ledgers still name the bookies, with reasons.
     """
-    from bkrecovery.job import JobOptions
-    from bkrecovery.plan import OpenLedgers
-
     ids = bookie_ids(env, bookies)
     arguments = JobArguments(rate, parallel, max_errors, restart, state, to)
     if cancel:
         return await _cancel(env, ids, arguments)
     if unload_topics and fence_open:
         raise UsageError("--unload-topics hands open ledgers over, --fence-open does not: one of them")
-    options = JobOptions(OpenLedgers.FENCE if fence_open else OpenLedgers.WAIT)
     async with (
         env.cluster() as cluster,
-        job_session(env, cluster, "bookie drain", ids, arguments, options) as session,
+        job_session(env, cluster, "bookie drain", ids, arguments, _options(fence_open)) as session,
     ):
         await check_live(cluster, ids)
         plan = await session.plan()
-        first = () if leave_writable else (f"make {', '.join(ids)} read-only",)
         unloading = await Unloading.on(env, cluster) if unload_topics else None
-        last = await unloading.steps(plan.waits) if unloading is not None else ()
-        env.confirm(session.words(f"drain {', '.join(ids)}", plan, (*last, "read all metadata again"), first))
+        await _confirm(env, session, plan, unloading, () if leave_writable else (f"make {', '.join(ids)} read-only",))
         session.begin()
         async with claimed(env, cluster, ids) as claims:
             if not leave_writable:
@@ -105,12 +106,32 @@ async def run(
             items = await drained(env, session, claims, plan, wait, unloading)
             session.finish(items)
             if all(item["error"] is None for item in items):
-                for bookie in ids:
-                    await claims.leave(bookie, done=True)
-                env.note(
-                    f"no ledger names {', '.join(ids)} any more; bkctl bookie decommission takes them out for good"
-                )
+                await _note_done(env, claims, ids)
     return items
+
+
+def _options(fence_open: bool) -> JobOptions:
+    """What becomes of open ledgers."""
+    from bkrecovery.job import JobOptions
+    from bkrecovery.plan import OpenLedgers
+
+    return JobOptions(OpenLedgers.FENCE if fence_open else OpenLedgers.WAIT)
+
+
+async def _confirm(
+    env: Env, session: Session, plan: MovePlan, unloading: Unloading | None, first: tuple[str, ...]
+) -> None:
+    """Shows the plan, and returns once it may be done."""
+    last = await unloading.steps(plan.waits) if unloading is not None else ()
+    what = f"drain {', '.join(sorted(plan.bookies))}"
+    env.confirm(session.words(what, plan, (*last, "read all metadata again"), first))
+
+
+async def _note_done(env: Env, claims: DrainClaims, ids: list[BookieId]) -> None:
+    """Nothing names the bookies: their claims say so."""
+    for bookie in ids:
+        await claims.leave(bookie, done=True)
+    env.note(f"no ledger names {', '.join(ids)} any more; bkctl bookie decommission takes them out for good")
 
 
 async def _cancel(env: Env, ids: list[BookieId], arguments: JobArguments) -> list[dict[str, object]]:
