@@ -37,20 +37,30 @@ def next_frame(
 ) -> int | None:
     """The offset of the first sensible frame at or behind start, None if there is none up to size.
 
+    Behind a journal's last record stand zeros, and behind the size of a record, read some bytes late, a great number
+    that leads right into them: a frame that only zeros follow counts if no other frame with a successor is inside it.
+
     limit: where looking ends; a frame a window behind it may still be found.
     """
     base = start
-    while base < size and (limit is None or base < limit):
+    last, last_end = None, size
+    while base < last_end and (limit is None or base < limit):
         window = read(WINDOW_SIZE + _HEAD_SIZE, base)
         for match in _CANDIDATE.finditer(window):
-            at = match.start()
-            if at >= WINDOW_SIZE:
+            at = base + match.start()
+            if match.start() >= WINDOW_SIZE or at >= last_end:
                 break
-            end = _end(window[at : at + _HEAD_SIZE], base + at, size, journal)
-            if end is not None and _may_follow(read(_HEAD_SIZE, end), end, size, journal):
-                return base + at
+            end = _end(window[match.start() : match.start() + _HEAD_SIZE], at, size, journal)
+            if end is None:
+                continue
+            head = read(_HEAD_SIZE, end)
+            if end < size and not head.strip(b"\0"):
+                if last is None:
+                    last, last_end = at, end
+            elif _may_follow(head, end, size, journal):
+                return at
         base += WINDOW_SIZE
-    return None
+    return last
 
 
 def plausible_end(head: bytes, offset: int, file_size: int) -> int | None:
