@@ -242,3 +242,21 @@ def test_a_cursors_ledger_that_was_cut_off_or_holds_something_else_loses_no_mess
         await third.close()
 
     on_brokers(scenario)
+
+
+def test_what_is_confirmed_after_the_log_has_failed_is_nobodys() -> None:
+    """Answers of bookies that come in one go: the first of them tells that the log is fenced."""
+
+    async def scenario(broker: Broker) -> None:
+        log = await broker.open()
+        log.add_many(payloads(3))
+        writer = log._writer
+        assert writer is not None
+        log.failed(Conflict("fenced"))
+        log._confirmed(writer, 2)
+        await asyncio.sleep(1)
+        assert broker.confirmed == []
+        assert len(broker.failures) == 1
+        await log.close()
+
+    on_brokers(scenario)
