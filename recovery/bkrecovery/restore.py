@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from bkctl.client.client import BookKeeper
+from bkctl.codec import availability
 from bkctl.codec.checksum import Digest, master_key
 from bkctl.codec.entry import decode_entry
 from bkctl.codec.wire import Flag
@@ -40,6 +41,9 @@ LOG_GONE: Final = "BKC352"
 LOST_BOOKIE: Final = "BKC403"
 MISPLACED: Final = frozenset(("BKC421", "BKC422"))
 DIVERGENT: Final = "BKC404"
+UNLISTED: Final = "BKC401"
+V3: Final = 3
+"""The list of entries is not in the older protocol."""
 
 FindingItem = Mapping[str, Any]
 
@@ -221,6 +225,9 @@ class _Filling:
     async def _fill(self, entry_ids: Sequence[int], key: bytes) -> None:
         hole, context = self.result.hole, self.bookkeeper.context
         lacking = list(entry_ids) if hole.sure else await self._unsound(entry_ids)
+        if hole.code == UNLISTED:
+            listed = await self._listed()
+            lacking = [e for e in entry_ids if e in lacking or e not in listed]
         found: dict[int, bytes] = {}
         for turn in range(self.metadata.write_quorum_size):
             await self._read([e for e in lacking if e not in found], turn, found)
@@ -240,6 +247,20 @@ class _Filling:
         missing = [e for e in lacking if e not in found]
         if missing:
             self.result.error = f"no sound copy of entry {missing[0]} and {len(missing) - 1} more on the other bookies"
+
+    async def _listed(self) -> set[int]:
+        """The entries that the bookie says it has: what it gives may come from memory, read ahead of an index that
+        lacks it. Everything where it cannot say."""
+        hole = self.result.hole
+        connection = self.bookkeeper.context.pool.connection(hole.bookie, V3, hole.ledger_id)
+        timeout_s = self.bookkeeper.context.config.read_timeout_s
+        reply = await connection.call(lambda c: c.list_entries(hole.ledger_id), timeout_s)
+        if reply.status == Status.NO_LEDGER:
+            return set()
+        if reply.status != Status.OK or reply.body is None:
+            return set(range(hole.first_entry_id, self._last() + 1))
+        runs = availability.decode(reply.body, source=f"{hole.bookie} ledger {hole.ledger_id}")
+        return {entry_id for run in runs for entry_id in run}
 
     async def _unsound(self, entry_ids: Sequence[int]) -> list[int]:
         """Those that the bookie does not give as they were sealed."""
