@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +59,18 @@ def java(cluster: JavaCluster) -> Iterator[JavaBroker]:
         broker.down(kill=True)
 
 
-def ours(cluster: JavaCluster, home: Path) -> BrokerProcess:
-    return BrokerProcess(cluster.uri, home / "broker.log", {"clusterName": "lab", **KEYS})
+@pytest.fixture
+def ours(cluster: JavaCluster, tmp_path: Path) -> Iterator[Callable[[], BrokerProcess]]:
+    """Starts a broker of ours, which is stopped whatever happens."""
+    started: list[BrokerProcess] = []
+
+    def start() -> BrokerProcess:
+        started.append(BrokerProcess(cluster.uri, tmp_path / "broker.log", {"clusterName": "lab", **KEYS}))
+        return started[-1]
+
+    yield start
+    for broker in started:
+        broker.stop()
 
 
 def connect(url: str) -> Any:
@@ -124,7 +134,7 @@ def acknowledge(consumer: Any, messages: list[Any], cluster: JavaCluster, topic:
 
 
 def test_a_topic_changes_hands_with_ledgers_holes_batches_and_schemas(
-    cluster: JavaCluster, java: JavaBroker, tmp_path: Path
+    cluster: JavaCluster, java: JavaBroker, ours: Callable[[], BrokerProcess]
 ) -> None:
     topic, batches, rows = (f"{NAMESPACE}/{name}" for name in ("handed", "batches", "rows"))
     client = connect(java.url)
@@ -140,7 +150,7 @@ def test_a_topic_changes_hands_with_ledgers_holes_batches_and_schemas(
     client.close()
     java.down()
 
-    broker = ours(cluster, tmp_path)
+    broker = ours()
     client = connect(broker.url)
     consumer = subscribe(client, topic, "holes")
     assert sorted(data(take(consumer, 17)), key=int) == numbers(0, 50)[::3]
@@ -178,13 +188,15 @@ def test_a_topic_changes_hands_with_ledgers_holes_batches_and_schemas(
     client.close()
 
 
-def test_what_java_owns_is_left_to_it_and_the_reverse(cluster: JavaCluster, java: JavaBroker, tmp_path: Path) -> None:
+def test_what_java_owns_is_left_to_it_and_the_reverse(
+    cluster: JavaCluster, java: JavaBroker, ours: Callable[[], BrokerProcess]
+) -> None:
     theirs, own = f"{NAMESPACE}/theirs", "persistent://public/ours/own"
     client = connect(java.url)
     fill(client, theirs, 0, 3)
     client.close()
     cluster.bkctl_json("namespace", "create", "public/ours", "--bundles", 1, "--yes")
-    broker = ours(cluster, tmp_path)
+    broker = ours()
     try:
         assert owner(broker.web_url, theirs) == java.url, "ours leads to Java's broker"
         client = connect(broker.url)
