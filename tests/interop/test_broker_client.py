@@ -654,9 +654,12 @@ def test_schemas(client: Any, topic: str) -> None:
 # -- a broker that dies --------------------------------------------------------------------------------------------
 
 
-def test_another_broker_goes_on_where_one_was_killed(metadata_uri: str, broker: BrokerProcess, tmp_path: Any) -> None:
+def test_another_broker_goes_on_where_one_was_killed(
+    metadata_uri: str, broker: BrokerProcess, tmp_path: Any, request: pytest.FixtureRequest
+) -> None:
     """Both are given to the client; the one that serves is killed, be it this module's or the second."""
     second = BrokerProcess(metadata_uri, tmp_path / "second.log", KEYS)
+    request.addfinalizer(second.kill)
     client = connect(f"pulsar://127.0.0.1:{broker.port},127.0.0.1:{second.port}")
     topic = next(
         name for name in (f"persistent://{DOOMED}/{k}" for k in itertools.count()) if owner(broker, name) == second.url
