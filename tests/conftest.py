@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.golden import Golden
 from tests.zookeeper_fixture import stores, zookeeper
 
 __all__ = ["golden", "stores", "zookeeper"]
+
+# how long a machine takes to think of an example says nothing about the example
+settings.register_profile("bkctl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("bkctl")
 
 
 @pytest.fixture(scope="session")
