@@ -1,1 +1,1 @@
-"""Topics: which there are, their ledgers and entries, straight from metadata and bookies; no broker is asked."""
+"""Topics: their ledgers and entries, straight from metadata and bookies; changes are made by the owner broker."""
