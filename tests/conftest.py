@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -13,6 +15,9 @@ __all__ = ["golden", "stores", "zookeeper"]
 # how long a machine takes to think of an example says nothing about the example
 settings.register_profile("bkctl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("bkctl")
+
+# a shell starts its background jobs deaf to interrupts, and what they start is as deaf: tests interrupt what they start
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
