@@ -351,7 +351,7 @@ async def _whole(scenario: RepairScenario, random: Random) -> None:
         scenario.start()
         nemesis.losses_left = scenario.repair.losses
         await nemesis.rage(scenario.repair.trouble_s)
-        scenario.over = scenario.history.peace = True
+        scenario.over = True
         await nemesis.make_peace()
         await scenario.settle()
         await scenario.wait_repaired()

@@ -115,8 +115,10 @@ class Promises:
             self._left_s[path.rpartition("/")[2]] = now if node is None else inf
         elif path == DISABLE:
             self._off_s = now if node is not None else None
-        elif path.startswith(LOCKS) and node is not None:
-            self._locked_s[path] = now
+        elif path.startswith(LOCKS) and node is None:
+            self._locked_s.pop(path, None)
+        elif path.startswith(LOCKS):
+            self._locked_s.setdefault(path, now)  # an attempt to lock it as well is heard of too
             self._check_on(path)
         elif path.startswith(QUEUE) and "/urL" in path:
             if node is None:

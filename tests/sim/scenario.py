@@ -276,6 +276,7 @@ class Scenario:
         for machine in clients:
             machine.kill()
         await cluster.sleep(LATE_S_MAX)  # what they asked of the store may still arrive
+        self.history.peace = True  # from here on no recovery has asked for a length while bookies could be down
         finished: list[int] = []
 
         async def work(bookkeeper: BookKeeper) -> None:
@@ -389,6 +390,6 @@ async def _whole(cluster: Cluster, shape: Shape, random: Random) -> None:
     losses_max = min(shape.quorums[2] - 1, spare)
     nemesis = Nemesis(cluster, shape.kinds, Random(random.getrandbits(64)), losses_max)
     await nemesis.rage(TROUBLE_S)
-    scenario.over = cluster.history.peace = True
+    scenario.over = True
     await nemesis.make_peace()
     await scenario.settle()

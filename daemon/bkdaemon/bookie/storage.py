@@ -350,7 +350,7 @@ class Storage:
         for ledger_id in tails:
             try:
                 found.tails[ledger_id] = self._tail(ledger_id)
-            except (OSError, BadBytes) as e:
+            except (OSError, BadBytes, NotFound) as e:
                 logger.error("the end of ledger %d cannot be read: %s", ledger_id, e)
         answer, ahead_of, ok = found.answers.append, found.ahead, Status.OK
         for ledger_id, entry_id in wanted:
@@ -394,7 +394,14 @@ class Storage:
     def _tail(self, ledger_id: int) -> tuple[int, int]:
         """(last entry, its LAC) of what is on disk of a ledger."""
         last = self._shard(ledger_id).index.last_entry(ledger_id)
-        body = self._stored(ledger_id, last) if last >= 0 else None
+        try:
+            body = self._stored(ledger_id, last) if last >= 0 else None
+        except (BadBytes, NotFound):
+            # a row that a failed flush left points into what was taken back; its entry is in memory then
+            ledger = self.ledgers.get(ledger_id)
+            body = self.cached(ledger, last) if ledger is not None else None
+            if body is None:
+                raise
         return last, int(_I64.unpack_from(body, LAC_OFFSET)[0]) if body is not None else -1
 
 

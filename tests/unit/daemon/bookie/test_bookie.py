@@ -291,6 +291,21 @@ async def test_a_checkpoint_that_fails_is_tried_again(monkeypatch: pytest.Monkey
         assert await calls.has(5, range(10))
 
 
+async def test_the_end_of_a_ledger_is_known_while_its_log_is_taken_back() -> None:
+    async with running(config_in(HERE), world_on(sim_disk().door(lambda: True))) as calls:
+        await calls.add(5, range(10))
+        storage = calls.bookie.storage
+        flush = storage.swap()
+        flush.rows[5] = "no row"  # type: ignore[assignment]  # fails once the index points into the log
+        with pytest.raises(TypeError):
+            storage.flush(flush)
+        ledger = storage.ledgers[5]
+        ledger.loaded, ledger.last = False, -1
+        storage.load(ledger)
+        assert ledger.last == 9
+        assert storage.fetch([], {5}).tails[5][0] == 9
+
+
 async def flushed(calls: Calls) -> None:
     """Flushes, whatever a try that was under way may say."""
     while True:
