@@ -47,8 +47,8 @@ from bkrecovery.queue import QueueWatch
 from bkrecovery.rereplicate import LedgerKeys, Replicator, UnreadableEntries
 from bkrecovery.settings import RecoverySettings
 
-LEDGERS_AT_ONCE_MAX: Final = 16
-"""Ledgers that are copied at a time; how much of them is under way is bounded by bytes."""
+LEDGERS_AT_ONCE_MAX: Final = 4
+"""Ledgers that are copied at a time."""
 HELD_MAX: Final = 2_000
 """Locks kept for a grace period or a pause; past it nothing new is picked."""
 STORE_RETRY_S: Final = 1.0
