@@ -134,7 +134,7 @@ def make_logs(folder: Path, size: int, entry_size: int = 1024) -> int:
 # -- measuring --------------------------------------------------------------------------------------------------------
 
 
-def _tree(pid: int) -> Iterator[int]:
+def process_tree(pid: int) -> Iterator[int]:
     """A process and all below it."""
     pending = [pid]
     while pending:
@@ -150,7 +150,7 @@ def _tree(pid: int) -> Iterator[int]:
 def _memory_mb(pid: int) -> float:
     """Resident memory of a process and all below it, what they share not counted."""
     total = 0.0
-    for at in _tree(pid):
+    for at in process_tree(pid):
         try:
             _, resident, shared, *_ = map(int, Path(f"/proc/{at}/statm").read_text().split())
             total += (resident - shared) * os.sysconf("SC_PAGE_SIZE") / 1e6
@@ -162,7 +162,7 @@ def _memory_mb(pid: int) -> float:
 def _processor_s(pid: int) -> float:
     """Processor seconds that a process and all below it have used, those of ended children included."""
     total = 0
-    for at in _tree(pid):
+    for at in process_tree(pid):
         try:
             total += sum(map(int, Path(f"/proc/{at}/stat").read_text().rpartition(")")[2].split()[11:15]))
         except (OSError, ValueError):
@@ -182,7 +182,7 @@ def child(*arguments: str) -> dict[str, Any]:
     def look() -> None:
         while not done.wait(0.5):
             peak[0] = max(peak[0], _memory_mb(process.pid))
-            for pid in _tree(process.pid):
+            for pid in process_tree(process.pid):
                 used[pid] = max(used.get(pid, 0), _own_processor_s(pid))
 
     watcher = threading.Thread(target=look)

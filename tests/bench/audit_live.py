@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from tests.bench.audit import process_tree
 from tests.bench.recovery_checks import LIMIT_S, _enough, _forget_check, _spans
 from tests.bench.recovery_data import make_small_ledgers
 from tests.interop.auto_recovery import RecoveryProcess, wait_for
@@ -50,24 +51,12 @@ def processor_s(pids: Iterable[int]) -> float:
     """Processor seconds of processes and all below them, ended children included."""
     total = 0
     for pid in pids:
-        for at in _tree(pid):
+        for at in process_tree(pid):
             try:
                 total += sum(map(int, Path(f"/proc/{at}/stat").read_text().rpartition(")")[2].split()[11:15]))
             except (OSError, ValueError):
                 continue
     return total / os.sysconf("SC_CLK_TCK")
-
-
-def _tree(pid: int) -> Iterator[int]:
-    pending = [pid]
-    while pending:
-        at = pending.pop()
-        yield at
-        try:
-            for task in Path(f"/proc/{at}/task").iterdir():
-                pending += map(int, (task / "children").read_text().split())
-        except (OSError, ValueError):
-            continue
 
 
 # -- in a process with Spark ------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import multiprocessing
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from random import Random
 from typing import Final
 
 from bkctl.codec.pulsar import SubscriptionType
+from tests.sim import steps
 from tests.sim.broker import BrokerScenario, BrokerShape, begin
 from tests.sim.brokerlog import LogHistory
 from tests.sim.cluster import Cluster
@@ -179,11 +179,7 @@ def play_run(run_: tuple[str, str, int]) -> tuple[tuple[str, str, int], str]:
 
 def broken_runs(runs: list[tuple[str, str, int]], jobs: int) -> Iterator[tuple[tuple[str, str, int], str]]:
     """Those of the runs that break a promise."""
-    if jobs <= 1:
-        yield from (found for found in map(play_run, runs) if found[1])
-        return
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        yield from (found for found in pool.imap(play_run, runs, chunksize=8) if found[1])
+    return steps.broken_runs(runs, jobs, play_run)
 
 
 def main() -> int:

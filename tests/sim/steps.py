@@ -310,13 +310,17 @@ def play_run(run_: tuple[str, str, int]) -> tuple[tuple[str, str, int], str]:
     return run_, play(CASES[name], how, at).broken
 
 
-def broken_runs(runs: list[tuple[str, str, int]], jobs: int) -> Iterator[tuple[tuple[str, str, int], str]]:
+def broken_runs(
+    runs: list[tuple[str, str, int]],
+    jobs: int,
+    play_one: Callable[[tuple[str, str, int]], tuple[tuple[str, str, int], str]] = play_run,
+) -> Iterator[tuple[tuple[str, str, int], str]]:
     """Those of the runs that break a promise."""
     if jobs <= 1:
-        yield from (found for found in map(play_run, runs) if found[1])
+        yield from (found for found in map(play_one, runs) if found[1])
         return
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        yield from (found for found in pool.imap(play_run, runs, chunksize=8) if found[1])
+        yield from (found for found in pool.imap(play_one, runs, chunksize=8) if found[1])
 
 
 def main() -> int:
