@@ -28,6 +28,7 @@ from bkctl.model.bookie import GRPC_PROTOCOL
 from bkctl.model.ids import BookieId
 from bkinspect.audit.schemas import Table
 from bkinspect.audit.sources.base import Reader, Source, batch_of
+from bkinspect.audit.sources.nodes import step_by_step
 from bkinspect.audit.sources.scan import SCAN
 
 if TYPE_CHECKING:
@@ -155,17 +156,7 @@ class LiveReader(Reader):
         """What one bookie has of a slice."""
         if not isinstance(partition, LivePartition):
             return
-        loop = asyncio.new_event_loop()
-        batches = self._batches(partition)
-        try:
-            while True:
-                try:
-                    yield loop.run_until_complete(anext(batches))
-                except StopAsyncIteration:
-                    return
-        finally:
-            loop.run_until_complete(batches.aclose())  # type: ignore[attr-defined]
-            loop.close()
+        yield from step_by_step(self._batches(partition))
 
     async def _batches(self, part: LivePartition) -> AsyncIterator[pa.RecordBatch]:
         if not part.file:

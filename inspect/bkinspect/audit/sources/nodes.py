@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from pyspark.sql.datasource import InputPartition
 
@@ -28,6 +28,8 @@ from bkinspect.audit.sources import zookeeper_files
 
 if TYPE_CHECKING:
     from bkctl.meta.store import MetadataStore
+
+T = TypeVar("T")
 
 BYTES_A_PARTITION: Final = 32 << 20
 DIRECTORIES_A_PARTITION: Final = 32
@@ -158,6 +160,8 @@ def _parquet_partitions(path: Path) -> list[NodePartition]:
     import pyarrow.parquet as parquet
 
     files = [path] if path.is_file() else sorted(path.glob("*.parquet"))
+    if not files:
+        raise NotFound(f"there is no metadata in {path} (*.parquet of an export, or ZooKeeper's snapshot.* and log.*)")
     found = []
     for file in files:
         groups = parquet.ParquetFile(file).metadata.num_row_groups
@@ -239,18 +243,30 @@ async def _children(store: MetadataStore, paths: Sequence[str]) -> list[list[str
 
 def _live_nodes(partition: NodePartition, wanted: Callable[[str], bool]) -> Iterator[StoredNode]:
     """Asks chunk by chunk, so that a partition never holds more than NODES_IN_FLIGHT nodes."""
+    for chunk in step_by_step(walk(partition, wanted)):
+        yield from chunk
+
+
+def step_by_step(source: AsyncIterator[T]) -> Iterator[T]:
+    """What an asynchronous generator yields, on a loop of its own. An interrupt in a step ends the step first."""
     loop = asyncio.new_event_loop()
-    chunks = walk(partition, wanted)
     try:
         while True:
             try:
-                chunk = loop.run_until_complete(anext(chunks))
+                yield loop.run_until_complete(anext(source))
             except StopAsyncIteration:
                 return
-            yield from chunk
     finally:
-        loop.run_until_complete(chunks.aclose())  # type: ignore[attr-defined]
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(_ended(left))
+        loop.run_until_complete(source.aclose())  # type: ignore[attr-defined]
         loop.close()
+
+
+async def _ended(tasks: set[asyncio.Task[Any]]) -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def walk(partition: NodePartition, wanted: Callable[[str], bool]) -> AsyncIterator[list[StoredNode]]:

@@ -30,6 +30,8 @@ from bkctl.errors import NotFound
 
 VERSION_FOLDER: Final = "version-2"
 SNAPSHOT, LOG = "snapshot", "log"
+FIRST_LOG: Final = 1
+"""The log that begins with a server's first transaction."""
 BYTES_A_PARTITION: Final = 128 << 20
 _SEPARATOR: Final = ","
 
@@ -78,14 +80,16 @@ def files_of(where: str) -> Files:
     """The newest snapshot that was written to its end, and the logs that go on from it.
 
     Raises:
-        NotFound: there is neither.
+        NotFound: there is neither, or only logs that go on from a snapshot that is not there.
     """
     folders = _folders(where)
     snapshots = sorted(pair for folder in folders for pair in _numbered(folder, SNAPSHOT))
     logs = sorted(pair for folder in folders for pair in _numbered(folder, LOG))
     whole = next(((zxid, path) for zxid, path in reversed(snapshots) if _is_whole(path)), None)
-    if whole is None and not logs:
-        raise NotFound(f"{where} has no snapshot of ZooKeeper", hint="compressed ones (.gz, .snappy) are not read")
+    if whole is None and (not logs or logs[0][0] > FIRST_LOG):  # later logs alone are a part of the tree
+        raise NotFound(
+            f"{where} has no whole snapshot of ZooKeeper", hint="compressed ones (.gz, .snappy) are not read"
+        )
     zxid, snapshot = whole if whole is not None else (0, None)
     first = max((at for at, (start, _) in enumerate(logs) if start <= zxid), default=0)
     return Files(snapshot, zxid, tuple(path for _, path in logs[first:]))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ pytest.importorskip("pyarrow")
 from bkinspect.audit.schemas import BOOKIES, CURSORS, FRAGMENTS, LEDGERS, METADATA_DAMAGE, TOPICS
 from bkinspect.audit.sources import zookeeper_files
 from bkinspect.audit.sources.metadata import BookiesReader, LedgersReader, TopicsReader
+from bkinspect.audit.sources.nodes import partitions, step_by_step
 
 from bkctl.errors import Corrupt, NotFound
 
@@ -94,3 +97,36 @@ def test_damage_and_absence_are_told(folder: Path) -> None:
         path.unlink()
     with pytest.raises(NotFound):
         zookeeper_files.files_of(str(folder))
+
+
+def test_later_logs_alone_are_no_tree(folder: Path, tmp_path: Path) -> None:
+    for log in sorted((folder / "version-2").glob("log.*"))[:1]:
+        shutil.copy(log, tmp_path / "log.65")
+    with pytest.raises(NotFound, match="no whole snapshot"):
+        zookeeper_files.files_of(str(tmp_path))
+
+
+def test_a_directory_without_metadata_is_no_clean_cluster(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="no metadata"):
+        partitions(str(tmp_path), ["/ledgers"])
+
+
+def test_an_interrupt_in_the_middle_of_a_step_ends_it() -> None:
+    ended: list[str] = []
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    async def source() -> AsyncIterator[int]:
+        try:
+            yield 1
+            asyncio.get_running_loop().call_soon(interrupt)
+            await asyncio.sleep(3600)
+        finally:
+            ended.append("it")
+
+    steps = step_by_step(source())
+    assert next(steps) == 1
+    with pytest.raises(KeyboardInterrupt):
+        next(steps)
+    assert ended == ["it"]
