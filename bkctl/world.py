@@ -129,6 +129,24 @@ class Worker(Protocol):
         """Lets submitted work finish, then ends."""
 
 
+def run_in(worker: Worker, work: Callable[[], T]) -> asyncio.Future[T]:
+    """Runs work() on a worker; the future has its result or its error. A caller who is cancelled does not stop it."""
+    import asyncio
+
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def done(result: T | None, error: BaseException | None) -> None:
+        if future.cancelled():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]
+
+    worker.submit(work, done)
+    return future
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """What a component needs of the outside. `worker(name)` starts a new Worker."""

@@ -42,6 +42,7 @@ ENTRY_ID_END: Final = 2**63 - 1
 _I64: Final = struct.Struct(">q")
 _CACHE_HEAD: Final = struct.Struct(">hqqqq")  # schema, log id, total, remaining, n
 _PAIR: Final = struct.Struct(">qq")
+_ROW: Final = struct.Struct(">qqq")  # ledger id, entry id, location
 
 location_key = IDS.pack
 """location_key(ledger_id, entry_id): 16 bytes."""
@@ -70,6 +71,11 @@ def decode_location(value: bytes, *, source: str) -> int:
     if len(value) != _I64.size:
         raise Corrupt("size of a location", source=source, offset=0, expected=_I64.size, found=len(value))
     return int(_I64.unpack(value)[0])
+
+
+def decode_location_rows(rows: bytes) -> list[tuple[int, int]]:
+    """(entry id, location) of rows of one ledger: location_key and encode_location one behind the other, 24 bytes."""
+    return [(entry_id, location) for _, entry_id, location in _ROW.iter_unpack(rows)]
 
 
 def decode_ledger_key(key: bytes, *, source: str) -> int:

@@ -81,6 +81,17 @@ class BookieConfig:
 
     # garbage, disks, read-only
     gc_wait_ms: int = key("gcWaitTime", int, 600_000, least=1)
+    minor_compaction_threshold: float = key("minorCompactionThreshold", float, 0.2)
+    minor_compaction_interval_s: int = key("minorCompactionInterval", int, 3_600)
+    minor_max_ms: int = key("minorCompactionMaxTimeMillis", int, -1)
+    major_compaction_threshold: float = key("majorCompactionThreshold", float, 0.8)
+    major_compaction_interval_s: int = key("majorCompactionInterval", int, 86_400)
+    major_max_ms: int = key("majorCompactionMaxTimeMillis", int, -1)
+    throttle_by_bytes: bool = key("isThrottleByBytes", flag, False)
+    compaction_rate_old: int = key("compactionRate", int, 1_000, least=1)
+    compaction_rate_by_entries: int = key("compactionRateByEntries", int, 0, least=0)
+    compaction_rate_bytes: int = key("compactionRateByBytes", int, 1_000_000, least=1)
+    force_gc_when_no_space: bool = key("isForceGCAllowWhenNoSpace", flag, False)
     disk_usage_threshold: float = key("diskUsageThreshold", float, 0.95)
     disk_usage_warn_threshold: float = key("diskUsageWarnThreshold", float, 0.90)
     disk_usage_low_mark: float = key("diskUsageLwmThreshold", float, 0.0)
@@ -117,11 +128,26 @@ class BookieConfig:
             raise UsageError(f"logSizeLimit is above {LOG_SIZE_LIMIT_MAX}")
         if self.rocksdb_format_version not in FORMATS_BELOW_10:
             raise UsageError("dbStorage_rocksDB_format_version: a Java bookie reads 2 and 5")
+        self._check_compaction()
         warn, full, low = self.disk_usage_warn_threshold, self.disk_usage_threshold, self.low_mark
         if not (0 < warn <= full < 1 and 0 < low <= full):
             raise UsageError(
                 "disk thresholds: 0 < diskUsageWarnThreshold, diskUsageLwmThreshold <= diskUsageThreshold < 1"
             )
+
+    def _check_compaction(self) -> None:
+        minor = self.minor_compaction_threshold, self.minor_compaction_interval_s
+        major = self.major_compaction_threshold, self.major_compaction_interval_s
+        for name, (threshold, _) in (("minor", minor), ("major", major)):
+            if threshold > 1:
+                raise UsageError(f"{name}CompactionThreshold={threshold}: it is a share, 1 at the most")
+        if min(*minor, *major) > 0 and (minor[0] >= major[0] or minor[1] >= major[1]):
+            raise UsageError("minor compactions must have a smaller threshold and a shorter interval than major ones")
+
+    @property
+    def compaction_rate_entries(self) -> int:
+        """Entries a second: compactionRateByEntries, else the old compactionRate."""
+        return self.compaction_rate_by_entries or self.compaction_rate_old
 
     @property
     def journal_dirs(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from bkdaemon.bookie.gc import GarbageCollector
     from bkdaemon.service import BookieService
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4"
@@ -72,11 +73,25 @@ def bookie_samples(service: BookieService) -> Iterator[Sample]:
         yield Sample(
             "bookie_ledger_dir_usage", "gauge", 100 * (1 - free / total) if total else 0, (("dir", directory),)
         )
-    yield Sample("bookie_gc_cycles_total", "counter", service.garbage.cycles)
+    yield from _garbage_samples(service.garbage)
     yield Sample("bookkeeper_server_CONNECTIONS", "gauge", len(service.server.connections))
     for samples in service.samples_beside:
         yield from samples()
     yield from process_samples()
+
+
+def _garbage_samples(garbage: GarbageCollector) -> Iterator[Sample]:
+    """Deletion and compaction, by Java's names (GarbageCollectorStats.java)."""
+    logs, compactor = garbage.logs, garbage.compactor
+    yield Sample("bookie_gc_cycles_total", "counter", garbage.cycles)
+    yield Sample("bookie_DELETED_LEDGER_TOTAL", "counter", garbage.deleted_ledgers)
+    yield Sample("bookie_RECLAIMED_DELETION_SPACE_BYTES", "counter", garbage.deleted_bytes)
+    yield Sample("bookie_ACTIVE_ENTRY_LOG_TOTAL", "gauge", logs.count)
+    yield Sample("bookie_ACTIVE_ENTRY_LOG_SPACE_BYTES", "gauge", logs.bytes)
+    for level, count in compactor.counts.items():
+        yield Sample(f"bookie_{level.upper()}_COMPACTION_TOTAL", "counter", count)
+    yield Sample("bookie_RECLAIMED_COMPACTION_SPACE_BYTES", "counter", compactor.reclaimed_bytes)
+    yield Sample("bkctl_bookie_compaction_moved_bytes_total", "counter", compactor.moved_bytes)
 
 
 def process_samples() -> Iterator[Sample]:

@@ -57,7 +57,7 @@ class EntryStream:
         if not self._free.acquire(blocking=False):
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{SCANS_MAX} scans are under way")
         try:
-            with _Scanner() as scanner:
+            with self._service.garbage.logs.held(), _Scanner() as scanner:
                 context.add_callback(scanner.kill)
                 yield from self._batches(asked, scanner)
         except (OSError, EOFError, TimeoutError) as e:

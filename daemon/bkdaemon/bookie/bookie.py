@@ -19,12 +19,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from bkctl.codec.data_dir import CURRENT
 from bkctl.codec.journal import encode_explicit_lac, encode_fence
 from bkctl.errors import BadBytes, NotFound
 from bkctl.model.status import Status
+from bkctl.world import run_in
 from bkdaemon.bookie.adds import DEFERRED_SYNC, FENCE, HIGH_PRIORITY, RECOVERY_ADD, Adds
 from bkdaemon.bookie.checkpoint import Checkpointer
 from bkdaemon.bookie.gate import Gate
@@ -44,6 +45,7 @@ logger = logging.getLogger(__name__)
 
 MIB: Final = 1 << 20
 LAC_WAITERS_MAX: Final = 100_000
+T = TypeVar("T")
 
 
 class Bookie:
@@ -103,7 +105,7 @@ class Bookie:
         self._workers = [self.world.worker(name) for name in ("flush", "read", *names)]
         self._flush_worker, self._read_worker, *journal_workers = self._workers
         try:
-            recovered = await self._in_worker(lambda: recover(self.world.disk, self.config, self.storage))
+            recovered = await self.between_flushes(lambda: recover(self.world.disk, self.config, self.storage))
         except BaseException:
             await self._close()
             raise
@@ -161,7 +163,7 @@ class Bookie:
         workers, self._workers = self._workers, []
         if not workers:
             return
-        await self._in_worker(self.storage.close)
+        await self.between_flushes(self.storage.close)
         for journal in self.journals:
             journal.close()
         for worker in workers:
@@ -183,21 +185,11 @@ class Bookie:
             if ledger.fenced:
                 self._adds.remember_fenced(ledger.id)
             ledger.wake()
-        await self._in_worker(lambda: self.storage.remove(ledger_ids))
+        await self.between_flushes(lambda: self.storage.remove(ledger_ids))
 
-    def _in_worker(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = self._loop.create_future()
-
-        def done(result: Any, error: BaseException | None) -> None:
-            if future.cancelled():
-                return
-            if error is not None:
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-
-        self._flush_worker.submit(work, done)
-        return future
+    def between_flushes(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Runs work on the worker that flushes: no flush is half done meanwhile, and none begins."""
+        return run_in(self._flush_worker, work)
 
     # -- adds ------------------------------------------------------------------------------------------------------
 

@@ -169,10 +169,10 @@ class EntryLogs:
         if log_id > LOG_ID_MAX:
             raise OSError(f"{self._directory}: entry log ids are used up")
         self._disk.replace(self._directory / LAST_ID_NAME, encode_last_id(log_id))
-        self._next_id = log_id + 1
+        self._log_id, self._next_id = log_id, log_id + 1  # in this order: closed_ids() must never take it for closed
         self._begun.append(log_id)
         file = self._disk.open(self._directory / log_name(log_id), create=True, exclusive=True)
-        self._file, self._log_id, self._position = file, log_id, HEADER_SIZE
+        self._file, self._position = file, HEADER_SIZE
         self._parts, self._buffered, self._sizes = [], 0, {}
         file.pwrite(encode_header(), 0)
 
@@ -284,8 +284,8 @@ class EntryLogs:
         ids = (parse_log_name(name) for name in self._disk.names(self._directory))
         return sorted(i for i in ids if i is not None and i < active - len(self._rolled))
 
-    def ledgers_in(self, log_id: int) -> set[int]:
-        """The ledgers that have entries in a log: from its map, else from a walk over all frames.
+    def ledgers_in(self, log_id: int) -> dict[int, int]:
+        """The ledgers that have entries in a log, and how many bytes: from its map, else from a walk over all frames.
 
         Raises:
             BadBytes: neither can be read whole; then nobody can say.
@@ -298,18 +298,22 @@ class EntryLogs:
                 header = decode_header(file.pread(HEADER_SIZE, 0), source=str(path))
             except TornTail:
                 if size == 0:
-                    return set()  # preallocated and never used
+                    return {}  # preallocated and never used
                 raise
             if header.has_map:
                 with contextlib.suppress(BadBytes):  # not trusted: walk
                     tail = file.pread(size - header.map_offset, header.map_offset)
-                    return set(decode_ledgers_map(tail, header, source=str(path)))
-            return {r.ledger_id for r in LogRecords(file.pread, size, source=str(path)) if r.kind is FrameKind.ENTRY}
+                    return decode_ledgers_map(tail, header, source=str(path))
+            sizes: dict[int, int] = {}
+            for record in LogRecords(file.pread, size, source=str(path)):
+                if record.kind is FrameKind.ENTRY:
+                    sizes[record.ledger_id] = sizes.get(record.ledger_id, 0) + record.size + _SIZE.size
+            return sizes
         finally:
             file.close()
 
     def remove(self, log_id: int) -> int:
-        """Removes a log in which no ledger lives; returns its size."""
+        """Removes a log that nothing needs; returns its size."""
         with self._lock:
             file = self._open.pop(log_id, None)
             if file is not None:

@@ -5,6 +5,7 @@
     3  ask for each missing one      "not there" must be the answer for that very ledger, in the cluster we belong to
     4  forget them                   index rows in the order that a crash can bear
     5  each closed entry log         removed if none of its ledgers is here; one that cannot be read stays
+    6  compaction, where it is due   beside the next cycles: it is slow on purpose (compaction.py)
 
 Who lists and asks is given from outside: a bookie has no client of its own.
 Source: ScanAndCompareGarbageCollector.java, GarbageCollectorThread.java.
@@ -14,22 +15,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from bkctl.errors import BadBytes, BkctlError
+from bkctl.errors import BkctlError
+from bkdaemon.bookie.closed_logs import ClosedLogs
+from bkdaemon.bookie.compaction import Compactor
 
 if TYPE_CHECKING:
-    from bkctl.world import Worker
     from bkdaemon.bookie.bookie import Bookie
-    from bkdaemon.bookie.entry_log import EntryLogs
 
 logger = logging.getLogger(__name__)
 
 DELETE_BATCH: Final = 1000
-LEDGERS_REMEMBERED_MAX: Final = 5_000_000  # over all entry logs; beyond that logs are read again every cycle
-T = TypeVar("T")
 
 
 class Catalogue(Protocol):
@@ -52,17 +51,23 @@ class Collected:
 
 
 class GarbageCollector:
-    """Runs a cycle every gcWaitTime."""
+    """Runs a cycle every gcWaitTime, and the compactions that are due.
+
+    Attributes:
+        logs: the entry logs that are written no more.
+        compactor: what it did, and does.
+        deleted_ledgers, deleted_bytes: what all cycles removed.
+    """
 
     def __init__(self, bookie: Bookie, catalogue: Catalogue) -> None:
         self._bookie = bookie
         self._catalogue = catalogue
-        self._worker: Worker = bookie.world.worker("gc")
-        self._known: dict[tuple[int, int], set[int]] = {}
-        self._known_ledgers = 0
         self._task: asyncio.Task[None] | None = None
+        self._compaction: asyncio.Task[None] | None = None
         self._one_at_a_time = asyncio.Lock()
-        self.cycles = 0
+        self.logs = ClosedLogs(bookie)
+        self.compactor = Compactor(bookie, self.logs)
+        self.cycles = self.deleted_ledgers = self.deleted_bytes = 0
         self.last: Collected | None = None
         self.finished_ms: int | None = None
 
@@ -71,11 +76,11 @@ class GarbageCollector:
         self._task = asyncio.create_task(self._run(), name="garbage collection")
 
     async def stop(self) -> None:
-        """Ends; a cycle under way ends at its next step."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-        self._worker.close()
+        """Ends; a cycle or a compaction under way ends at its next step."""
+        for task in filter(None, (self._task, self._compaction)):
+            task.cancel()
+            await asyncio.wait([task])
+        self.logs.close()
 
     async def _run(self) -> None:
         while True:
@@ -84,6 +89,17 @@ class GarbageCollector:
                 await self.collect()
             except (BkctlError, OSError) as e:
                 logger.warning("nothing more is collected in this cycle: %s", e)
+            if self._compaction is None or self._compaction.done():
+                self._compaction = asyncio.create_task(self._compact(), name="compaction")
+
+    async def _compact(self) -> None:
+        level = self.compactor.due()
+        if level is None:
+            return
+        try:
+            await self.compactor.run(level)
+        except (BkctlError, OSError) as e:
+            logger.warning("nothing more is compacted until the next time: %s", e)
 
     async def collect(self) -> Collected:
         """One cycle; a second caller waits for the first.
@@ -97,12 +113,13 @@ class GarbageCollector:
     async def _collect(self) -> Collected:
         ledgers = await self._collect_ledgers()
         logs = size = 0
-        for number, entry_logs in enumerate(self._bookie.storage.logs()):
-            for log_id in await self._in_worker(entry_logs.closed_ids):
-                removed = await self._collect_log(number, entry_logs, log_id)
-                if removed is not None:
-                    logs, size = logs + 1, size + removed
+        for log in await self.logs.scan():
+            removed = await self.logs.remove(log) if self.logs.dead(log) else None
+            if removed is not None:
+                logs, size = logs + 1, size + removed
         self.cycles += 1
+        self.deleted_ledgers += ledgers
+        self.deleted_bytes += size
         self.finished_ms = self._bookie.world.clock.now_ms()
         self.last = Collected(ledgers, logs, size)
         if ledgers or logs:
@@ -122,36 +139,3 @@ class GarbageCollector:
                 await self._bookie.delete(gone)
                 collected += len(gone)
         return collected
-
-    async def _collect_log(self, number: int, logs: EntryLogs, log_id: int) -> int | None:
-        """The bytes of the log if it was removed."""
-        ledgers = self._known.get((number, log_id))
-        if ledgers is None:
-            try:
-                ledgers = await self._in_worker(lambda: logs.ledgers_in(log_id))
-            except (BadBytes, OSError) as e:
-                logger.warning("an entry log stays, nobody can say what is in it: %s", e)
-                return None
-            if self._known_ledgers + len(ledgers) <= LEDGERS_REMEMBERED_MAX:
-                self._known[number, log_id] = ledgers
-                self._known_ledgers += len(ledgers)
-        if any(ledger_id in self._bookie.storage for ledger_id in ledgers):
-            return None
-        size = await self._in_worker(lambda: logs.remove(log_id))
-        if self._known.pop((number, log_id), None) is not None:
-            self._known_ledgers -= len(ledgers)
-        return size
-
-    def _in_worker(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-        def done(result: T | None, error: BaseException | None) -> None:
-            if future.cancelled():
-                return
-            if error is not None:
-                future.set_exception(error)
-            else:
-                future.set_result(result)  # type: ignore[arg-type]
-
-        self._worker.submit(work, done)
-        return future

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from bkctl.codec.data_dir import CURRENT
 from bkctl.codec.ledger_index import LedgerData, decode_ledger_data, encode_ledger_data, location_key
@@ -40,10 +40,12 @@ APPEND_SLICE: Final = 4096
 INDEX_ROWS_AT_ONCE: Final = 4096  # the event loop stands still while RocksDB takes a batch: 2 ms for these
 HANDLES_MAX: Final = 100_000
 SEQUENCES_MAX: Final = 10_000
+MOVES_MAX: Final = 8  # of an entry by compactions, while one read looks for it
 LAC_OFFSET: Final = 16
 _I64: Final = Struct(">q")
 _NOTHING: Final[dict[int, bytes]] = {}
 Getter = Callable[[int], bytes | None]
+T = TypeVar("T")
 
 
 class Ledger:
@@ -127,7 +129,9 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shard:
+class Shard:
+    """One ledger directory: where entries lie, and the logs they lie in."""
+
     index: Index
     logs: EntryLogs
 
@@ -144,7 +148,7 @@ class Storage:
         self._config = config
         self._disk = world.disk
         self._index_factory = index_factory
-        self._shards: list[_Shard] = []
+        self._shards: list[Shard] = []
         self._data: dict[int, bytes] = {}
         self._dirty: dict[int, bytes] = {}
         self._active: dict[int, Ledger] = {}
@@ -163,7 +167,7 @@ class Storage:
             if old:
                 idx_import.begin(self._disk, indexes)
             logs = EntryLogs(self._disk, current, config.log_size_limit, config.read_ahead_entries)
-            shard = _Shard(self._index_factory(indexes), logs)
+            shard = Shard(self._index_factory(indexes), logs)
             self._shards.append(shard)
             if old:
                 idx_import.import_idx(self._disk, indexes, shard.index)
@@ -192,7 +196,7 @@ class Storage:
         """How many ledgers are here."""
         return len(self._data)
 
-    def __contains__(self, ledger_id: int) -> bool:
+    def __contains__(self, ledger_id: object) -> bool:
         return ledger_id in self._data
 
     def ledger(self, ledger_id: int) -> Ledger | None:
@@ -238,11 +242,11 @@ class Storage:
             if mine:
                 shard.index.remove_ledgers(mine)
 
-    def logs(self) -> list[EntryLogs]:
-        """The entry logs of each directory."""
-        return [shard.logs for shard in self._shards]
+    def shards(self) -> list[Shard]:
+        """The ledger directories."""
+        return list(self._shards)
 
-    def _shard(self, ledger_id: int) -> _Shard:
+    def _shard(self, ledger_id: int) -> Shard:
         return self._shards[ledger_id % len(self._shards)]
 
     # -- flushing --------------------------------------------------------------------------------------------------
@@ -282,7 +286,7 @@ class Storage:
                 raise
             flush.done.add(number)
 
-    def _append(self, shard: _Shard, ledgers: list[tuple[int, dict[int, bytes]]], batches: list[Batch]) -> None:
+    def _append(self, shard: Shard, ledgers: list[tuple[int, dict[int, bytes]]], batches: list[Batch]) -> None:
         put, rows = batches[-1].put, 0
         rows_max = min(self._config.index_batch_rows, INDEX_ROWS_AT_ONCE)
         for ledger_id, entries in ledgers:
@@ -372,24 +376,37 @@ class Storage:
         return found
 
     def _fetch(self, ledger_id: int, entry_id: int, ahead: dict[int, bytes]) -> bytes | None:
-        shard = self._shard(ledger_id)
-        location = shard.index.locations([location_key(ledger_id, entry_id)])[0]
-        if location == 0:
+        if not 0 < entry_id - self._sequences.get(ledger_id, NOT_KNOWN) <= GAP_MAX:
+            return self._stored(ledger_id, entry_id)
+        found = self._at(ledger_id, entry_id, self._shard(ledger_id).logs.read_ahead)
+        if found is None:
             return None
-        before = self._sequences.get(ledger_id, NOT_KNOWN)
-        if not 0 < entry_id - before <= GAP_MAX:
-            self._sequences[ledger_id] = entry_id
-            return shard.logs.read(location, ledger_id, entry_id)
-        body, following = shard.logs.read_ahead(location, ledger_id, entry_id)
+        body, following = found
         ahead[entry_id] = body
         ahead.update(following)
         self._sequences[ledger_id] = next(reversed(following), entry_id)
         return body
 
     def _stored(self, ledger_id: int, entry_id: int) -> bytes | None:
-        shard = self._shard(ledger_id)
-        location = shard.index.locations([location_key(ledger_id, entry_id)])[0]
-        return shard.logs.read(location, ledger_id, entry_id) if location else None
+        return self._at(ledger_id, entry_id, self._shard(ledger_id).logs.read)
+
+    def _at(self, ledger_id: int, entry_id: int, read: Callable[[int, int, int], T]) -> T | None:
+        """What `read` makes of the place that the index names, None where it names none.
+
+        A compaction may move the entry and remove its log between the two: then the index names another place.
+        """
+        index, keys = self._shard(ledger_id).index, [location_key(ledger_id, entry_id)]
+        location = index.locations(keys)[0]
+        for _ in range(MOVES_MAX):
+            if location == 0:
+                return None
+            try:
+                return read(location, ledger_id, entry_id)
+            except NotFound:
+                before, location = location, index.locations(keys)[0]
+                if location == before:
+                    raise
+        return read(location, ledger_id, entry_id)
 
     def _tail(self, ledger_id: int) -> tuple[int, int]:
         """(last entry, its LAC) of what is on disk of a ledger."""

@@ -68,10 +68,10 @@ def test_closed_logs_have_a_sound_map(disk: Disk) -> None:
             sizes[record.ledger_id] = sizes.get(record.ledger_id, 0) + record.size + 4
         assert decode_ledgers_map(data[header.map_offset :], header, source=name) == sizes
         assert header.map_offset <= LIMIT
-        assert logs.ledgers_in(int(name[0])) == set(sizes)
+        assert logs.ledgers_in(int(name[0])) == sizes
     assert decode_header(disk.read(HERE / names[-1]), source="active").map_offset == 0
     assert logs.closed_ids() == [0, 1, 2, 3]
-    assert logs.ledgers_in(4) == {2}, "without a map, from the frames"
+    assert logs.ledgers_in(4).keys() == {2}, "without a map, from the frames"
     logs.close()
 
 
@@ -81,7 +81,7 @@ def test_a_log_that_nobody_can_read_has_no_ledgers_to_name(disk: Disk) -> None:
     logs = logs_on(disk)
     with pytest.raises(BadBytes):
         logs.ledgers_in(0)
-    assert logs.ledgers_in(1) == set(), "preallocated and never used"
+    assert logs.ledgers_in(1) == {}, "preallocated and never used"
 
 
 def test_no_log_is_written_twice(disk: Disk) -> None:

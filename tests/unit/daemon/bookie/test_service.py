@@ -34,7 +34,7 @@ from tests.unit.daemon.bookie.world import FENCED, NO_LEDGER, OK, READ_ONLY, Cal
 
 ROOT = "/ledgers"
 ID = BookieId("bookie-1")
-WAIT_S = 30
+WAIT_S = 90
 
 
 async def new_cluster() -> MemoryTree:
