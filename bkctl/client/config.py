@@ -30,9 +30,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum, unique
+from typing import Final
 
 from bkctl.codec.wire import FRAME_SIZE_MAX
 from bkctl.errors import UsageError
+
+ADD_HEADROOM: Final = 256
+"""Of a request to add an entry: what its frame has besides the entry, in either version of the protocol."""
 
 
 @unique
@@ -81,6 +85,11 @@ class ClientConfig:
         for name in ("channels_per_bookie", "window_entries_max", "window_bytes_max", "read_ahead_entries_max"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1")
+
+    @property
+    def entry_size_max(self) -> int:
+        """Bytes of the longest entry with its digest: a longer one makes bookies end the connection, each in turn."""
+        return self.frame_size_max - ADD_HEADROOM
 
     @classmethod
     def of(cls, conf: Mapping[str, str]) -> ClientConfig:

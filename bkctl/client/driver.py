@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from bkctl.client.bookie import Batch, split_replies
 from bkctl.client.context import ClientContext
 from bkctl.codec.wire import Reply
-from bkctl.errors import BkctlError, Conflict, Unavailable
+from bkctl.errors import BkctlError, Conflict, NotEnoughBookies, Unavailable
 from bkctl.meta.store import Version
 from bkctl.model.ids import BookieId
 from bkctl.model.ledger import LedgerMetadata
@@ -82,6 +82,7 @@ class CoreDriver:
         self._performing = False
         self._metadata_lost = 0
         self._changes_in_vain = 0
+        self._sent_bytes = 0  # of the first entry in what was sent last
         self._store_error: BkctlError | None = None
         self._settled = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -142,6 +143,7 @@ class CoreDriver:
         except Unavailable:  # the client is closed
             self._loop.call_soon(failed, list(action.entry_ids), UNREACHABLE)
             return
+        self._sent_bytes = len(action.entries[0])
         connection.send_adds(self.ledger_id, self._master_key, action.entry_ids, action.entries, action.flags, batch)
 
     def _add_answered(self, index: int, bookie: BookieId, replies: list[Reply]) -> None:
@@ -228,4 +230,11 @@ class CoreDriver:
         """What to raise: where the store failed, its own error."""
         if failed.reason is Reason.METADATA and self._store_error is not None:
             return self._store_error
+        if failed.reason is Reason.NOT_ENOUGH_BOOKIES and self._changes_in_vain > CHANGES_IN_VAIN_MAX:
+            return NotEnoughBookies(
+                f"ledger {self.ledger_id}: {CHANGES_IN_VAIN_MAX} ensembles in a row took no entry; "
+                f"the one that waits has {self._sent_bytes} bytes",
+                hint="a bookie ends the connection over an entry above its nettyMaxFrameSizeBytes",
+                ledger_id=self.ledger_id,
+            )
         return error_for(failed.reason, self.ledger_id, failed.detail)

@@ -16,8 +16,8 @@ from typing import Final
 from bkctl.client.context import ClientContext
 from bkctl.client.driver import CoreDriver
 from bkctl.codec.checksum import Digest, master_key
-from bkctl.codec.entry import encode_lac
-from bkctl.errors import BkctlError, Unavailable
+from bkctl.codec.entry import METADATA_SIZE, encode_lac
+from bkctl.errors import BkctlError, Unavailable, UsageError
 from bkctl.model.ids import EntryId
 from bkctl.model.ledger import LedgerMetadata
 from bkctl.model.placement import write_set
@@ -50,6 +50,7 @@ class LedgerWriter(CoreDriver):
         self.core = core
         self.error: BkctlError | None = None
         self._digest = digest
+        self._payload_size_max = context.config.entry_size_max - METADATA_SIZE - digest.size
         self._callbacks: list[Callable[[int], None]] = []
         self._flushes: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._sizes: deque[tuple[int, int]] = deque()  # (last entry, bytes) of appends on their way
@@ -97,12 +98,18 @@ class LedgerWriter(CoreDriver):
 
         Raises:
             Unavailable: the window is full: await `ready()`.
+            UsageError: a payload is too long for the bookies; none was appended.
             LedgerFenced, LedgerClosed, NotEnoughBookies, …: why the writer takes no more.
         """
         if self.error is not None:
             raise self.error
         if self.full:
             raise Unavailable(f"ledger {self.ledger_id}: too much is on its way", hint="await ready() before appending")
+        if payloads and (size := max(map(len, payloads))) > self._payload_size_max:
+            raise UsageError(
+                f"ledger {self.ledger_id}: a payload of {size} bytes, bookies take {self._payload_size_max}",
+                hint="nettyMaxFrameSizeBytes says what they take; it must be the same here and there",
+            )
         first, before = self.core.last_pushed + 1, self.core.length
         self._lac_told = max(self._lac_told, self.core.last_confirmed)
         actions = self.core.append_many(payloads)

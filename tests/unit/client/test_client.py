@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from bkrecovery.fence import fence_ledger
@@ -10,6 +11,8 @@ from bkrecovery.ledger import recover_ledger
 
 from bkctl.client.client import BookKeeper
 from bkctl.client.config import ClientConfig
+from bkctl.codec.checksum import digest_for
+from bkctl.codec.entry import METADATA_SIZE
 from bkctl.errors import (
     LedgerClosed,
     LedgerFenced,
@@ -22,6 +25,7 @@ from bkctl.errors import (
 )
 from bkctl.model.entry import Entry
 from bkctl.model.ledger import DigestType, LedgerState
+from tests.sim.bookies import small_config
 from tests.unit.client.cluster import SimCluster, simulate
 
 PAYLOADS = [b"entry %d" % i for i in range(1_000)]
@@ -142,6 +146,38 @@ def test_bookies_that_are_registered_but_dead_do_not_keep_the_writer_for_ever() 
         writer.append(b"nobody takes it")
         with pytest.raises(NotEnoughBookies):
             await writer.close()
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("digest", DigestType)
+@pytest.mark.parametrize("version", [2, 3])
+def test_the_longest_payload_is_taken_and_a_longer_one_is_told_before_it_is_sent(
+    digest: DigestType, version: int
+) -> None:
+    async def scenario(_: SimCluster, bookkeeper: BookKeeper) -> None:
+        async with await bookkeeper.create(3, 2, 2, digest) as writer:
+            longest = bookkeeper.context.config.entry_size_max - METADATA_SIZE - digest_for(digest).size
+            with pytest.raises(UsageError, match="bookies take"):
+                writer.append_many([b"short", bytes(longest + 1)])
+            assert writer.append(bytes(longest)) == 0, "nothing of what was refused was appended"
+            assert await writer.flush() == 0
+            assert len(writer.metadata.ensembles) == 1
+        assert await read_all(bookkeeper, writer.ledger_id) == [bytes(longest)]
+
+    simulate(scenario, version=version)
+
+
+def test_bookies_that_take_less_than_the_client_thinks_are_suspected_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = replace(small_config(), frame_size_max=65_536)
+    monkeypatch.setattr("tests.unit.client.cluster.small_config", lambda: small)
+
+    async def scenario(_: SimCluster, bookkeeper: BookKeeper) -> None:
+        writer = await bookkeeper.create(3, 2, 2)
+        writer.append(bytes(100_000))
+        with pytest.raises(NotEnoughBookies, match=r"took no entry; the one that waits has 100036 bytes") as told:
+            await writer.flush()
+        assert "nettyMaxFrameSizeBytes" in str(told.value.hint)
 
     simulate(scenario)
 
