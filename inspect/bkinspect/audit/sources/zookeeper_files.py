@@ -1,6 +1,7 @@
 """The nodes in ZooKeeper's own directories: the newest whole snapshot, and what its logs say since.
 
     DIR/version-2/snapshot.<zxid>, log.<zxid>       DIR is dataDir; with a dataLogDir: both, separated by a comma
+    snapshot.<zxid>.gz, snapshot.<zxid>.snappy      where snapshot.compression.method says so
 
 Also of a server that is down, or a copy of its files: nothing is written and nobody is asked. A task reads all of it
 and keeps the nodes that it is asked for and that fall to it by their paths, so that no task holds the whole tree.
@@ -8,7 +9,6 @@ and keeps the nodes that it is asked for and that fall to it by their paths, so 
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final
 
 from bkctl.codec.zookeeper_files import (
-    END_OF_SNAPSHOT,
     Change,
     Changed,
     Created,
@@ -27,6 +26,7 @@ from bkctl.codec.zookeeper_files import (
     snapshot_nodes,
 )
 from bkctl.errors import NotFound
+from bkinspect.audit.sources.zookeeper_streams import COMPRESSED, opened, whole_size
 
 VERSION_FOLDER: Final = "version-2"
 SNAPSHOT, LOG = "snapshot", "log"
@@ -46,8 +46,9 @@ class Files:
 
     @property
     def size(self) -> int:
-        """Bytes of all of them."""
-        return sum(path.stat().st_size for path in (*([self.snapshot] if self.snapshot else []), *self.logs))
+        """Bytes of all of them, what is compressed counted as it is read."""
+        logs = sum(path.stat().st_size for path in self.logs)
+        return logs + (whole_size(self.snapshot) or 0 if self.snapshot is not None else 0)
 
 
 def is_zookeeper(where: str) -> bool:
@@ -69,10 +70,13 @@ def _numbered(folder: Path, kind: str) -> list[tuple[int, Path]]:
     """(zxid in its name, path) of files of a kind, ascending."""
     found = []
     for path in folder.glob(f"{kind}.*"):
+        name, _, ending = path.name.removeprefix(f"{kind}.").partition(".")
+        if ending and (kind != SNAPSHOT or ending not in COMPRESSED):
+            continue
         try:
-            found.append((int(path.name.partition(".")[2], 16), path))
+            found.append((int(name, 16), path))
         except ValueError:
-            continue  # compressed, or not ZooKeeper's
+            continue  # not ZooKeeper's
     return sorted(found)
 
 
@@ -85,21 +89,12 @@ def files_of(where: str) -> Files:
     folders = _folders(where)
     snapshots = sorted(pair for folder in folders for pair in _numbered(folder, SNAPSHOT))
     logs = sorted(pair for folder in folders for pair in _numbered(folder, LOG))
-    whole = next(((zxid, path) for zxid, path in reversed(snapshots) if _is_whole(path)), None)
+    whole = next(((zxid, path) for zxid, path in reversed(snapshots) if whole_size(path) is not None), None)
     if whole is None and (not logs or logs[0][0] > FIRST_LOG):  # later logs alone are a part of the tree
-        raise NotFound(
-            f"{where} has no whole snapshot of ZooKeeper", hint="compressed ones (.gz, .snappy) are not read"
-        )
+        raise NotFound(f"{where} has no whole snapshot of ZooKeeper")
     zxid, snapshot = whole if whole is not None else (0, None)
     first = max((at for at, (start, _) in enumerate(logs) if start <= zxid), default=0)
     return Files(snapshot, zxid, tuple(path for _, path in logs[first:]))
-
-
-def _is_whole(path: Path) -> bool:
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        file.seek(max(size - len(END_OF_SNAPSHOT), 0))
-        return file.read() == END_OF_SNAPSHOT
 
 
 def parts_of(where: str) -> int:
@@ -121,14 +116,14 @@ def tree(where: str, wanted: Callable[[str], bool], part: int = 0, of: int = 1) 
     nodes: dict[str, Znode] = {}
     owned: dict[int, set[str]] = {}
     if files.snapshot is not None:
-        with _Opened(files.snapshot) as read:
+        with opened(files.snapshot) as read:
             for node in snapshot_nodes(read, source=str(files.snapshot)):
                 if mine(node.path):
                     nodes[node.path] = node
                     if node.owner:
                         owned.setdefault(node.owner, set()).add(node.path)
     for path in files.logs:
-        with _Opened(path) as read:
+        with opened(path) as read:
             for transaction in log_transactions(read, source=str(path)):
                 if transaction.zxid > files.zxid:
                     for change in transaction.changes:
@@ -155,16 +150,3 @@ def _apply(
     elif isinstance(change, SessionClosed):
         for path in owned.pop(change.session_id, ()):
             nodes.pop(path, None)
-
-
-class _Opened:
-    """A file as a function that reads it."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def __enter__(self) -> Callable[[int, int], bytes]:
-        return lambda size, offset: os.pread(self._file, size, offset)
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._file)
