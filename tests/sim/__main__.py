@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import logging
 import multiprocessing
 import sys
@@ -14,6 +15,8 @@ from typing import Final, TypeAlias
 
 from tests.sim.autorecovery import simulate_repairs
 from tests.sim.broker import simulate_brokers
+from tests.sim.brokerfeaturemutations import FEATURE_MUTATIONS
+from tests.sim.brokerfeatures import FEATURES
 from tests.sim.brokermutations import BROKER_MUTATIONS
 from tests.sim.mutations import MUTATIONS as OTHER_MUTATIONS
 from tests.sim.scenario import Outcome, simulate
@@ -23,10 +26,11 @@ SCENARIOS: Final[dict[str, Callable[..., Outcome]]] = {
     "clients": simulate,
     "autorecovery": simulate_repairs,
     "broker": simulate_brokers,
+    **{f"broker-{feature}": functools.partial(simulate_brokers, feature=feature) for feature in FEATURES},
 }
 
 LINES_SHOWN = 60
-MUTATIONS: Final = OTHER_MUTATIONS | BROKER_MUTATIONS
+MUTATIONS: Final = OTHER_MUTATIONS | BROKER_MUTATIONS | FEATURE_MUTATIONS
 EACH_SCENARIO: Final = {"all": tuple(SCENARIOS)} | {name: (name,) for name in SCENARIOS}
 
 

@@ -35,8 +35,10 @@ from bkctl.meta.pulsar_cluster import init_pulsar
 from bkctl.meta.store import Operation
 from bkctl.model.topic import TopicName
 from tests.sim.brokerclients import PORT, TOPIC, Client, Consumer, Producer
-from tests.sim.brokerlog import BrokerLog, LogHistory, Tap
+from tests.sim.brokerfeatures import CLIENTS, STEPS, changes_of
+from tests.sim.brokerlog import BrokerLog, LogHistory
 from tests.sim.brokernemesis import OF_BOOKIES, OF_BROKERS, RESTART_S, BrokerNemesis
+from tests.sim.brokertap import Tap
 from tests.sim.cluster import ROOT, Cluster, ledger_of
 from tests.sim.history import Violation
 from tests.sim.loop import Deadlock, Livelock, Process, SimLoop, run
@@ -76,6 +78,8 @@ class BrokerShape:
     kinds: tuple[str, ...]
     latency_s: float
     sync_factor: float
+    feature: str = ""
+    retained: bool = False
 
 
 def broker_shape_of(seed: int) -> BrokerShape:
@@ -106,6 +110,13 @@ def broker_shape_of(seed: int) -> BrokerShape:
     )
 
 
+def with_feature(shape: BrokerShape, feature: str) -> BrokerShape:
+    """The shape of the same seed, whose clients do what the feature is about."""
+    if not feature:
+        return shape
+    return replace(shape, feature=feature, **changes_of(feature, shape.seed))
+
+
 class BrokerScenario:
     """The brokers and clients of a run."""
 
@@ -114,13 +125,14 @@ class BrokerScenario:
         self.shape = shape
         self.random = random
         self.log = BrokerLog(NODE, once=shape.once)
+        self.log.step = STEPS.get(shape.feature, 1)
+        self.multis = 0
         self.hosts = [f"k{n}" for n in range(shape.brokers)]
         self.services: dict[str, BrokerService] = {}
         self.home = self.hosts[0]  # where clients go when there are no leases
         self.clients: dict[str, Client] = {}
         self.makers: dict[str, Callable[[str], Client]] = {}
         self.peace = False
-        self.multis = 0
         cluster.on_node = self._node_changed
 
     # -- brokers ------------------------------------------------------------------------------------------------------
@@ -137,7 +149,7 @@ class BrokerScenario:
         cluster, shape = self.cluster, self.shape
         store = cluster.metadata.session(host, process)
         self._contradict(host, store)
-        tap = Tap(world.network, self.log, cluster.noted, lambda: self.log.owner != host)
+        tap = Tap(world.network, self.log, cluster.noted, lambda: self.log.owner != host, world.clock.now_ms)
         try:
             ledgers = await open_ledgers(store, ROOT, random=world.random)
             client = ClientConfig(
@@ -190,6 +202,7 @@ class BrokerScenario:
             deduplication=self.shape.once,
             deduplication_entries=self.shape.snapshot_entries,
             failover_delay_ms=100,
+            batch_index_acks=True,
         )
 
     async def _settings(self, _topic: TopicName) -> LedgerSettings:
@@ -203,6 +216,8 @@ class BrokerScenario:
             cursor_entries_max=20,
             mark_delete_rate=self.shape.mark_delete_rate,
             retention_check_s=3.0,
+            retention_s=-1 if self.shape.retained else 0,
+            retention_bytes=-1 if self.shape.retained else 0,
         )
 
     def topic(self, host: str) -> Any:
@@ -221,20 +236,21 @@ class BrokerScenario:
         def place() -> str:
             return "" if shape.leases else self.home
 
+        producer, consumer = CLIENTS.get(shape.feature, (Producer, Consumer))
         for number in range(shape.producers):
             pause_s = TROUBLE_S * 0.7 / shape.messages
-            self.makers[f"p{number}"] = lambda host, pause_s=pause_s: Producer(  # type: ignore[misc]
+            self.makers[f"p{number}"] = lambda host, pause_s=pause_s: producer(  # type: ignore[misc]
                 host, *self._own(host), place, messages=shape.messages, keys=shape.keys, pause_s=pause_s
             )
         for group, kind, count in shape.groups:
             for number in range(count):
-                self.makers[f"c{group}{number}"] = lambda host, group=group, kind=kind: Consumer(  # type: ignore[misc]
+                self.makers[f"c{group}{number}"] = lambda host, group=group, kind=kind: consumer(  # type: ignore[misc]
                     host,
                     *self._own(host),
                     place,
                     group=group,
                     kind=kind,
-                    received=lambda name: self.log.groups[group].received.add(name),
+                    group_log=lambda: self.log.groups[group],
                 )
 
     def _own(self, host: str) -> tuple[Any, Random, list[str]]:
@@ -330,7 +346,7 @@ class BrokerScenario:
             return False
         places = {place for place in self.log.receipts.values() if place[0] >= 0}
         backlog = sum(s.cursor.backlog() for s in topic.subscriptions.values())
-        return not backlog and all(places <= group.acked for group in self.log.groups.values())
+        return not backlog and all(places <= group.finished(self.log.places) for group in self.log.groups.values())
 
     def _unfinished(self) -> str:
         topic = self.topic(self.log.owner)
@@ -355,10 +371,10 @@ def _small_chunks(small: bool) -> Iterator[None]:
         cache.READ_AHEAD_BYTES = before  # type: ignore[misc]
 
 
-def simulate_brokers(seed: int, show: Callable[[str], None] | None = None) -> Outcome:
-    """One whole run."""
-    shape = broker_shape_of(seed)
-    outcome = Outcome(seed, shape, "broker")
+def simulate_brokers(seed: int, show: Callable[[str], None] | None = None, feature: str = "") -> Outcome:
+    """One whole run; a feature is what clients do beside the usual, see brokerfeatures.py."""
+    shape = with_feature(broker_shape_of(seed), feature)
+    outcome = Outcome(seed, shape, f"broker-{feature}" if feature else "broker")
 
     async def main(loop: SimLoop) -> None:
         trace = Trace(loop.time, show)
@@ -423,4 +439,7 @@ def _counts(scenario: BrokerScenario) -> dict[str, int]:
         "durable": sum(len(group.durable) for group in log.groups.values()),
         "takeovers": log.takeovers,
         "dropped ledgers": log.dropped,
+        "parts": sum(len(group.durable_parts) for group in log.groups.values()),
+        "seeks": sum(group.seeks for group in log.groups.values()),
+        "delayed": len(log.delayed),
     }

@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from bkctl.codec.pulsar import LOOKUP_CONNECT, LOOKUP_REDIRECT, Command, SubscriptionType
 from bkctl.world import World
 from tests.broker.raw import RawClient, Said, entry_of
-from tests.sim.brokerlog import ORDERED, name_of
+from tests.sim.brokerlog import ORDERED, Group, name_of
 
 PORT: Final = 6650
 TOPIC: Final = "persistent://public/default/t"
@@ -185,7 +185,10 @@ class Producer(Client):
         size = self.random.choice((1, 20, 200, 2000))
         key = f"k{self.random.randrange(self.keys)}"
         text = b"%s %d " % (self.name.encode(), number)
-        return entry_of(number, text * (1 + size // len(text)), producer=self.name, partition_key=key)
+        return self._made(number, text * (1 + size // len(text)), key)
+
+    def _made(self, number: int, payload: bytes, key: str) -> bytes:
+        return entry_of(number, payload, producer=self.name, partition_key=key)
 
     async def _session(self, link: Link) -> None:
         self.sessions += 1
@@ -198,7 +201,7 @@ class Producer(Client):
             user_provided_producer_name=True,
             epoch=self.sessions,
         )
-        for number, entry in self.pending:
+        for number, entry in (*self._again(), *self.pending):
             self._send(link, number, entry)
         while not self.over:
             if self.next < self.messages and len(self.pending) < WINDOW:
@@ -216,14 +219,23 @@ class Producer(Client):
                 return
 
     def _send(self, link: Link, number: int, entry: bytes) -> None:
-        link.send(Command.SEND, entry, producer_id=self.sessions, sequence_id=number)
+        link.send(Command.SEND, entry, producer_id=self.sessions, sequence_id=self._sequence(number))
+
+    def _again(self) -> list[tuple[int, bytes]]:
+        """What is sent at the beginning of a session though it is confirmed."""
+        return []
+
+    def _sequence(self, number: int) -> int:
+        """The number that a message has for the broker."""
+        return number
 
     def _heard(self, said: Said) -> None:
         if said.kind == Command.SEND_RECEIPT:
-            if self.pending and self.pending[0][0] == said.message.sequence_id:
+            first = self._sequence(self.pending[0][0]) if self.pending else -1
+            if self.pending and first == said.message.sequence_id:
                 self.pending.popleft()
                 self.confirmed += 1
-            elif self.pending and self.pending[0][0] < said.message.sequence_id:
+            elif self.pending and first < said.message.sequence_id:
                 raise Gone("a receipt that comes too early")
         elif said.kind in (Command.CLOSE_PRODUCER, Command.SEND_ERROR):
             raise Gone(f"{said.kind.name} {said.message}")
@@ -236,11 +248,11 @@ class Consumer(Client):
         greedy: acknowledges everything at once, with a receipt.
     """
 
-    def __init__(self, *arguments: Any, group: str, kind: SubscriptionType, received: Callable[[Any], None]) -> None:
+    def __init__(self, *arguments: Any, group: str, kind: SubscriptionType, group_log: Callable[[], Group]) -> None:
         super().__init__(*arguments)
         self.group = group
         self.kind = kind
-        self.received = received
+        self.group_log = group_log
         self.greedy = False
         self.unanswered = 0
         self._held: list[Said] = []
@@ -258,6 +270,7 @@ class Consumer(Client):
             consumer_id=self.sessions,
             consumer_name=self.name,
             initialPosition=1,
+            **self._options(),
         )
         permits = self.random.choice(PERMITS)
         link.flow(permits, self.sessions)
@@ -268,9 +281,7 @@ class Consumer(Client):
             said, link.said = link.said, []
             for one in said:
                 if one.kind == Command.MESSAGE:
-                    self.received(name_of(one.entry)[0])
-                    self._held.append(one)
-                    used += 1
+                    used += self._take(one)
                 elif one.kind == Command.ACK_RESPONSE:
                     self.unanswered -= 1
                     if one.message.HasField("error"):
@@ -281,8 +292,22 @@ class Consumer(Client):
             if used * 2 >= permits:
                 link.flow(used, self.sessions)
                 used = 0
-            if not self.greedy and self.random.random() < 0.01:
-                return  # leaves without a word about what it holds
+            if not self.greedy and await self._leaves(link):
+                return
+
+    def _options(self) -> dict[str, Any]:
+        """More fields of SUBSCRIBE."""
+        return {}
+
+    def _take(self, said: Said) -> int:
+        """A message has come; the permits it took."""
+        self.group_log().got(name_of(said.entry)[0])
+        self._held.append(said)
+        return 1
+
+    async def _leaves(self, link: Link) -> bool:
+        """It may leave, without a word about what it holds."""
+        return self.random.random() < 0.01
 
     def _acknowledge(self, link: Link) -> None:
         if not self._held:

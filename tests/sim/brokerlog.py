@@ -1,7 +1,7 @@
 """What a broker may and may not do, seen from its port and from the metadata store.
 
-Everything that goes in and out of a broker is looked at in the moment its process takes or sends it (Tap), and every
-change of the topic's node. Rules, each raised as Violation with its name in front:
+Everything that goes in and out of a broker is looked at in the moment its process takes or sends it (brokertap.py), and
+every change of the topic's node. Rules, each raised as Violation with its name in front:
 
 lost        a message whose receipt was sent is delivered to every durable subscription that there was before
 acked       an entry is never sent to a subscription after a receipt for its acknowledgement was sent
@@ -12,6 +12,12 @@ once        with deduplication a message is in the log once; in any case a produ
 trimmed     a ledger leaves the topic's list when everything in it was acknowledged by every subscription; it is deleted
             in BookKeeper only when the list names it no more
 list        ledgers come at the end of the list, one at a time; a receipt's entry is where the receipt says
+parts       of a batch that is sent again nothing is left out but what was acknowledged of it; what a receipt was sent
+            for is left out ("acked", for whole entries and for parts)
+chunks      a chunk of a message is sent to who was sent those before it, unless they are acknowledged
+early       an entry with a time is not sent before it to Shared and Key_Shared, but for a tick
+seek        once a seek has succeeded, whatever lies at its position or behind it comes again ("lost"), and nothing
+            that lies before it ("acked"); until then both may be
 
 A broker that was deposed and does not know it yet may go on reading to its consumers: what it sends is held to `order`
 among its own, not to `acked`. What it confirms is held to every rule.
@@ -19,16 +25,13 @@ among its own, not to `acked`. What it confirms is held to every rule.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from bkctl.codec.managed_ledger import decode_ledger_info
-from bkctl.codec.pulsar import Command, SubscriptionType, decode_command
+from bkctl.codec.pulsar import SubscriptionType
 from bkctl.codec.pulsar_entry import decode_metadata, split_entry
-from bkctl.errors import BkctlError
-from bkctl.world import Listener, Network
 from tests.sim.history import History, LedgerHistory, Violation
 
 Place = tuple[int, int]
@@ -36,6 +39,10 @@ Name = tuple[str, int]
 """(producer, sequence id)"""
 
 ORDERED: Final = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
+TICK_MS: Final = 1000
+"""As delayedDeliveryTickTimeMillis: so much too early is in time."""
+NEWEST: Final = 2**62
+"""A ledger id from which on a position means the end of the log."""
 
 
 @dataclass
@@ -50,15 +57,62 @@ class Group:
     sent: int = 0
     duplicates: int = 0
     forgetful: bool = False  # its cursor's ledger was taken away
+    seen: dict[Name, int] = field(default_factory=dict)  # of batches: messages that clients have received, as bits
+    asked_parts: dict[Place, int] = field(default_factory=dict)  # as acked, of batches
+    durable_parts: dict[Place, int] = field(default_factory=dict)
+    ever: set[Place] = field(default_factory=set)  # as acked, before any seek too
+    moves: int = 0  # seeks that were asked for, and those that were answered
+    seeks: int = 0  # those that succeeded
+    passed_over: set[Name] = field(default_factory=set)  # by a seek, perhaps
+
+    def finished(self, places: dict[Name, set[Place]]) -> set[Place]:
+        """What is acknowledged, or was passed over by a seek."""
+        return self.acked | {place for name in self.passed_over for place in places.get(name, ())}
+
+    def got(self, name: Name, bits: int = 1, of: int = 1) -> None:
+        """A client has received these messages of an entry that has so many."""
+        seen = self.seen[name] = self.seen.get(name, 0) | bits
+        if seen == (1 << of) - 1:
+            self.received.add(name)
+            del self.seen[name]
+
+    def asked(self, places: list[Place], parts: dict[Place, int], sizes: dict[Place, int]) -> list[Place]:
+        """An acknowledgement comes; the entries that are whole by now."""
+        whole = list(places)
+        for place, bits in parts.items():
+            now = self.asked_parts[place] = self.asked_parts.get(place, 0) | bits
+            if now == (1 << sizes[place]) - 1:
+                whole.append(place)
+        self.acked.update(whole)
+        self.ever.update(whole)
+        return whole
+
+    def stored(self, places: list[Place], parts: dict[Place, int], sizes: dict[Place, int]) -> None:
+        """A receipt for an acknowledgement is sent."""
+        self.durable.update(places)
+        for place, bits in parts.items():
+            now = self.durable_parts[place] = self.durable_parts.get(place, 0) | bits
+            if now == (1 << sizes[place]) - 1:
+                self.durable.add(place)
 
 
 @dataclass
-class _Seat:
+class Seat:
     """One consumer as its broker's port sees it; passed is how far it was sent everything that is not acknowledged."""
 
     group: Group
     held: dict[Place, bytes] = field(default_factory=dict)
     reached: Place = (-1, -1)
+    moves: int = 0
+    chunks: dict[str, int] = field(default_factory=dict)  # of messages by uuid: the last that was sent
+
+
+@dataclass
+class Seek:
+    """A seek that is not answered: what it makes of a message, True: it comes again, False: it is behind us."""
+
+    group: Group
+    verdict: Callable[[Name, Place | None], bool | None]
 
 
 class LogHistory(History):
@@ -69,7 +123,9 @@ class LogHistory(History):
 
 
 class BrokerLog:
-    """One topic of a run."""
+    """One topic of a run. `step`: numbers that one message may have."""
+
+    step = 1
 
     def __init__(self, path: str, *, once: bool) -> None:
         self.path = path
@@ -82,7 +138,10 @@ class BrokerLog:
         self.ledgers: list[int] = []
         self.dropped = 0
         self.takeovers = 0
-        self.seats: dict[tuple[Any, int], _Seat] = {}
+        self.seats: dict[tuple[Any, int], Seat] = {}
+        self.sizes: dict[Place, int] = {}  # messages of entries that are batches
+        self.delayed: set[Name] = set()  # messages that have a time
+        self.published: dict[Name, int] = {}  # whatever was sent to a broker, and when it says that was
 
     # -- the log ------------------------------------------------------------------------------------------------------
 
@@ -114,6 +173,13 @@ class BrokerLog:
         self.receipts[name] = place
         _check(place[0] in self.ledgers, "list", f"{name} is confirmed at {place}, the list has {self.ledgers}")
 
+    def admitted(self, producer: str, last_sequence_id: int) -> None:
+        """A producer is told the last number that is known of it; with deduplication."""
+        confirmed = max((number for name, number in self.receipts if name == producer), default=-1)
+        sent = max((number for name, number in self.published if name == producer), default=-1)
+        holds = confirmed < last_sequence_id + self.step and last_sequence_id < sent + self.step
+        _check(holds, "once", f"{producer} is told {last_sequence_id}: it sent up to {sent}, {confirmed} is confirmed")
+
     def listed(self, data: bytes | None, actor: str) -> None:
         """The topic's node has changed."""
         now = [] if not data else [info.ledger_id for info in decode_ledger_info(data, source=self.path).ledgers]
@@ -125,9 +191,10 @@ class BrokerLog:
             self.dropped += 1
             inside = {place for place in self.receipts.values() if place[0] == ledger_id}
             for group in self.groups.values():
-                _check(
-                    inside <= group.acked, "trimmed", f"{ledger_id} is dropped; {group.name} has not acknowledged all"
-                )
+                done = group.ever | group.finished(self.places)
+                _check(inside <= done, "trimmed", f"{ledger_id} is dropped; {group.name} has not acknowledged all")
+                if group.moves:
+                    group.passed_over.update(name for name, place in self.receipts.items() if place in inside)
         if new and actor != self.owner:
             self.owner = actor
             self.takeovers += 1
@@ -139,14 +206,26 @@ class BrokerLog:
 
     # -- subscriptions ------------------------------------------------------------------------------------------------
 
-    def sends(self, seat: _Seat, link: Any, place: Place, entry: bytes, *, deposed: bool) -> None:
-        """A broker sends an entry to a consumer."""
+    def sends(
+        self, seat: Seat, link: Any, place: Place, entry: bytes, *, deposed: bool, bits: int = 0, now_ms: int = 0
+    ) -> None:
+        """A broker sends an entry to a consumer; bits: of its messages those that are not acknowledged."""
         group = seat.group
         name, key = name_of(entry)
         self.found(place, name, key)
         group.sent += 1
+        metadata = decode_metadata(entry)
         if not deposed and not group.forgetful:
             _check(place not in group.durable, "acked", f"{group.name}: {name} at {place} is sent, it was acknowledged")
+        if metadata.HasField("num_messages_in_batch"):
+            self._sends_parts(group, place, metadata.num_messages_in_batch, bits, again=deposed or group.forgetful)
+        if metadata.HasField("num_chunks_from_msg"):
+            self._sends_chunk(seat, name, metadata)
+        if metadata.HasField("deliver_at_time") and group.kind not in ORDERED:
+            early_ms = metadata.deliver_at_time - now_ms - TICK_MS
+            _check(early_ms <= 0, "early", f"{group.name}: {name} is sent {early_ms} ms before its time and a tick")
+        if seat.moves != group.moves:
+            return  # the subscription was moved, and this consumer is of the time before
         if group.kind in ORDERED:
             self._passes_nothing(seat, place, None)
             seat.reached = max(seat.reached, place)
@@ -157,15 +236,86 @@ class BrokerLog:
             self._passes_nothing(seat, place, key)
         seat.held[place] = key
 
-    def _seats_beside(self, seat: _Seat, link: Any) -> list[_Seat]:
+    def _sends_parts(self, group: Group, place: Place, size: int, bits: int, *, again: bool) -> None:
+        whole = (1 << size) - 1
+        self.sizes[place] = size
+        bits = bits or whole
+        left_out = whole & ~bits & ~group.asked_parts.get(place, 0)
+        _check(not left_out, "parts", f"{group.name}: {left_out:b} of {place} is not sent, nobody has acknowledged it")
+        if not again:
+            twice = bits & group.durable_parts.get(place, 0)
+            _check(not twice, "acked", f"{group.name}: {twice:b} of {place} is sent, it was acknowledged")
+
+    def _sends_chunk(self, seat: Seat, name: Name, metadata: Any) -> None:
+        chunk_id, uuid = metadata.chunk_id, metadata.uuid
+        last = seat.chunks.get(uuid, -1)
+        if chunk_id > last + 1:
+            before = [(name[0], name[1] - n) for n in range(1, chunk_id - last)]
+            acked = all(self.places.get(n, set()) & seat.group.ever for n in before)
+            _check(acked, "chunks", f"{seat.group.name}: chunk {chunk_id} of {uuid} is sent behind chunk {last}")
+        seat.chunks[uuid] = chunk_id if chunk_id == 0 else max(chunk_id, last)
+
+    # -- seeking ------------------------------------------------------------------------------------------------------
+
+    def asks_seek(self, group: Group, message: Any) -> Seek:
+        """A seek comes in: from now on it may have happened."""
+        known = set(self.receipts)
+        ms = message.message_publish_time if message.HasField("message_publish_time") else None
+        target = (message.message_id.ledgerId, message.message_id.entryId)
+
+        def verdict(name: Name, place: Place | None) -> bool | None:
+            if ms is not None:
+                return bool(self.published[name] >= ms)
+            if target[0] >= NEWEST:
+                return False if name in known else None
+            return None if place is None or place[0] < 0 else bool(place >= target)
+
+        group.moves += 1
+        for name, place in self._wherever():
+            behind = verdict(name, place)
+            if behind is not True:
+                group.passed_over.add(name)
+                if place is not None:
+                    group.acked.add(place)
+            if behind is not False and place is not None:
+                group.durable.discard(place)
+        return Seek(group, verdict)
+
+    def sought(self, seek: Seek) -> None:
+        """A seek has succeeded, at a broker that owns the topic."""
+        group = seek.group
+        group.moves += 1
+        group.seeks += 1
+        for name, place in self._wherever():
+            behind = seek.verdict(name, place)
+            if behind is True:
+                if place is not None:
+                    group.acked.discard(place)
+                if place is None or place[0] in self.ledgers:
+                    group.received.discard(name)
+                    group.passed_over.discard(name)
+            else:
+                group.passed_over.add(name)
+                if behind is False and place is not None:
+                    group.durable.add(place)
+
+    def _wherever(self) -> list[tuple[Name, Place | None]]:
+        """Whatever was ever sent to a broker, with its places."""
+        return [(name, place) for name in self.published for place in self.places.get(name) or (None,)]
+
+    # -- who holds what -----------------------------------------------------------------------------------------------
+
+    def _seats_beside(self, seat: Seat, link: Any) -> list[Seat]:
         broker = link.tap
         return [s for (at, _), s in self.seats.items() if at.tap is broker and s.group is seat.group and s is not seat]
 
-    def _passes_nothing(self, seat: _Seat, place: Place, key: bytes | None) -> None:
+    def _passes_nothing(self, seat: Seat, place: Place, key: bytes | None) -> None:
         """Raises if an entry before this one, which a receipt was sent for, was passed over."""
         group = seat.group
         for before, (name, its_key) in self.entries.items():
             if before >= place or (key is not None and its_key != key) or before[0] not in self.ledgers:
+                continue
+            if key is not None and name in self.delayed:
                 continue
             if before in group.acked or before in seat.held or before <= seat.reached:
                 continue
@@ -178,18 +328,18 @@ class BrokerLog:
     def check_delivered(self) -> None:
         """At the end: whatever was confirmed has come to every subscription."""
         for group in self.groups.values():
-            missing = sorted(set(self.receipts) - group.received)
+            missing = sorted(set(self.receipts) - group.received - group.passed_over)
             _check(not missing, "lost", f"{group.name} never got {missing[:5]} of {len(self.receipts)} confirmed")
 
     def undelivered(self) -> int:
         """How many deliveries are still to come."""
-        return sum(len(set(self.receipts) - group.received) for group in self.groups.values())
+        return sum(len(set(self.receipts) - g.received - g.passed_over) for g in self.groups.values())
 
 
 def name_of(entry: bytes) -> tuple[Name, bytes]:
-    """Producer and number of an entry, and its key."""
+    """Producer and number of an entry, and its key; chunks of one message share a sequence id and go on from there."""
     metadata = decode_metadata(entry)
-    return (metadata.producer_name, metadata.sequence_id), metadata.partition_key.encode()
+    return (metadata.producer_name, metadata.sequence_id + metadata.chunk_id), metadata.partition_key.encode()
 
 
 def payload_of(entry: bytes) -> bytes:
@@ -200,170 +350,3 @@ def payload_of(entry: bytes) -> bytes:
 def _check(holds: bool, rule: str, what: str) -> None:
     if not holds:
         raise Violation(f"{rule}: {what}")
-
-
-# -- looking at a broker's port ----------------------------------------------------------------------------------------
-
-
-class Tap:
-    """A broker's network, whose connections are looked at.
-
-    Args:
-        inner: the real one, of the simulation.
-        noted: tells the history from within a process.
-        deposed: says whether the broker's topic has another owner.
-    """
-
-    def __init__(self, inner: Network, log: BrokerLog, noted: Callable[..., None], deposed: Callable[[], bool]) -> None:
-        self.inner = inner
-        self.log = log
-        self.noted = noted
-        self.deposed = deposed
-
-    async def connect(self, host: str, port: int, factory: Callable[[], asyncio.Protocol]) -> Any:
-        """Unwatched."""
-        return await self.inner.connect(host, port, factory)
-
-    async def listen(self, host: str, port: int, factory: Callable[[], asyncio.Protocol]) -> Listener:
-        """Accepts connections, and looks at them."""
-        return await self.inner.listen(host, port, lambda: _Link(self, factory()))
-
-
-class _Frames:
-    """Whole frames out of bytes."""
-
-    def __init__(self, take: Callable[[int, Any, bytes], None]) -> None:
-        self._take = take
-        self._data = b""
-
-    def feed(self, data: bytes) -> None:
-        self._data += data
-        while len(self._data) >= 4 and len(self._data) >= (size := 4 + int.from_bytes(self._data[:4], "big")):
-            frame, self._data = self._data[:size], self._data[size:]
-            head = int.from_bytes(frame[4:8], "big")
-            try:
-                kind, message = decode_command(frame[8 : 8 + head])
-            except BkctlError:
-                continue
-            self._take(kind, message, frame[8 + head :])
-
-
-class _Link(asyncio.Protocol):
-    """One connection between asyncio's transport and the broker's protocol."""
-
-    def __init__(self, tap: Tap, inner: asyncio.Protocol) -> None:
-        self.tap = tap
-        self._inner = inner
-        self._in, self._out = _Frames(self._comes), _Frames(self._goes)
-        self._asked: dict[int, tuple[int, str, int]] = {}  # SUBSCRIBE: request → (consumer, subscription, type)
-        self._acks: dict[int, tuple[_Seat, list[Place], int]] = {}
-        self._producers: dict[int, str] = {}
-        self._sent: dict[tuple[int, int], bytes] = {}
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._inner.connection_made(_Transport(cast("asyncio.Transport", transport), self))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        for key in [key for key in self.tap.log.seats if key[0] is self]:
-            del self.tap.log.seats[key]
-        self._inner.connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        self.tap.noted(self._in.feed, data)
-        self._inner.data_received(data)
-
-    def eof_received(self) -> bool | None:
-        return self._inner.eof_received()
-
-    def pause_writing(self) -> None:
-        self._inner.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._inner.resume_writing()
-
-    def goes(self, data: bytes) -> None:
-        """Bytes on their way out."""
-        self.tap.noted(self._out.feed, data)
-
-    # -- what is said -------------------------------------------------------------------------------------------------
-
-    def _comes(self, kind: int, message: Any, entry: bytes) -> None:
-        log = self.tap.log
-        if kind == Command.PRODUCER:
-            self._producers[message.producer_id] = message.producer_name
-        elif kind == Command.SEND:
-            self._sent[message.producer_id, message.sequence_id] = entry
-        elif kind == Command.SUBSCRIBE:
-            self._asked[message.request_id] = (message.consumer_id, message.subscription, message.subType)
-        elif kind == Command.ACK:
-            self._ack(message)
-        elif kind == Command.CLOSE_CONSUMER:
-            log.seats.pop((self, message.consumer_id), None)
-        elif kind == Command.REDELIVER_UNACKNOWLEDGED_MESSAGES:
-            seat = log.seats.get((self, message.consumer_id))
-            if seat is not None:
-                places = [(p.ledgerId, p.entryId) for p in message.message_ids] or list(seat.held)
-                for place in places:
-                    seat.held.pop(place, None)
-                seat.reached = (-1, -1)
-
-    def _ack(self, message: Any) -> None:
-        log = self.tap.log
-        seat = log.seats.get((self, message.consumer_id))
-        if seat is None:
-            return
-        places = [(p.ledgerId, p.entryId) for p in message.message_id if not p.ack_set]
-        if message.ack_type == 1:
-            places = [place for place in log.entries if place <= places[0]]
-        seat.group.acked.update(places)
-        for place in places:  # whoever holds it, holds it no more
-            for other in log.seats.values():
-                if other.group is seat.group:
-                    other.held.pop(place, None)
-        if message.HasField("request_id"):
-            self._acks[message.request_id] = (seat, places, message.ack_type)
-
-    def _goes(self, kind: int, message: Any, entry: bytes) -> None:
-        log = self.tap.log
-        if kind == Command.SEND_RECEIPT:
-            sent = self._sent.get((message.producer_id, message.sequence_id))
-            if sent is not None:
-                place = (message.message_id.ledgerId, message.message_id.entryId)
-                name, key = name_of(sent)
-                log.confirmed(name, place, key)
-        elif kind == Command.SUCCESS and message.request_id in self._asked:
-            consumer_id, subscription, sub_type = self._asked.pop(message.request_id)
-            group = log.groups.get(subscription)
-            if group is None:
-                group = log.groups[subscription] = Group(subscription, sub_type)
-            log.seats[self, consumer_id] = _Seat(group)
-        elif kind == Command.MESSAGE:
-            seat = log.seats.get((self, message.consumer_id))
-            if seat is not None:
-                place = (message.message_id.ledgerId, message.message_id.entryId)
-                log.sends(seat, self, place, entry, deposed=self.tap.deposed())
-        elif kind == Command.CLOSE_CONSUMER:
-            log.seats.pop((self, message.consumer_id), None)
-        elif kind == Command.ACK_RESPONSE and message.request_id in self._acks:
-            seat, places, _ = self._acks.pop(message.request_id)
-            if not message.HasField("error"):
-                seat.group.durable.update(places)
-
-
-class _Transport:
-    """A transport whose writes are looked at."""
-
-    def __init__(self, inner: asyncio.Transport, link: _Link) -> None:
-        self._inner = inner
-        self._link = link
-
-    def write(self, data: bytes) -> None:
-        if not self._inner.is_closing():
-            self._link.goes(bytes(data))
-        self._inner.write(data)
-
-    def writelines(self, parts: Any) -> None:
-        self.write(b"".join(parts))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)

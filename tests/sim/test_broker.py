@@ -11,6 +11,7 @@ import pytest
 from bkctl.codec.pulsar import SubscriptionType
 from tests.sim.__main__ import first_caught, replay, run_one, run_seeds, runs_of
 from tests.sim.broker import BrokerShape
+from tests.sim.brokerfeatures import FEATURES
 from tests.sim.brokersteps import SHAPES, broken_runs
 from tests.sim.brokersteps import runs_of as step_runs_of
 
@@ -32,6 +33,25 @@ KNOWN = {
 }
 """Deliberate breaks, each with a seed that shows it; once the code below has changed one of the next ones does."""
 TRIED_MAX = 80
+FEATURE_SEEDS = 40  # of each
+HAPPENS = {"batches": "parts", "chunks": "confirmed", "seeks": "seeks", "delays": "delayed", "keys": "durable",
+           "repeats": "parts"}  # fmt: skip
+"""What is counted in runs of a feature: more than one a run."""
+KNOWN_OF_FEATURES = {
+    "part-is-whole": ("batches", 1),
+    "parts-not-stored": ("batches", 1),
+    "chunks-to-anybody": ("chunks", 3),
+    "chunks-by-number-alone": ("chunks", 2),
+    "seek-not-stored": ("seeks", 49),
+    "seek-keeps-acks": ("seeks", 4),
+    "seek-to-the-next": ("seeks", 1),
+    "delays-ignored": ("delays", 1),
+    "times-missed": ("delays", 26),
+    "keys-overtaken": ("keys", 1),
+    "keys-change-hands": ("keys", 6),
+    "snapshot-without-numbers": ("repeats", 1),
+    "lowest-number-counts": ("repeats", 1),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +78,15 @@ def test_no_seed_breaks_a_promise() -> None:
     assert {shape.leases for shape in shapes} == {shape.once for shape in shapes} == {True, False}
 
 
+@pytest.mark.parametrize("feature", FEATURES)
+def test_no_seed_breaks_a_promise_of_a_feature(feature: str) -> None:
+    outcomes = list(run_seeds(runs_of(range(1, FEATURE_SEEDS + 1), f"broker-{feature}"), JOBS))
+    broken = [f"{replay(o)}\n    {o.broken}" for o in outcomes if o.broken]
+    assert not broken, "\n".join(broken)
+    assert sum(outcome.counts[HAPPENS[feature]] for outcome in outcomes) > FEATURE_SEEDS
+    assert sum(outcome.counts["takeovers"] for outcome in outcomes) > FEATURE_SEEDS
+
+
 def test_one_seed_is_one_run() -> None:
     assert run_one(("broker", 4)).digest == run_one(("broker", 4)).digest != run_one(("broker", 7)).digest
 
@@ -76,9 +105,13 @@ def test_every_promise_is_kept_wherever_an_owner_is_disturbed(case: str) -> None
     )
 
 
-@pytest.mark.parametrize("mutation", sorted(KNOWN))
-def test_deliberate_breaks_are_caught(mutation: str) -> None:
-    first = KNOWN[mutation]
-    outcome = first_caught(mutation, runs_of(range(first, first + TRIED_MAX), "broker"))
+BREAKS = [(mutation, "broker", first) for mutation, first in sorted(KNOWN.items())] + [
+    (mutation, f"broker-{feature}", first) for mutation, (feature, first) in sorted(KNOWN_OF_FEATURES.items())
+]
+
+
+@pytest.mark.parametrize(("mutation", "scenario", "first"), BREAKS)
+def test_deliberate_breaks_are_caught(mutation: str, scenario: str, first: int) -> None:
+    outcome = first_caught(mutation, runs_of(range(first, first + TRIED_MAX), scenario))
     assert outcome is not None, f"{mutation} is not caught by seeds {first} to {first + TRIED_MAX - 1}"
-    assert not run_one(("broker", outcome.seed)).broken, "the same seed without the break"
+    assert not run_one((scenario, outcome.seed)).broken, "the same seed without the break"

@@ -31,7 +31,7 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("scenario", sorted(SCENARIOS.keys() - {"broker"}))  # those are in test_broker.py
+@pytest.mark.parametrize("scenario", ["autorecovery", "clients"])  # brokers are in test_broker.py
 def test_no_seed_breaks_a_rule(scenario: str) -> None:
     outcomes = list(run_seeds(runs_of(range(1, SEEDS + 1), scenario), JOBS))
     broken = [f"{replay(o)}\n    {o.broken}" for o in outcomes if o.broken]

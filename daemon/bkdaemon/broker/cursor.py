@@ -115,6 +115,10 @@ class Cursor:
         bits = self._acks.batches.get(position)
         return None if bits is None else list(words_of(bits))
 
+    def before(self, position: Position) -> Position:
+        """The entry before a position of the log."""
+        return self._log.ledgers.previous(position)
+
     def backlog(self) -> int:
         """Entries that are not acknowledged."""
         return self._acks.backlog()

@@ -5,13 +5,16 @@
     between                                sent, not confirmed: nobody knows; the client is to try again
 
 Stored ids live in the cursor `pulsar.dedup` as numbers by producer, up to its mark-delete position; opening a topic
-replays what lies behind it. Chunks of one message share its number. Source: MessageDeduplication.java.
+replays what lies behind it. Chunks of one message share its number: the message counts as sent, and as stored, with its
+last chunk, and until then each chunk is judged for itself. A snapshot ends before the first chunk of a message that is
+not whole, so that the next owner learns which of its chunks are stored. Source: MessageDeduplication.java, which stores
+the chunks of such a message once more.
 """
 
 from __future__ import annotations
 
 from enum import Enum, unique
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bkctl.codec.pulsar_entry import decode_metadata
 from bkctl.errors import BadBytes
@@ -27,6 +30,8 @@ PRODUCERS_MAX: Final = 10_000
 """As brokerDeduplicationMaxNumberOfProducers: names that a snapshot keeps, the latest."""
 REPLAY_ENTRIES: Final = 1000
 REPLAY_BYTES: Final = 8 * 1024 * 1024
+UNFINISHED_ENTRIES_MAX: Final = 10_000
+"""Entries behind the first chunk of a message after which snapshots wait for its others no more."""
 
 
 @unique
@@ -36,6 +41,21 @@ class Verdict(Enum):
     NEW = 0
     DUPLICATE = 1
     UNKNOWN = 2
+
+
+class _Unfinished(NamedTuple):
+    """A chunked message whose last chunk is missing.
+
+    Attributes:
+        mark: its number, and what tells it from another attempt at that number.
+        chunk_id: the last one there is.
+        first: where the first one is stored, and how many entries had been stored before it.
+    """
+
+    mark: tuple[int, str, int]
+    chunk_id: int
+    first: Position = EARLIEST
+    before: int = 0
 
 
 class Deduplication:
@@ -51,7 +71,9 @@ class Deduplication:
         self._snapshot_entries = snapshot_entries
         self._stored: dict[str, int] = dict(cursor.longs)
         self._pushed: dict[str, int] = dict(self._stored)
-        self._since = 0
+        self._unfinished: dict[str, _Unfinished] = {}  # by producer, as far as it is stored
+        self._under_way: dict[str, _Unfinished] = {}  # and as far as it was sent
+        self._count = self._since = 0
 
     @staticmethod
     async def recover(ledger: ManagedLedger, snapshot_entries: int) -> Deduplication:
@@ -65,24 +87,47 @@ class Deduplication:
             for found, entry in entries:
                 if found > last:
                     break
-                self._replay(entry)
+                self._replay(found, entry)
             if not entries or entries[-1][0] >= last:
                 break
             position = ledger.next_position(entries[-1][0])
         self._pushed = dict(self._stored)
+        self._under_way = dict(self._unfinished)
         return self
 
-    def _replay(self, entry: bytes) -> None:
+    def _replay(self, position: Position, entry: bytes) -> None:
+        self._count += 1
         self._since += 1
         try:
             metadata = decode_metadata(entry)
         except BadBytes:
             return
         if isinstance(metadata.producer_name, str):  # else it is no UTF-8, and no producer's name
-            self._note(metadata.producer_name, max(metadata.sequence_id, metadata.highest_sequence_id))
+            number = max(metadata.sequence_id, metadata.highest_sequence_id)
+            if metadata.num_chunks_from_msg > 1:
+                self._chunk_stored(metadata.producer_name, number, metadata, position)
+            else:
+                self._note(metadata.producer_name, number)
+
+    def _chunk_stored(self, producer: str, number: int, metadata: Any, position: Position) -> None:
+        """A chunk is stored; with the last one its message is."""
+        if number <= self._stored.get(producer, -1):
+            return
+        if _is_last(metadata):
+            self._note(producer, number)
+            return
+        mark, chunk_id = _mark(number, metadata), metadata.chunk_id
+        known = self._unfinished.get(producer)
+        if known is not None and known.mark == mark:
+            self._unfinished[producer] = known._replace(chunk_id=max(known.chunk_id, chunk_id))
+        else:
+            self._unfinished[producer] = _Unfinished(mark, chunk_id, position, self._count)
 
     def _note(self, producer: str, sequence_id: int) -> None:
         self._stored[producer] = max(self._stored.pop(producer, -1), sequence_id)  # the latest name is the last one
+        unfinished = self._unfinished.get(producer)
+        if unfinished is not None and unfinished.mark[0] <= sequence_id:
+            del self._unfinished[producer]
 
     def last(self, producer: str) -> int:
         """The highest id that is stored, or -1."""
@@ -91,23 +136,54 @@ class Deduplication:
     def judge(self, producer: str, sequence_id: int, highest: int, chunk: bytes | None) -> Verdict:
         """What a message is; a new one counts as pushed. chunk is the entry of a part of a message."""
         highest = max(sequence_id, highest)
+        if sequence_id <= self._pushed.get(producer, -1):
+            return Verdict.DUPLICATE if sequence_id <= self._stored.get(producer, -1) else Verdict.UNKNOWN
         if chunk is not None:
             try:
-                if decode_metadata(chunk).chunk_id > 0 and self._pushed.get(producer, -1) == highest:
-                    return Verdict.NEW
+                metadata = decode_metadata(chunk)
             except BadBytes:
                 return Verdict.UNKNOWN
-        if sequence_id > self._pushed.get(producer, -1):
-            self._pushed[producer] = highest
-            return Verdict.NEW
-        return Verdict.DUPLICATE if sequence_id <= self._stored.get(producer, -1) else Verdict.UNKNOWN
+            if metadata.num_chunks_from_msg > 1:
+                return self._judge_chunk(producer, highest, metadata)
+        self._pushed[producer] = highest
+        return Verdict.NEW
+
+    def _judge_chunk(self, producer: str, number: int, metadata: Any) -> Verdict:
+        """What a chunk is, of a message whose last chunk was not sent yet."""
+        mark, chunk_id = _mark(number, metadata), metadata.chunk_id
+        sent = self._under_way.get(producer)
+        if sent is not None and sent.mark == mark and chunk_id <= sent.chunk_id:
+            stored = self._unfinished.get(producer)
+            known = stored is not None and stored.mark == mark and chunk_id <= stored.chunk_id
+            return Verdict.DUPLICATE if known else Verdict.UNKNOWN
+        if _is_last(metadata):
+            self._under_way.pop(producer, None)
+            self._pushed[producer] = number
+        else:
+            self._under_way[producer] = _Unfinished(mark, chunk_id)
+        return Verdict.NEW
 
     def stored(self, producer: str, sends: list[Send], last: Position) -> None:
         """Messages of a producer are confirmed, the last of them at `last`."""
-        self._note(producer, max(max(send[0], send[1]) for send in sends))
+        if any(send[4] for send in sends):
+            self._stored_with_chunks(producer, sends, last)
+        else:
+            self._note(producer, max(max(send[0], send[1]) for send in sends))
+            self._count += len(sends)
         self._since += len(sends)
         if self._since >= self._snapshot_entries:
             self.snapshot(last)
+
+    def _stored_with_chunks(self, producer: str, sends: list[Send], last: Position) -> None:
+        first_id = last.entry_id + 1 - len(sends)
+        for offset, (sequence_id, highest, _, entry, is_chunk) in enumerate(sends):
+            self._count += 1
+            number = max(sequence_id, highest)
+            metadata = decode_metadata(entry) if is_chunk else None  # which was read to judge it
+            if metadata is not None and metadata.num_chunks_from_msg > 1:
+                self._chunk_stored(producer, number, metadata, Position(last.ledger_id, first_id + offset))
+            else:
+                self._note(producer, number)
 
     def snapshot(self, last: Position) -> None:
         """Stores what is known, which is everything up to `last`; nothing if there is no news."""
@@ -118,5 +194,18 @@ class Deduplication:
             oldest = next(iter(self._stored))
             del self._stored[oldest]
             self._pushed.pop(oldest, None)
+        for producer in [p for p, u in self._unfinished.items() if self._count - u.before > UNFINISHED_ENTRIES_MAX]:
+            del self._unfinished[producer]
         self._cursor.longs = dict(self._stored)
+        if self._unfinished:
+            last = min(last, self._cursor.before(min(u.first for u in self._unfinished.values())))
         self._cursor.ack_cumulative(last)
+
+
+def _mark(number: int, metadata: Any) -> tuple[int, str, int]:
+    """One attempt at a chunked message: who begins anew with its number does so at another time."""
+    return number, metadata.uuid, metadata.publish_time
+
+
+def _is_last(metadata: Any) -> bool:
+    return bool(metadata.chunk_id >= metadata.num_chunks_from_msg - 1)

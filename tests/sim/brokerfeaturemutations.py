@@ -1,0 +1,184 @@
+"""Breaks put into the broker on purpose, for the scenarios of brokerfeatures.py. Test-only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from bkdaemon.broker import search
+from bkdaemon.broker.acks import Acks
+from bkdaemon.broker.cursor import Cursor
+from bkdaemon.broker.deduplication import Deduplication
+from bkdaemon.broker.key_shared import KeyShared
+from bkdaemon.broker.shared import Shared
+
+from bkctl.codec.pulsar_entry import decode_metadata
+from bkctl.model.topic import Position
+from tests.sim.mutations import _patched
+
+
+def part_is_whole() -> Any:
+    """Who acknowledges one message of a batch acknowledges all of it."""
+
+    def broken(_: Any) -> Any:
+        return lambda self, position, _ack_set: self.ack((position,))
+
+    return _patched(Cursor, "ack_batch", broken)
+
+
+def parts_not_stored() -> Any:
+    """What is acknowledged of batches is not stored."""
+
+    def broken(state: Any) -> Any:
+        return lambda self, longs, ranges_max=10_000: replace(state(self, longs, ranges_max), batches=())
+
+    return _patched(Acks, "state", broken)
+
+
+def chunks_to_anybody() -> Any:
+    """Shared deals chunks out like other entries."""
+
+    def broken(_: Any) -> Any:
+        return lambda self, _position, _metadata, taken, _held: self._next(taken)
+
+    return _patched(Shared, "_consumer_for", broken)
+
+
+def seek_not_stored() -> Any:
+    """A seek succeeds before its place is stored."""
+
+    def broken(_: Any) -> Any:
+        async def in_memory(self: Cursor, position: Position) -> None:
+            ledgers = self._log.ledgers
+            target = ledgers.at_or_after(position)
+            self._acks.reset(min(ledgers.previous(target), max(ledgers.last, ledgers.before_first)))
+            self.read_position = target
+            self._mark_changed()
+
+        return in_memory
+
+    return _patched(Cursor, "reset", broken)
+
+
+def seek_keeps_acks() -> Any:
+    """A seek moves the mark-delete position, and single entries behind it stay acknowledged."""
+
+    def broken(_: Any) -> Any:
+        def half(self: Acks, mark_delete: Position) -> None:
+            self.mark_delete = mark_delete
+            self.batches.clear()
+
+        return half
+
+    return _patched(Acks, "reset", broken)
+
+
+def seek_to_the_next() -> Any:
+    """A seek by time finds the entry behind the one that it is about."""
+    return _patched(search, "publish_time", lambda time_of: lambda entry: time_of(entry) - 1)
+
+
+def delays_ignored() -> Any:
+    """An entry with a time is sent at once."""
+
+    def broken(_: Any) -> Any:
+        return lambda self, position, _metadata: self.subscription.cursor.is_acked(position)
+
+    return _patched(Shared, "_nothing_to_send", broken)
+
+
+def times_missed() -> Any:
+    """When several entries have come due, one is sent."""
+
+    def broken(_: Any) -> Any:
+        def one(self: Shared) -> None:
+            self._timer = None
+            now_ms = self.subscription.now_ms()
+            due = [position for at_ms, position in self._delayed if at_ms <= now_ms]
+            self._delayed[:] = sorted(entry for entry in self._delayed if entry[0] > now_ms)
+            for position in due[:1]:
+                self._again_later(position)
+            if self._delayed:
+                self._set_timer(now_ms)
+            self.wake()
+
+        return one
+
+    return _patched(Shared, "_time_came", broken)
+
+
+def keys_overtaken() -> Any:
+    """Key_Shared gives a consumer an entry while an older one of its key waits."""
+
+    def broken(_: Any) -> Any:
+        def any_time(self: KeyShared, position: Position, metadata: Any, taken: Any, _held: Any) -> Any:
+            from bkdaemon.broker.key_shared import entry_slot
+
+            slot = self._slots.get(position)
+            if slot is None:
+                slot = self._slots[position] = entry_slot(metadata)
+            consumer = self._free(slot)
+            return consumer if consumer is not None and consumer.permits > taken.get(consumer, 0) else None
+
+        return any_time
+
+    return _patched(KeyShared, "_consumer_for", broken)
+
+
+def snapshot_without_numbers() -> Any:
+    """The place of a snapshot is stored, and not what it says of producers."""
+
+    def broken(_: Any) -> Any:
+        def place_alone(self: Deduplication, last: Position) -> None:
+            if self._since:
+                self._since = 0
+                self._cursor.ack_cumulative(last)
+
+        return place_alone
+
+    return _patched(Deduplication, "snapshot", broken)
+
+
+def lowest_number_counts() -> Any:
+    """Of a batch its first number is remembered, not its highest."""
+
+    def broken(note: Any) -> Any:
+        return lambda self, producer, sequence_id: note(self, producer, sequence_id - sequence_id % 10)
+
+    return _patched(Deduplication, "_note", broken)
+
+
+def chunks_by_number_alone() -> Any:
+    """Deduplication knows the number of a chunked message, and not how many of its chunks are stored."""
+
+    def broken(judge: Any) -> Any:
+        def by_number(self: Deduplication, producer: str, sequence_id: int, highest: int, chunk: bytes | None) -> Any:
+            if chunk is not None and decode_metadata(chunk).chunk_id > 0 and self._pushed.get(producer) == sequence_id:
+                from bkdaemon.broker.deduplication import Verdict
+
+                return Verdict.NEW
+            return judge(self, producer, sequence_id, highest, chunk)
+
+        return by_number
+
+    return _patched(Deduplication, "judge", broken)
+
+
+FEATURE_MUTATIONS: Final[dict[str, Callable[[], Any]]] = {
+    function.__name__.replace("_", "-"): function
+    for function in (
+        part_is_whole,
+        parts_not_stored,
+        chunks_to_anybody,
+        chunks_by_number_alone,
+        seek_not_stored,
+        seek_keeps_acks,
+        seek_to_the_next,
+        delays_ignored,
+        times_missed,
+        keys_overtaken,
+        snapshot_without_numbers,
+        lowest_number_counts,
+    )
+}
