@@ -11,6 +11,7 @@ those of v2. Sources: BookieProtoEncoding.java, BookieProtocol.java, BookkeeperP
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from enum import IntEnum, IntFlag, unique
 from typing import Any, Final, NamedTuple
 
@@ -142,6 +143,21 @@ SMALL: Final = 1 << 14
 """Below it VARINTS has the varint of a number, one or two bytes."""
 VARINTS: Final = [bytes([n]) if n < 128 else bytes([n & 127 | 128, n >> 7]) for n in range(SMALL)]
 _CONTINUED: Final = [bytes([n & 127 | 128, n >> 7 | 128]) for n in range(SMALL)]
+
+
+def varints(numbers: Iterable[int]) -> list[bytes]:
+    """varint of each; made for numbers that follow one another, which share all but their lowest two bytes."""
+    found: list[bytes] = []
+    append, continued, low, above, tail = found.append, _CONTINUED, SMALL - 1, 0, b""
+    for number in numbers:
+        if 0 <= number < SMALL:
+            append(VARINTS[number])
+            continue
+        if number >> 14 != above:
+            above = number >> 14
+            tail = varint(above)
+        append(continued[number & low] + tail if number > 0 else varint(number))
+    return found
 
 
 def unvarint(data: bytes) -> int:

@@ -121,6 +121,13 @@ def pack_read(txn: bytes, ids: bytes) -> bytes:
     )  # fmt: skip
 
 
+def read_frame_around(txn_size: int, ledger: bytes, entry_size: int) -> tuple[bytes, bytes]:
+    """What stands before the txn of a plain read, and between it and the entry; ledger is `08 ledger 10`."""
+    ids = len(ledger) + entry_size
+    start = LENGTH.pack(10 + txn_size + ids) + b"\x0a" + bytes([5 + txn_size]) + b"\x08\x03\x10\x01\x18"
+    return start, b"\xa2\x06" + bytes([ids]) + ledger
+
+
 def decode_request(body: bytes, *, source: str = "v3 request") -> Request:
     """Reads the body of one frame, any order of fields, unknown fields skipped.
 

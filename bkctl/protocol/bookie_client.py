@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from bkctl.codec import wire_v2, wire_v3
@@ -26,6 +26,7 @@ from bkctl.codec.wire import (
     frame_too_large,
     unvarint,
     varint,
+    varints,
 )
 from bkctl.errors import UsageError
 from bkctl.model.status import Status
@@ -59,6 +60,32 @@ class _Open(NamedTuple):
     operation: int
     ledger_id: int
     entry_id: int
+    raw: bytes = b""
+    """entry_id as its answer carries it, of those that come in numbers."""
+
+
+class _ReadShape(NamedTuple):
+    """The usual answer to a read as the last one came: offsets from the frame's start, and the bytes around the ids.
+
+    Entries of a ledger are often of one size, and of a closed one the last add confirmed stays: then all that differs
+    from answer to answer are txnId, entry and body.
+    """
+
+    size: int
+    head: bytes
+    txn: int
+    middle_at: int
+    middle: bytes
+    entry: int
+    length_at: int
+    length: bytes
+    body: int
+    tail_at: int
+    tail: bytes
+    lac: int | None
+
+
+_NO_SHAPE: Final = _ReadShape(-1, b"", 0, 0, b"", 0, 0, b"", 0, 0, b"", None)
 
 
 class BookieConversation:
@@ -81,6 +108,7 @@ class BookieConversation:
         self._held_size = 0
         self._needed = 0
         self._consumed = 0
+        self._read_shape = _NO_SHAPE
         # v3: txnId as a varint → request. v2: (operation, ledger, entry), for batch reads (request id,) → tokens.
         self._open_v3: dict[bytes, _Open] = {}
         self._open_v2: dict[tuple[int, ...], list[int]] = {}
@@ -136,7 +164,7 @@ class BookieConversation:
         for entry_id, entry in entries:
             txn = varint(token)
             parts.append(pack_add(txn, ledger + varint(entry_id), master_key, entry, flags))
-            opened[txn] = _new(_Open, (token, _ADD, ledger_id, entry_id))
+            opened[txn] = _new(_Open, (token, _ADD, ledger_id, entry_id, b""))
             token += 1
         self._next_token = token
         return parts
@@ -148,16 +176,18 @@ class BookieConversation:
         token = self._next_token
         self._next_token = token + 1
         txn = varint(token)
-        self._open_v3[txn] = _new(_Open, (token, _READ, ledger_id, entry_id))
+        self._open_v3[txn] = _new(_Open, (token, _READ, ledger_id, entry_id, b""))
         return token, wire_v3.pack_read(txn, b"\x08%b\x10%b" % (varint(ledger_id), varint(entry_id)))
 
     def read_many(
         self, ledger_id: int, entry_ids: Sequence[int], flags: int = 0, master_key: bytes | None = None
     ) -> tuple[Sequence[int], bytes]:
         """(tokens, frames) of one read for each entry, as one buffer."""
-        if self.version == 3 or flags or master_key is not None:
+        if flags or master_key is not None:
             requests = [self.read(ledger_id, entry_id, flags, master_key) for entry_id in entry_ids]
             return [token for token, _ in requests], b"".join([frame for _, frame in requests])
+        if self.version == 3:
+            return self._read_many_v3(ledger_id, entry_ids)
         first = token = self._next_token
         pack, size, opened, parts = _V2_READ_FRAME.pack, _V2_READ_FRAME.size - LENGTH.size, self._open_v2, []
         for entry_id in entry_ids:
@@ -166,6 +196,21 @@ class BookieConversation:
             token += 1
         self._next_token = token
         return range(first, token), b"".join(parts)
+
+    def _read_many_v3(self, ledger_id: int, entry_ids: Sequence[int]) -> tuple[Sequence[int], bytes]:
+        """wire_v3.pack_read for each; what frames with ids of the same widths have in common is made once."""
+        tokens = range(self._next_token, self._next_token + len(entry_ids))
+        self._next_token = tokens.stop
+        ledger = b"\x08" + varint(ledger_id) + b"\x10"
+        opened, width = self._open_v3, (0, 0)
+        parts: list[bytes] = []
+        for token, txn, entry_id, entry in zip(tokens, varints(tokens), entry_ids, varints(entry_ids), strict=True):
+            if (len(txn), len(entry)) != width:
+                width = len(txn), len(entry)
+                start, middle = wire_v3.read_frame_around(width[0], ledger, width[1])
+            parts += (start, txn, middle, entry)
+            opened[txn] = _new(_Open, (token, _READ, ledger_id, entry_id, entry))
+        return tokens, b"".join(parts)
 
     def read_each(self, entries: Sequence[tuple[int, int]]) -> tuple[Sequence[int], bytes]:
         """(tokens, frames) of one read for each (ledger id, entry id), as one buffer; the tokens are consecutive."""
@@ -326,7 +371,7 @@ class BookieConversation:
     def _walk_v3(self, data: bytes, replies: list[Reply]) -> int:
         at, end, limit = 0, len(data) - 4, self._frame_size_max - 4
         unpack_length, opened, match = LENGTH.unpack_from, self._open_v3, _match_add_ok
-        append = replies.append
+        append, shape_size = replies.append, self._read_shape.size
         while at <= end:
             (size,) = unpack_length(data, at)
             if size > limit:
@@ -336,22 +381,49 @@ class BookieConversation:
             if stop > end + 4:
                 break
             at = stop
+            if size == shape_size and self._same_read_v3(data, start, stop, append):
+                continue
             found = match(data, start, stop)
             if found is not None and found.end() == stop:
                 head, txn, length = found.groups()
                 if head[1] == len(txn) + 5 and length[0] == stop - found.end(1):
                     request = opened.pop(txn, None)
                     if request is not None:
-                        token, _, ledger, entry = request
+                        token, _, ledger, entry, _ = request
                         append(_new(Reply, (token, 0, ledger, entry, None, None, None, 2, 3, 0, False)))
                     continue
             elif self._plain_read_v3(data, start, stop, replies):
+                shape_size = self._read_shape.size
                 continue
             reply = wire_v3.decode_reply(data[start:stop], source=self._source)
             request = opened.pop(varint(reply.token), None)
             if request is not None:
                 append(reply._replace(token=request.token, ledger_id=request.ledger_id))
         return at
+
+    def _same_read_v3(self, data: bytes, start: int, stop: int, append: Callable[[Reply], None]) -> bool:
+        """Takes an answer that differs from the last one in txnId, entry and body alone."""
+        _, head, txn_at, middle_at, middle, entry_at, length_at, length, body_at, tail_at, tail, lac = self._read_shape
+        entry_at += start
+        middle_at += start
+        length_at += start
+        body_at += start
+        tail_at += start
+        if (
+            data[start : start + txn_at] != head
+            or data[middle_at:entry_at] != middle
+            or data[length_at:body_at] != length
+            or data[tail_at:stop] != tail
+        ):
+            return False
+        txn = data[start + txn_at : middle_at]
+        request = self._open_v3.get(txn)
+        if request is None or data[entry_at:length_at] != request[4]:
+            return False
+        del self._open_v3[txn]
+        token, _, ledger, entry, _ = request
+        append(_new(Reply, (token, _OK, ledger, entry, data[body_at:tail_at], lac, None, _READ, 3, 0, False)))
+        return True
 
     def _plain_read_v3(self, data: bytes, start: int, stop: int, replies: list[Reply]) -> bool:
         """Takes the usual answer to a read: an entry, and perhaps the ledger's last add confirmed."""
@@ -369,9 +441,15 @@ class BookieConversation:
             lac = unvarint(raw) if raw else None
         if body_end > stop or header[0] != len(header) - 1 or unvarint(length) != stop - found.end(3):
             return False
+        txn_at, middle_at = found.start(2) - start, found.end(2) - start
+        entry_at, length_at, tail_at = found.start(4) - start, found.end(4) - start, body_end - start
+        self._read_shape = _new(_ReadShape, (
+            stop - start, data[start : found.start(2)], txn_at, middle_at, data[found.end(2) : found.start(4)],
+            entry_at, length_at, data[found.end(4) : body], body - start, tail_at, data[body_end:stop], lac,
+        ))  # fmt: skip
         request = self._open_v3.pop(txn, None)
         if request is not None:
-            token, _, ledger, _ = request
+            token, _, ledger, _, _ = request
             payload = data[body:body_end]
             replies.append(_new(Reply, (token, _OK, ledger, unvarint(entry), payload, lac, None, _READ, 3, 0, False)))
         return True

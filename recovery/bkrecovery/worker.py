@@ -47,8 +47,13 @@ from bkrecovery.queue import QueueWatch
 from bkrecovery.rereplicate import LedgerKeys, Replicator, UnreadableEntries
 from bkrecovery.settings import RecoverySettings
 
-LEDGERS_AT_ONCE_MAX: Final = 4
-"""Ledgers that are copied at a time."""
+LEDGERS_TRIED_MAX: Final = 4
+"""Ledgers in work of which nothing much was copied yet, and those that just failed: where nothing can be repaired, no
+more are tried at a time."""
+LEDGERS_AT_ONCE_MAX: Final = 16
+"""Ledgers in work: large ones whose copies arrive keep nobody from being tried."""
+LARGE_BYTES: Final = 1024 * 1024
+"""Copies acknowledged from which on a ledger is one of those."""
 HELD_MAX: Final = 2_000
 """Locks kept for a grace period or a pause; past it nothing new is picked."""
 STORE_RETRY_S: Final = 1.0
@@ -109,6 +114,9 @@ class ReplicationWorker:
         self.lost = LostLedgers(underreplication, board, clock, name)
         self.progress = Progress(board, clock, name, holder, self._totals)
         self._busy: set[int] = set()
+        self._arrived: dict[int, int] = {}  # of those: bytes of copies that targets have acknowledged
+        self._copying: set[int] = set()  # of those: LARGE_BYTES have arrived
+        self.replicator.on_copied = self._on_copied
         self._resting = 0
         self._held: set[int] = set()
         self._confirmed: dict[int, int] = {}  # of ledgers in work, when they were first looked at
@@ -157,8 +165,7 @@ class ReplicationWorker:
         if self._full():
             self._watch.seen()  # the end of one of them wakes us
             return
-        wanted = LEDGERS_AT_ONCE_MAX - len(self._busy)
-        ledger_ids = [e for e in await self._watch.free(wanted) if e not in self._busy | self._held]
+        ledger_ids = [e for e in await self._watch.free(self._room()) if e not in self._busy | self._held]
         if self._full() or not ledger_ids:
             return
         resting = await self.lost.resting(ledger_ids)
@@ -184,7 +191,25 @@ class ReplicationWorker:
         self._swept_s = now
 
     def _full(self) -> bool:
-        return len(self._busy) + self._resting >= LEDGERS_AT_ONCE_MAX or len(self._held) >= HELD_MAX
+        return self._room() <= 0 or len(self._held) >= HELD_MAX
+
+    def _room(self) -> int:
+        """How many more ledgers may be taken to work."""
+        tried = len(self._busy) - len(self._copying) + self._resting
+        return min(LEDGERS_TRIED_MAX - tried, LEDGERS_AT_ONCE_MAX - len(self._busy))
+
+    def _on_copied(self, ledger_id: int, size: int) -> None:
+        if ledger_id not in self._busy or ledger_id in self._copying:
+            return
+        arrived = self._arrived[ledger_id] = self._arrived.get(ledger_id, 0) + size
+        if arrived >= LARGE_BYTES:
+            self._copying.add(ledger_id)
+            self._watch.look_again()
+
+    def _not_busy(self, ledger_id: int) -> None:
+        self._busy.discard(ledger_id)
+        self._copying.discard(ledger_id)
+        self._arrived.pop(ledger_id, None)
 
     def _rest(self) -> None:
         """One ledger less is worked on for a while: where one fails others may, and the reason is to go first."""
@@ -232,7 +257,7 @@ class ReplicationWorker:
                 await self.lost.forget(ledger_id)
             elif outcome is not Outcome.LOST:
                 self._held.add(ledger_id)
-                self._busy.discard(ledger_id)
+                self._not_busy(ledger_id)
                 self._watch.look_again()
                 await (self._grace(ledger_id) if outcome is Outcome.OPEN else self._pause(ledger_id))
         except Unavailable as e:
@@ -242,7 +267,7 @@ class ReplicationWorker:
                 if lock is not None:
                     await asyncio.shield(self._give_back(lock))
             finally:
-                self._busy.discard(ledger_id)
+                self._not_busy(ledger_id)
                 self._held.discard(ledger_id)
                 self._confirmed.pop(ledger_id, None)
                 self.progress.leave(ledger_id)

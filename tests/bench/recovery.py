@@ -14,9 +14,10 @@
                      `decommissionbookie` sleeps 30 s and waits for workers, one ledger after another)
 
 Everything runs on this machine against real Java bookies and a real ZooKeeper; each side of a row that copies gets a
-cluster of its own with the same ledgers (1 KB entries, E/Qw/Qa 3/2/2), on which nothing may name the lost bookie
-afterwards, and every entry must be readable. Small ledgers have four entries and lie three ways on five bookies. RSS
-is the highest of our process. Needs java and mvn; the figures mean something on a quiet machine only.
+cluster of its own with the same ledgers (1 KB entries, E/Qw/Qa 3/2/2), each of which is read once before (not with
+--cold); the bookie that stores most is lost; nothing may name it afterwards, and every entry must be readable. Small
+ledgers have four entries and lie three ways on five bookies. RSS is the highest of our process. Needs java
+and mvn; the figures mean something on a quiet machine only.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ def arguments_of(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rows", nargs="*", choices=list(BENCHES), default=list(BENCHES))
     parser.add_argument("--ledgers", type=int, default=12, help="large ledgers")
     parser.add_argument("--entries", type=int, default=100_000, help="of each large ledger")
+    parser.add_argument("--cold", action="store_true", help="copy from bookies that have served no read yet")
     parser.add_argument("--small", type=int, default=20_000, help="small ledgers")
     parser.add_argument("--many", type=int, default=100_000, help="small ledgers for the memory of the bookie check")
     parser.add_argument("--rate", type=int, default=10_000_000, help="bytes/s of copying beside the foreground")

@@ -205,6 +205,66 @@ def test_many_reads_are_the_reads_one_by_one(version: int, flags: int) -> None:
     assert many.open_tokens() == one.open_tokens()
 
 
+@given(st.integers(1, 2**29), st.lists(st.integers(-1, 2**40), min_size=1), st.integers(0, 2**40))
+def test_many_reads_of_any_ids_are_the_reads_one_by_one(token: int, entry_ids: list[int], ledger_id: int) -> None:
+    one, many = BookieConversation(3), BookieConversation(3)
+    one._next_token = many._next_token = token
+    single = [one.read(ledger_id, entry_id) for entry_id in entry_ids]
+    tokens, frames = many.read_many(ledger_id, entry_ids)
+    assert (list(tokens), frames) == ([token for token, _ in single], b"".join(frame for _, frame in single))
+    assert many.open_tokens() == one.open_tokens()
+
+
+EDGES = [0, 1, 126, 127, 128, 129, 16_382, 16_383, 16_384, 16_385, 2**21 - 1, 2**21]
+
+
+@given(
+    st.sampled_from([1, 125, 16_380]),
+    st.lists(
+        st.tuples(st.sampled_from(EDGES), st.sampled_from([0, 5, 1060]), st.sampled_from([-1, 7, 300])),
+        min_size=2, max_size=12,
+    ),
+    st.data(),
+)  # fmt: skip
+def test_answers_that_look_like_the_last_one_are_taken_as_the_codec_takes_them(
+    token: int, answers: list[tuple[int, int, int]], data: Any
+) -> None:
+    client = BookieConversation(3)
+    client._next_token = token
+    tokens, _ = client.read_many(7, [entry_id for entry_id, _, _ in answers])
+    replies = [
+        Reply(token, 0, 7, entry_id, bytes([token % 256]) * size, lac, operation=Operation.READ)
+        for token, (entry_id, size, lac) in zip(tokens, answers, strict=True)
+    ]
+    framed = [wire_v3.encode_reply(reply) for reply in replies]
+    at = data.draw(st.integers(1, len(framed) - 1))
+    damaged = bytearray(framed[at])
+    damaged[data.draw(st.integers(4, min(40, len(damaged) - 1)))] = data.draw(st.integers(0, 255))
+    alone = BookieConversation(3)  # sees nothing but the damaged answer, so it has no other to compare it with
+    alone._next_token = token
+    alone.read_many(7, [entry_id for entry_id, _, _ in answers])
+    for frame, reply in zip(framed[:at], replies, strict=False):
+        assert [r._replace(operation=Operation.READ) for r in client.receive(frame)] == [reply]
+        alone.forget([reply.token])
+    try:
+        expected = alone.receive(bytes(damaged))
+    except BadBytes:
+        with pytest.raises(BadBytes):
+            client.receive(bytes(damaged))
+        return
+    assert client.receive(bytes(damaged)) == expected
+    assert client.open_tokens() == alone.open_tokens()
+
+
+def test_an_entry_id_written_otherwise_is_not_taken_for_the_one_asked_for() -> None:
+    client = BookieConversation(3)
+    tokens, _ = client.read_many(7, [128, 128])
+    first, second = (wire_v3.encode_reply(Reply(t, 0, 7, 128, b"", -1, operation=Operation.READ)) for t in tokens)
+    assert len(client.receive(first)) == 1
+    with pytest.raises(Corrupt):
+        client.receive(second.replace(b"\x18\x80\x01", b"\x18\x00\x01"))
+
+
 @pytest.mark.parametrize("version", [2, 3])
 def test_reads_of_many_ledgers_are_the_reads_one_by_one(version: int) -> None:
     one, many = BookieConversation(version), BookieConversation(version)
