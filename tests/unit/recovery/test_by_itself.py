@@ -172,7 +172,25 @@ def test_a_bookie_that_does_not_tell_is_told_and_not_asked_for_ever() -> None:
                 result.figures["silent_bookies"],
             )
             assert figures == (10, 10, 1)
-            assert [f.text.partition(" ")[0] for f in result.findings] == ["b0:3181"]
+            assert [f.text for f in result.findings] == ["b0:3181 does not tell which entries it has: unreachable"]
+
+    simulate(scenario, bookies=3, version=2)
+
+
+def test_why_a_bookie_does_not_tell_is_told_whoever_hears_of_it_first() -> None:
+    """Ledgers are looked at together: one that does not name the bookie may be through when others have given it up."""
+
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        cluster.machines["b0"].kill()
+        lists, texts = EntryLists(bookkeeper.context), []
+        for _ in range(SILENT_MAX):
+            await lists.ask(BookieId("b0:3181"), 1)
+        checks = Checks(bookkeeper, queue_of(cluster), QUIET, AuditCounts())
+        found = Found()
+        metadata = LedgerMetadata(2, 2, 2, (Ensemble(EntryId(0), (BookieId("b1:3181"), BookieId("b2:3181"))),))
+        await checks._count_replicas(found, lists, LedgerRecord(LedgerId(1), metadata.closed_at(-1, 0), 0, 0))
+        texts = [f.text for f in found.findings]
+        assert texts == ["b0:3181 does not tell which entries it has: unreachable"]
 
     simulate(scenario, bookies=3, version=2)
 
@@ -416,6 +434,25 @@ def test_what_waits_too_long_is_counted() -> None:
             await until(lambda: _is(recovery.audit_counts.overdue == 0))
 
     simulate(scenario, bookies=3, version=2)
+
+
+def test_large_ledgers_whose_copies_arrive_keep_nobody_from_being_tried() -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        for _ in range(8):
+            async with await bookkeeper.create(3, 3, 2) as writer:
+                writer.append_many([bytes(100_000)] * 30)
+        settings = RecoverySettings(ledger_check_s=0, placement_check_s=0, rate_bytes_per_s=1_000_000)
+        async with recovering(bookkeeper, "ar", settings) as recovery:
+            await until(lambda: _is(recovery.audit_counts.bookie_checks == 1))
+            cluster.kill(BookieId("b0:3181"))
+            most = 0
+            while not await gone_from(bookkeeper, BookieId("b0:3181")):
+                most = max(most, len(recovery.worker.working_on))
+                await asyncio.sleep(0.2)
+            assert most > 4  # as many as are tried at a time, where nothing is known of them yet
+            await until(lambda: quiet(cluster))
+
+    simulate(scenario, bookies=4, version=2)
 
 
 def test_where_nothing_can_be_repaired_few_are_tried_at_a_time() -> None:
