@@ -29,6 +29,8 @@ from bkctl.codec.pulsar import (
 from bkctl.codec.pulsar_entry import without_broker_metadata, without_checksum
 from bkctl.errors import BadBytes, Corrupt
 
+CONNECT_SIZE_MAX: Final = 64 * 1024
+"""Of what is said before CONNECT is accepted: who is not known yet is given no more memory."""
 KEEP_ALIVE_S: Final = 30.0
 CHECKSUM_VERSION: Final = 6
 """The first protocol version whose clients know checksums."""
@@ -159,10 +161,11 @@ class BrokerConversation:
     def _walk(self, data: bytes, at: int) -> None:
         """Takes whole frames from `at` on, and holds what is left."""
         end = len(data)
+        most = self._frame_size_max if self.connected else min(self._frame_size_max, CONNECT_SIZE_MAX)
         while end - at >= 4:
             size = int.from_bytes(data[at : at + 4], "big")
-            if not 4 < size <= self._frame_size_max:
-                raise self._wrong("size of a frame", f"5 to {self._frame_size_max}", size)
+            if not 4 < size <= most:
+                raise self._wrong("size of a frame", f"5 to {most}", size)
             if end - at < 4 + size:
                 break
             self._take(data, at + 4, at + 4 + size)

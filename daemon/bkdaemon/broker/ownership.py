@@ -71,6 +71,7 @@ class Ownership:
         self.brokers = BrokerStore(store)
         self._namespaces = NamespaceStore(store)
         self._bundles: dict[str, tuple[float, Bundles]] = {}
+        self._readings: dict[str, asyncio.Task[Bundles]] = {}
         self._assigned: dict[str, int] = {}
         self._acquiring: dict[Bundle, asyncio.Task[bool]] = {}
         self._unloading: set[Bundle] = set()
@@ -142,7 +143,7 @@ class Ownership:
     # -- who owns what ------------------------------------------------------------------------------------------------
 
     async def bundles(self, namespace: str) -> Bundles:
-        """The bundles of a namespace, as they were at most BUNDLES_AGE_MAX_S ago.
+        """The bundles of a namespace, as they were at most BUNDLES_AGE_MAX_S ago; read once for all who ask meanwhile.
 
         Raises:
             NotFound: there is no such namespace.
@@ -151,17 +152,32 @@ class Ownership:
         known = self._bundles.get(namespace)
         if known is not None and now - known[0] < BUNDLES_AGE_MAX_S:
             return known[1]
+        task = self._readings.get(namespace)
+        if task is None:
+            task = self._readings[namespace] = asyncio.ensure_future(self._read_bundles(namespace, now))
+            task.add_done_callback(lambda done: self._bundles_read(namespace, done))
+        return await asyncio.shield(task)
+
+    async def _read_bundles(self, namespace: str, now: float) -> Bundles:
         if not await self._namespaces.exists(namespace):
             raise NotFound(f"there is no namespace {namespace}", namespace=namespace)
         bundles = await self._namespaces.bundles(namespace)
-        if len(self._bundles) >= NAMESPACES_CACHED_MAX:
-            self._bundles.clear()
-        self._bundles[namespace] = (now, bundles)
+        if self._readings.get(namespace) is asyncio.current_task():  # else they have changed meanwhile
+            if len(self._bundles) >= NAMESPACES_CACHED_MAX:
+                self._bundles.clear()
+            self._bundles[namespace] = (now, bundles)
         return bundles
+
+    def _bundles_read(self, namespace: str, task: asyncio.Task[Bundles]) -> None:
+        if self._readings.get(namespace) is task:
+            del self._readings[namespace]
+        if not task.cancelled():
+            task.exception()  # whoever waits has it
 
     def forget(self, namespace: str) -> None:
         """The bundles of a namespace have changed."""
         self._bundles.pop(namespace, None)
+        self._readings.pop(namespace, None)
 
     async def bundle_of(self, topic: TopicName) -> Bundle:
         """The bundle of a topic. NotFound: there is no such namespace."""

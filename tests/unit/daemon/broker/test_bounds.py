@@ -205,6 +205,23 @@ def test_the_longest_entry_of_all_is_taken_by_bookies_and_the_next_is_not() -> N
     on_brokers(scenario)
 
 
+def test_who_has_not_connected_is_given_no_memory_for_a_long_frame() -> None:
+    async def scenario(stage: Stage) -> None:
+        for size, ends in ((65_536, False), (65_537, True), (4 * MIB, True)):
+            client = await stage.client(connect=False)
+            client.write(size.to_bytes(4, "big") + bytes(100))
+            await asyncio.sleep(5)
+            assert client.ended == ends
+        client = await stage.client(connect=False)
+        client.send(Command.CONNECT, client_version="raw", protocol_version=20, auth_data=bytes(60_000))
+        assert (await client.next()).kind == Command.CONNECTED
+        await client.produce(TOPIC)
+        client.publish(0, bytes(4 * MIB))
+        assert (await client.next()).kind == Command.SEND_RECEIPT
+
+    on_stage(scenario)
+
+
 @pytest.mark.parametrize(
     "frame",
     [

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from bkdaemon.broker.backend import Lookup
-from bkdaemon.broker.ownership import BrokerAddress, Ownership
+from bkdaemon.broker.ownership import BUNDLES_AGE_MAX_S, BrokerAddress, Ownership
 
 from bkctl.errors import NotFound, Unavailable
 from bkctl.meta.memory import MemoryStore, MemoryTree
@@ -37,6 +38,37 @@ def on_a_cluster(scenario: Callable[[MemoryTree], Awaitable[None]]) -> None:
         assert loop.failures == []
 
     run(main)
+
+
+def test_a_storm_of_lookups_asks_the_store_once_for_a_namespace() -> None:
+    async def scenario(tree: MemoryTree) -> None:
+        ownership, store = await broker(tree, "a")
+        topics = [TopicName.parse(f"persistent://public/default/t{number}") for number in range(1000)]
+        asked: list[str] = []
+        inner = store.get
+
+        async def get(path: str) -> Any:
+            asked.append(path)
+            await asyncio.sleep(0.1)
+            return await inner(path)
+
+        store.get = get  # type: ignore[method-assign]
+        for _ in range(3):
+            found = await asyncio.gather(*(ownership.lookup(topic, authoritative=True) for topic in topics))
+            assert {lookup.broker_url for lookup in found} == {"pulsar://a:6650"}
+            await asyncio.sleep(BUNDLES_AGE_MAX_S + 1)
+        assert len([path for path in asked if path.startswith("/admin")]) <= 3 * 2, asked[:20]
+        with pytest.raises(NotFound):
+            await ownership.lookup(TopicName.parse("persistent://public/none/t"), authoritative=True)
+        reading = asyncio.create_task(ownership.bundles("public/default"))
+        await asyncio.sleep(0.05)
+        ownership.forget("public/default")  # what is being read may be the old ones
+        await reading
+        count = len(asked)
+        await ownership.bundles("public/default")
+        assert len(asked) > count
+
+    on_a_cluster(scenario)
 
 
 async def settled(*brokers: Ownership) -> None:
