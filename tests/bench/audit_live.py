@@ -2,13 +2,15 @@
 
     ours, java    100 ledgers × 10,000 entries × 1 KB, E3 Qw2, on three of our bookies, then on three of Java's: every
                   copy read and its digest checked, inside Spark; beside it Java's client, which reads each entry once
-                  (the seconds of its reads alone: no start-up, no opening of ledgers)
+                  (one client for all ledgers, from the first open to the last entry, without the client's start), and
+                  how fast it is otherwise: version 2, several ledgers at a time, the first ledger of a new process
     ends          the first and last entry of each fragment of 20,000 small ledgers on five Java bookies, beside the
                   same check of Java's auditor
     beside        a paced writer of Java's client on our bookies, alone and while all they hold is told again and again
 
 Spark runs in a process of its own. `begin` is until it has a session, `work` what follows; `command` is all of
-`bkctl audit run` with every check, start-up included. --scale 0.1 is for trials.
+`bkctl audit run` with every check, start-up included. --scale 0.1 is for trials. A row takes some minutes, and is
+given up after --limit-s. Journals of the rows with copies are not synced: they are only read here.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -38,7 +41,12 @@ SIZE: Final = 1024
 SMALL: Final = 20_000
 BOOKIES: Final = 3
 ENDS_BOOKIES: Final = 5
-SCRIPT_TIMEOUT_S: Final = 1800
+SCRIPT_TIMEOUT_S: Final = 600
+LIMIT_OF_A_ROW_S: Final = 900
+WARM: Final = {"v3": "--v2=false", "v3, 4 at a time": "--v2=false --parallel=4", "v2": "--v2=true"}
+"""How Java's client reads: the first all ledgers, the others a tenth of them, after the first and in its process."""
+NO_SYNC: Final = {"journalSyncData": "false"}
+COLUMNS: Final = "kind string, size bigint, digest_ok boolean, content_digest bigint"
 PACED: Final = "bench-write --e=3 --qw=2 --qa=2 --v2=true --size=1024 --entries=20000 --rate=1000"
 
 
@@ -78,12 +86,15 @@ def _spark(answer: dict[str, Any]) -> Iterator[Any]:
 
 
 def read_copies(uri: str, folder: str) -> None:
-    """Metadata, then every copy; keeps nothing."""
+    """Metadata as a run reads it, then every copy; keeps nothing of these."""
+    from bkinspect.audit.facts import Facts, Sources
+
     answer: dict[str, Any] = {}
     with _spark(answer) as spark:
-        spark.read.format("bookkeeper.ledgers").option("metadata", uri).load().write.parquet(f"{folder}/ledgers")
-        copies = spark.read.format("bookkeeper.copies").options(metadata=uri, ledgers_from=f"{folder}/ledgers").load()
-        row = copies.selectExpr(
+        facts = Facts(spark, Sources(uri), Path(folder), Path(folder) / "facts", tell)
+        facts.read({"ledgers"})
+        options = {"metadata": uri, "ledgers_from": str(facts.folder / "ledgers")}
+        row = spark.read.format("bookkeeper.copies").options(**options).schema(COLUMNS).load().selectExpr(
             "count_if(kind = 'entry') AS n", "count_if(digest_ok) AS good", "count_if(kind <> 'entry') AS unread",
             "sum(size) AS bytes", "bit_xor(content_digest) AS x",
         ).first()  # fmt: skip
@@ -127,10 +138,25 @@ def script(cluster: JavaCluster, lines: list[str]) -> list[dict[str, Any]]:
 
 def written(cluster: JavaCluster, ledgers: int, entries: int) -> list[int]:
     """Closed ledgers of Java's client."""
-    line = f"bench-write --e=3 --qw=2 --qa=2 --v2=true --size={SIZE} --entries={entries} --window=2000"
-    rows = script(cluster, [line] * ledgers)
+    options = f"--e=3 --qw=2 --qa=2 --v2=true --size={SIZE} --entries={entries} --window=2000 --ledgers={ledgers}"
+    rows = cluster.client_lines("bench-write", *options.split(), timeout=SCRIPT_TIMEOUT_S)
+    assert len(rows) == ledgers, rows
     assert all(row["failed"] == 0 for row in rows), rows
     return [row["ledger"] for row in rows]
+
+
+def java_reads(who: str, cluster: JavaCluster, ids: list[int]) -> tuple[float, str]:
+    """(seconds of Java's client for each entry of these ledgers once, words about its other modes)."""
+    few = ids[: max(len(ids) // 10, 1)]
+    chosen = [few if number else ids for number in range(len(WARM))]
+    modes = zip(WARM.values(), chosen, strict=True)
+    rows = script(cluster, [f"bench-read-many {flags} --ledgers={','.join(map(str, own))}" for flags, own in modes])
+    assert [row["entries"] for row in rows] == [len(own) * ENTRIES for own in chosen], rows
+    first = cluster.client("bench-read", f"--ledger={ids[0]}", "--recover=false", timeout=SCRIPT_TIMEOUT_S)
+    rates = [f"{name} {row['entries_s']:,.0f}/s" for name, row in zip(WARM, rows, strict=True)]
+    text = f"{', '.join(rates)}, the first ledger of a new process {first['entries_s']:,.0f}/s"
+    tell(f"{who}: Java's client {rows[0]['seconds']:.1f} s: {text}")
+    return float(rows[0]["seconds"]), text
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
@@ -139,23 +165,12 @@ def written(cluster: JavaCluster, ledgers: int, entries: int) -> list[int]:
 def copies(who: str, scale: float, *, whole: bool) -> str:
     """Every copy of one kind of bookies; returns the line to show."""
     ledgers, entries = max(round(LEDGERS * scale), 1), ENTRIES
-    cluster = JavaCluster(BOOKIES if who == "java" else 0)
+    cluster = _cluster(who)
     try:
-        if who == "ours":
-            for index in range(BOOKIES):
-                cluster.start_ours(index)
         ids = written(cluster, ledgers, entries)
         tell(f"{who}: {ledgers} ledgers of {entries} entries are written")
-        best: dict[str, float] = {}
-        for protocol in ("v3", "v2"):
-            lines = [f"bench-read --ledger={i} --recover=false --v2={str(protocol == 'v2').lower()}" for i in ids]
-            rows = script(cluster, lines)
-            assert sum(row["entries"] for row in rows) == ledgers * entries, rows[-1]
-            best[protocol] = sum(row["seconds"] for row in rows)
-            tell(
-                f"{who}: Java's client, {protocol}: {best[protocol]:.1f} s, {ledgers * entries / best[protocol]:,.0f}/s"
-            )
-        pids = [process.pid for process in cluster.ours.values()]
+        java_s, modes = java_reads(who, cluster, ids)
+        pids = _servers(cluster)
         before = processor_s(pids)
         row = child("_copies", cluster.uri, cluster.home / "read")
         used = processor_s(pids) - before
@@ -163,19 +178,37 @@ def copies(who: str, scale: float, *, whole: bool) -> str:
         assert row["n"] == row["good"] == 2 * ledgers * entries, row
         text = (
             f"{who} bookies, {ledgers * entries:,} entries, {row['n']:,} copies: "
-            f"Java's client {best['v3']:.1f} s (v3), {best['v2']:.1f} s (v2); "
+            f"Java's client {java_s:.1f} s ({modes}); "
             f"ours {row['work_s']:.1f} s = {row['n'] / row['work_s']:,.0f} copies/s "
-            f"({row['processor_s']:.0f} processor seconds{f', bookies {used:.0f}' if pids else ''}), "
+            f"({row['processor_s']:.0f} processor seconds, bookies {used:.0f}), "
             f"begin {row['begin_s']:.1f} s, process {row['all_s']:.1f} s; "
-            f"ratio to v3 {row['work_s'] / best['v3']:.2f}, to v2 {row['work_s'] / best['v2']:.2f}, "
-            f"with start-up {row['all_s'] / best['v3']:.2f}"
+            f"ratio {row['work_s'] / java_s:.2f}, with start-up {row['all_s'] / java_s:.2f}"
         )
         if whole:
             took_s = _command(cluster, "audit", "run", "--to", cluster.home / "run")
-            text += f"; command with all checks {took_s:.1f} s, ratio to v3 {took_s / best['v3']:.2f}"
+            text += f"; command with all checks {took_s:.1f} s, ratio {took_s / java_s:.2f}"
         return text
     finally:
         cluster.down()
+
+
+def _cluster(who: str) -> JavaCluster:
+    """Three bookies."""
+    if who == "java":
+        return JavaCluster(BOOKIES, *(f"--set={name}={value}" for name, value in NO_SYNC.items()))
+    cluster = JavaCluster(0)
+    try:
+        for index in range(BOOKIES):
+            cluster.start_ours(index, **NO_SYNC)
+    except BaseException:
+        cluster.down()
+        raise
+    return cluster
+
+
+def _servers(cluster: JavaCluster) -> list[int]:
+    ours = [process.pid for process in cluster.ours.values()]
+    return ours or [int((cluster.home / "pids" / str(index)).read_text()) for index in range(BOOKIES)]
 
 
 def _command(cluster: JavaCluster, *arguments: object) -> float:
@@ -226,30 +259,31 @@ def tell_again(uri: str, folder: str) -> None:
                 writer.write_batch(batch)
     copies = LiveReader(COPIES, {"metadata": uri, "ledgers_from": folder})
     while True:
-        rows = sum(batch.num_rows for part in copies.partitions() for batch in copies.read(part))
-        print(rows, flush=True)
+        for part in copies.partitions():
+            print(sum(batch.num_rows for batch in copies.read(part)), flush=True)
 
 
 def beside(scale: float) -> str:
     """What a writer feels of a scan."""
-    cluster = JavaCluster(0)
+    cluster = _cluster("ours")
     try:
-        for index in range(BOOKIES):
-            cluster.start_ours(index)
         written(cluster, max(round(LEDGERS * scale / 5), 1), ENTRIES)
+        tell("beside: ledgers are written")
         (alone,) = script(cluster, [PACED])
+        tell(f"beside: alone {alone}")
         command = [sys.executable, "-m", "tests.bench.audit_live", "_again", cluster.uri, str(cluster.home / "again")]
         scan = subprocess.Popen(command, stdout=subprocess.PIPE)
         try:
             assert scan.stdout is not None
-            scan.stdout.readline()
+            assert scan.stdout.readline(), "it told nothing"
             started = time.perf_counter()
             (with_scan,) = script(cluster, [PACED])
             seconds = time.perf_counter() - started
+            assert scan.poll() is None, "it ended"
         finally:
             scan.kill()
             out, _ = scan.communicate()
-        rows = sum(map(int, out.split()))
+        rows = sum(map(int, out.splitlines()))
         return (
             f"beside: p99 of adds {alone['p99_ms']:.1f} ms alone, {with_scan['p99_ms']:.1f} ms while "
             f"{rows / seconds:,.0f} copies a second were told; "
@@ -267,11 +301,16 @@ def _java_check(cluster: JavaCluster, name: str) -> float:
     return float(took_s)
 
 
+def _given_up(*_: object) -> None:
+    raise TimeoutError("the row takes longer than --limit-s")
+
+
 def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", help=f"rows, of {', '.join(ROWS)}; default all")
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of ledgers")
+    parser.add_argument("--limit-s", type=int, default=LIMIT_OF_A_ROW_S, help="a row is given up after these seconds")
     parser.add_argument("--no-command", action="store_true", help="leave out the whole command with its checks")
     chosen = parser.parse_args()
     inner: dict[str, Callable[[str, str], None]] = {
@@ -282,11 +321,15 @@ def main() -> None:
     if chosen.what and chosen.what[0] in inner:
         inner[chosen.what[0]](*chosen.what[1:])
         return
+    signal.signal(signal.SIGALRM, _given_up)
     for row in chosen.what or ROWS:
+        signal.alarm(chosen.limit_s)
+        tell(f"{row}: begins")
         if row in ("ends", "beside"):
             print(ends(chosen.scale) if row == "ends" else beside(chosen.scale), flush=True)
         else:
             print(copies(row, chosen.scale, whole=not chosen.no_command), flush=True)
+        signal.alarm(0)
 
 
 if __name__ == "__main__":

@@ -49,12 +49,14 @@ _HEAD: Final = Struct(
     "q"  # length
     "I"  # the CRC32C, or what stands there
 )
+_WHOLE: Final = Struct(">i" + _HEAD.format[1:])  # size, and the head behind it
+_NO_HEAD: Final = (-1, -1, -1, -1, -1, 0)
 _SEALS: Final[dict[int, DigestType]] = {
     pb.SEAL_CRC32: DigestType.CRC32,
     pb.SEAL_HMAC: DigestType.HMAC,
     pb.SEAL_DUMMY: DigestType.DUMMY,
 }
-COLUMNS: Final = ("ledger_id", "entry_id", "last_confirmed", "length", "payload_size", "content_digest", "size")
+COLUMNS: Final = ("ledger_id", "entry_id", "last_confirmed", "length", "payload_size", "size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,11 @@ class Logs:
         size = int.from_bytes(window[at : at + 4], "big")
         return size if size >= METADATA_SIZE and at + 4 + size <= len(window) else None
 
+    def window(self, directory: str, location: int) -> bytes:
+        """What a log holds from the frame of the entry at a location on, that entry wholly if it is there."""
+        log_id, offset = split_location(location)
+        return self._window(str(Path(directory) / log_name(log_id)), offset - 4)
+
     def _window(self, path: str, start: int) -> bytes:
         try:
             file = self._open(path)
@@ -133,20 +140,59 @@ class Rows:
 
     def __init__(self) -> None:
         self._columns = {name: array("q") for name in COLUMNS}
-        self._verdicts = array("b")
+        self._words = array("I")  # of the content digests, the lower one first
+        self._verdicts = bytearray()
         self.batch = pb.EntryBatch()
 
     def take(self, part: Part, logs: Logs) -> None:
         """Adds the entries of a part."""
         digest = digest_for(_SEALS[part.seal], part.password) if part.seal in _SEALS else None
         sealed = part.seal == pb.SEAL_CRC32C
-        for file, offset, entry in logs.entries(part.directory, part.rows):
+        rows = self._plain(part, logs, sealed) if digest is None else part.rows
+        for file, offset, entry in logs.entries(part.directory, rows):
             if entry is None:
                 self.batch.unreadable += 1
             elif self._add(entry, digest, sealed) == 0:
                 self.batch.bad.add(row=len(self._verdicts) - 1, file=file, offset=offset)
         for entry in part.entries:
             self._add(entry, digest, sealed)
+
+    def _plain(self, part: Part, logs: Logs, sealed: bool) -> bytes:
+        """Adds the entries that stand where they should with a CRC32C that fits; returns the ROWs of all others.
+
+        Nearly all entries are such: the loop does for them at once what _add and Logs.entries do.
+        """
+        columns, others = self._columns, bytearray()
+        add_id, add_confirmed = columns["entry_id"].append, columns["last_confirmed"].append
+        add_length, add_size = columns["length"].append, columns["size"].append
+        add_word = self._words.append
+        window, start, last, before, unpack = b"", 0, -1, len(self._verdicts), _WHOLE.unpack_from
+        for row in sorted(ROW.iter_unpack(part.rows), key=itemgetter(2)):
+            at = row[2] - start
+            size, ledger_id, entry_id, last_confirmed, length, stored = (
+                unpack(window, at) if 0 <= at <= last else _NO_HEAD
+            )
+            if not _CRC32C_BODY <= size <= len(window) - at - 4:
+                window, start, at = logs.window(part.directory, row[2]), row[2], 0
+                last = len(window) - _WHOLE.size
+                size, ledger_id, entry_id, last_confirmed, length, stored = unpack(window) if last >= 0 else _NO_HEAD
+            if not _CRC32C_BODY <= size <= len(window) - at - 4 or entry_id != row[1] or ledger_id != part.ledger_id:
+                others += ROW.pack(*row)
+                continue
+            crc = value(window[at + 4 : at + 36] + window[at + 40 : at + 4 + size])
+            if crc != stored:
+                others += ROW.pack(*row)
+                continue
+            add_id(entry_id)
+            add_confirmed(last_confirmed)
+            add_length(length)
+            add_size(size)
+            add_word(stored)
+            add_word(crc)
+        self._verdicts += b"\1" * (len(columns["size"]) - before)
+        columns["ledger_id"].extend([part.ledger_id] * (len(columns["size"]) - before))
+        columns["payload_size"].extend(size - _CRC32C_BODY for size in columns["size"][before:])
+        return bytes(others)
 
     def _add(self, entry: bytes, digest: Digest | None, sealed: bool) -> int:
         size, columns = len(entry), self._columns
@@ -168,21 +214,20 @@ class Rows:
         columns["last_confirmed"].append(last_confirmed)
         columns["length"].append(length)
         columns["payload_size"].append(payload)
-        digest_of_all = crc << 32 | stored
-        columns["content_digest"].append(digest_of_all - (1 << 64) if digest_of_all >> 63 else digest_of_all)
+        self._words.extend((stored, crc))
         columns["size"].append(size)
-        self._verdicts.append(verdict)
+        self._verdicts.append(verdict & 0xFF)
         return verdict
 
     def encoded(self) -> bytes:
         """The batch."""
         batch = self.batch
         batch.rows = len(self._verdicts)
-        for name, column in self._columns.items():
+        for name, column in (*self._columns.items(), ("content_digest", self._words)):
             if sys.byteorder == "big":
                 column.byteswap()
             setattr(batch, name, column.tobytes())
-        batch.digest_ok = self._verdicts.tobytes()
+        batch.digest_ok = bytes(self._verdicts)
         data: bytes = batch.SerializeToString()
         return data
 

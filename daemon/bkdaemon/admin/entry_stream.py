@@ -165,34 +165,50 @@ def _pieces(memory: dict[int, bytes], rows_max: int) -> Iterator[tuple[bytes, ..
 
 
 class _Scanner:
-    """The process of one call."""
+    """The process of one call; it starts when there is something to do."""
 
     def __init__(self) -> None:
-        path = os.pathsep.join(filter(None, sys.path))
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "bkdaemon.admin.entry_scan"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
-        )
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ended = False
+        self._starting = threading.Lock()
 
     def __enter__(self) -> _Scanner:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
+        process = self._process
+        if process is None:
+            return
+        for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 with suppress(OSError):
                     pipe.close()
         try:
-            self._process.wait(END_TIMEOUT_S)
+            process.wait(END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            process.kill()
+            process.wait()
 
     def kill(self) -> None:
         """The call was cancelled, or it ended."""
-        self._process.kill()
+        with self._starting:
+            self._ended = True
+            if self._process is not None:
+                self._process.kill()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        with self._starting:
+            if self._ended:
+                raise EOFError("the call was cancelled")
+            if self._process is None:
+                path = os.pathsep.join(filter(None, sys.path))
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "bkdaemon.admin.entry_scan"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    env={**os.environ, "PYTHONPATH": path},
+                )
+            return self._process
 
     def ask(self, task: list[Part]) -> bytes:
         """The encoded batch of a task.
@@ -200,7 +216,8 @@ class _Scanner:
         Raises:
             OSError, EOFError: the process ended.
         """
-        asked, told = self._process.stdin, self._process.stdout
+        process = self._started()
+        asked, told = process.stdin, process.stdout
         assert asked is not None
         assert told is not None
         pickle.dump(task, asked, pickle.HIGHEST_PROTOCOL)

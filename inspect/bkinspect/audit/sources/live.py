@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 COPIES: Final = Table("copies", "What running bookies hold: a scan without files and offsets.", SCAN.columns)
 UNREAD: Final = "_unread"
 EVERYWHERE_BOOKIES_MAX: Final = 16
-BYTES_A_PARTITION: Final = 64 << 20
+BYTES_A_PARTITION: Final = 256 << 20
+"""A partition costs a task, a connection and, at a bookie of ours, a process."""
 LEDGERS_A_PARTITION: Final = 2000
 OPEN_LEDGER_BYTES: Final = 64 << 20
 """What an open ledger is taken for when partitions are made."""
@@ -68,9 +69,11 @@ class Wanted:
         """The entries that belong on a bookie; those of a fragment without a known end up to the entry `newest`."""
         for first, last, bookies in self.fragments:
             places = [index for index, name in enumerate(bookies) if name == bookie]
-            for entry_id in range(first, (newest if last is None else last) + 1) if places else ():
-                if any((index - entry_id) % len(bookies) < self.write_quorum_size for index in places):
-                    yield entry_id
+            if places:
+                size, quorum = len(bookies), self.write_quorum_size
+                held = [any((index - turn) % size < quorum for index in places) for turn in range(size)]
+                end = (newest if last is None else last) + 1
+                yield from (entry_id for entry_id in range(first, end) if held[entry_id % size])
 
 
 @dataclass

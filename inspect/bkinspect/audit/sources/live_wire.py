@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -89,8 +90,13 @@ def send(client: BookKeeper, bookie: BookieId, pairs: Pairs, version: int = READ
     """Sends a read for each (ledger, entry)."""
     window = Window(len(pairs), asyncio.get_running_loop().create_future())
     connection = client.context.pool.connection(bookie, version)
-    batch = Batch([entry_id for _, entry_id in pairs], TIMEOUT_S, window.answered, window.lost)
-    connection.send_reads_each(pairs, batch)
+    if version == 2:
+        batch = Batch([entry_id for _, entry_id in pairs], TIMEOUT_S, window.answered, window.lost)
+        connection.send_reads_each(pairs, batch)
+        return window
+    for ledger_id, group in groupby(pairs, itemgetter(0)):  # requests for one ledger share most of their bytes
+        entry_ids = [entry_id for _, entry_id in group]
+        connection.send_reads(ledger_id, entry_ids, Batch(entry_ids, TIMEOUT_S, window.answered, window.lost))
     return window
 
 
