@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typer._click import Context
 
 ROOT: Final = "bkctl.cli"
-TOP_LEVEL: Final = ("demo", "explain", "version")
+TOP_LEVEL: Final = ("completion", "demo", "explain", "version")
 HELP_WIDTH_MAX: Final = 110
 
 
