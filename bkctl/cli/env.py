@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 StoreOpener: TypeAlias = "Callable[[str, float], Awaitable[MetadataStore]]"
 
 CONNECT_TIMEOUT_S: Final = 15.0
+CONNECT_SHARE: Final = 0.9
+"""Of the time for the whole command."""
 NO_TIMEOUT: Final = 0.0
 """`--timeout 0` waits for ever."""
 
@@ -124,9 +127,12 @@ class Env:
 
     @property
     def connect_timeout_s(self) -> float:
-        """For the first answer of a server: CONNECT_TIMEOUT_S, or less where the command's timeout is shorter."""
+        """For the first answer of a server: CONNECT_TIMEOUT_S, or a little less than the command's own timeout.
+
+        What does not answer is named then, where the end of the command's time would only say that it is over.
+        """
         limit = self.timeout_s
-        return CONNECT_TIMEOUT_S if limit is None else min(limit, CONNECT_TIMEOUT_S)
+        return CONNECT_TIMEOUT_S if limit is None else min(limit * CONNECT_SHARE, CONNECT_TIMEOUT_S)
 
     @property
     def metadata_uri(self) -> str:
@@ -269,6 +275,37 @@ class Env:
         return open_cluster(self)
 
 
+class PatientStream(io.TextIOWrapper):
+    """Words for people, which nobody has to hear: where they cannot be written, the work goes on without them.
+
+    A reader that has gone (`2>&1 | head`), a full disk under a log: neither may end a job half way.
+    """
+
+    def write(self, text: str) -> int:
+        """Writes, or gives up writing for good."""
+        try:
+            return super().write(text)
+        except OSError:
+            return self._give_up(len(text))
+
+    def flush(self) -> None:
+        """Flushes, or gives up writing for good."""
+        try:
+            super().flush()
+        except OSError:
+            self._give_up(0)
+
+    def _give_up(self, size: int) -> int:
+        import os
+
+        try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())  # for whoever else writes there, too
+            super().flush()
+        except (OSError, ValueError):
+            pass  # there is nobody to tell
+        return size
+
+
 def system_env() -> Env:
     """The Env of this process. Output is UTF-8 whatever the locale; a stream that is closed is as good as /dev/null."""
     import os
@@ -280,6 +317,8 @@ def system_env() -> Env:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    if hasattr(sys.stderr, "buffer"):
+        sys.stderr = PatientStream(sys.stderr.buffer, "utf-8", "backslashreplace", line_buffering=True)
     return Env(stdin, sys.stdout, sys.stderr, os.environ)
 
 

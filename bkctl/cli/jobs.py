@@ -194,7 +194,8 @@ class Session:
         done = f"{len(items) - len(failed)} ledgers done, {len(failed)} not"
         self.env.note(f"{done}; copied {counts.entries_written} entries, {size_words(counts.bytes_written)}{rate}")
         for item in failed[:SHOWN_MAX]:
-            self.env.note(f"ledger {item['ledger_id']}: {item['error']}")
+            subject = f"ledger {item['ledger_id']}: "
+            self.env.note(f"{subject}{item['error'].removeprefix(subject)}")
         if failed and begun:
             self.env.note(f"the same command tries these again; the job is remembered in {self.file.path}")
 

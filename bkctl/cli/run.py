@@ -133,7 +133,7 @@ def failed(env: Env, error: BaseException) -> Exit:
     """Says on stderr what went wrong and gives the exit code for it."""
     if isinstance(error, BrokenPipeError):  # the reader has seen enough, as in `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), env.stdout.fileno())
-        return Exit.OK
+        return env.exit
     if isinstance(error, KeyboardInterrupt):
         env.stderr.write("interrupted\n")
         return Exit.INTERRUPTED

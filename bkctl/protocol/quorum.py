@@ -135,7 +135,9 @@ def error_for(reason: Reason, ledger_id: int, detail: str = "") -> BkctlError:
             return Unavailable(f"{ledger}: an entry was not acknowledged in time{more}", ledger_id=ledger_id)
         case Reason.NOT_COVERED:
             return Unavailable(
-                f"{ledger}: too few bookies answered to be sure that its writer is fenced{more}", ledger_id=ledger_id
+                f"{ledger}: too few bookies answered to be sure that its writer is fenced{more}",
+                hint=f"start the missing bookies and try again; bkctl ledger recover {ledger_id} --explain says more",
+                ledger_id=ledger_id,
             )
         case Reason.UNREADABLE:
             return Unavailable(

@@ -25,7 +25,7 @@ empty. Source: LedgerRecoveryOp.java, ReadOnlyLedgerHandle.java, ReadLastConfirm
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum, unique
 from typing import Final
 
@@ -248,6 +248,11 @@ class RecoveryCore:
         self.reason = reason
         return [Failed(reason, detail)]
 
+    @staticmethod
+    def _answers(answers: Mapping[int, int], bookies: Sequence[BookieId]) -> str:
+        """What bookies said, in words."""
+        return ", ".join(f"{bookies[index]}: {status_name(status)}" for index, status in sorted(answers.items()))
+
     # -- fencing --------------------------------------------------------------------------------------------------
 
     def _begin_fencing(self) -> list[Action]:
@@ -269,8 +274,9 @@ class RecoveryCore:
         if self.survey.covered:
             return self._begin_reading()
         if self.survey.exhausted:
-            answers = sorted(self.survey.answers.items())
-            return self._fail(Reason.NOT_COVERED, ", ".join(f"{i}: {status_name(s)}" for i, s in answers))
+            return self._fail(
+                Reason.NOT_COVERED, self._answers(self.survey.answers, self.metadata.last_ensemble.bookies)
+            )
         return []
 
     def _opened(self, body: bytes | None, entry_id: int | None) -> Entry | None:
@@ -353,8 +359,8 @@ class RecoveryCore:
             if isinstance(result, ReplicaRead):
                 self.last_read = result
                 if result.verdict is Verdict.UNKNOWN:
-                    answers = ", ".join(f"{i}: {status_name(s)}" for i, s in result.answers.items())
-                    return self._fail(Reason.UNREADABLE, f"entry {entry_id}: {answers}")
+                    bookies = self.metadata.ensemble_of(entry_id).bookies
+                    return self._fail(Reason.UNREADABLE, f"entry {entry_id}: {self._answers(result.answers, bookies)}")
                 self._end = entry_id
                 self._reads.clear()
                 self._results.clear()

@@ -237,14 +237,12 @@ class Checks:
         self._counts.last_below_write_quorum = found.figures["below_write_quorum"]
 
     async def _count_replicas(self, found: Found, lists: EntryLists, record: LedgerRecord) -> None:
-        before = frozenset(lists.silent)
         worst, silent = await lists.check_ledger(record.ledger_id, record.metadata)
         found.figures["ledgers"] += 1
         found.figures["with_silent_bookies"] += bool(silent)
-        if len(lists.silent) > found.figures["silent_bookies"]:
-            found.figures["silent_bookies"] = len(lists.silent)
-            for bookie in sorted(lists.silent - before):
-                found.note(record.ledger_id, f"{bookie} does not tell which entries it has: {silent.get(bookie)}")
+        for bookie, why in lists.newly_silent():
+            found.figures["silent_bookies"] += 1
+            found.note(record.ledger_id, f"{bookie} does not tell which entries it has: {why}")
         if worst is None:
             return
         found.figures[verdict(record.metadata, worst)] += 1

@@ -35,8 +35,11 @@ from bkctl.protocol.recovery import status_name
 from bkrecovery.calls import read_entries
 from bkrecovery.ledger import DECLARED_LOST
 
-ENTRIES_MAX: Final = 1_000
-"""Entries looked at behind the last confirmed one."""
+ENTRIES_MAX: Final = 20_000
+"""Entries looked at behind the last confirmed one: more than a writer has under way."""
+ENTRIES_AT_ONCE: Final = 250
+"""Entries that every bookie is asked for at a time."""
+NOT_ASKED: Final = "not asked"
 V3: Final = 3
 
 
@@ -154,7 +157,7 @@ class _Look:
             metadata.write_quorum_size,
             metadata.ack_quorum_size,
             metadata.last_ensemble.first_entry_id,
-            [BookieAnswer(b, b in known, DECLARED_LOST) for b in self._bookies],
+            [BookieAnswer(b, b in known, DECLARED_LOST if b in self._lost else NOT_ASKED) for b in self._bookies],
         )
         if metadata.closed:
             found.closes_at = metadata.last_entry_id
@@ -205,10 +208,12 @@ class _Look:
         """Asks every bookie for what it should have behind the last confirmed entry, one entry too many."""
         first = found.last_confirmed_found + 1
         highest = max((a.last_entry_id for a in found.bookies if a.last_entry_id is not None), default=NO_ENTRY)
-        window = range(first, min(max(highest, first - 1) + 2, first + ENTRIES_MAX))
-        for entry_id in window:
-            self._entries[entry_id] = {}
-        await asyncio.gather(*(self._read(index, window, found) for index in range(len(self._bookies))))
+        end = min(max(highest, first - 1) + 2, first + ENTRIES_MAX)
+        for start in range(first, end, ENTRIES_AT_ONCE):
+            window = range(start, min(start + ENTRIES_AT_ONCE, end))
+            for entry_id in window:
+                self._entries[entry_id] = {}
+            await asyncio.gather(*(self._read(index, window, found) for index in range(len(self._bookies))))
 
     async def _read(self, index: int, window: Sequence[int], found: Explanation) -> None:
         bookie, quorum = self._bookies[index], self._quorum
@@ -343,5 +348,5 @@ class _Look:
         if self._bookies[index] in self._lost:
             return DECLARED_LOST
         if status is None:
-            return "not asked"
+            return NOT_ASKED
         return "does not have it" if status in EXPLICITLY_ABSENT else status_name(status)

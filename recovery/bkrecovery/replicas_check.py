@@ -114,12 +114,19 @@ def asked_of(metadata: LedgerMetadata) -> list[BookieId]:
 
 
 class EntryLists:
-    """Asks bookies for their lists, for one run of the check. silent are those that are not asked any more."""
+    """Asks bookies for their lists, for one run of the check. silent are those that are not asked any more, and why."""
 
     def __init__(self, context: ClientContext) -> None:
-        self.silent: set[BookieId] = set()
+        self.silent: dict[BookieId, str] = {}
         self._context = context
         self._unanswered: dict[BookieId, int] = {}
+        self._told: set[BookieId] = set()
+
+    def newly_silent(self) -> list[tuple[BookieId, str]]:
+        """Who was given up since the last call, and why: each is told once, whoever asks first."""
+        found = sorted((bookie, why) for bookie, why in self.silent.items() if bookie not in self._told)
+        self._told.update(self.silent)
+        return found
 
     async def check_ledger(
         self, ledger_id: int, metadata: LedgerMetadata
@@ -147,7 +154,7 @@ class EntryLists:
         except (Unavailable, BadBytes) as e:
             self._unanswered[bookie] = self._unanswered.get(bookie, 0) + 1
             if self._unanswered[bookie] >= SILENT_MAX:
-                self.silent.add(bookie)
+                self.silent[bookie] = str(e)
             return str(e)
         self._unanswered.pop(bookie, None)
         return found

@@ -183,7 +183,7 @@ def report_item(report: RecoveryReport) -> dict[str, object]:
         "last_entry_id": metadata.last_entry_id if metadata.closed else None,
         "length": metadata.length if metadata.closed else None,
         "closed_by_us": report.closed_by_us,
-        "last_confirmed_found": report.last_confirmed_found,
+        "last_confirmed_found": report.last_confirmed_found if report.fencing else None,  # a closed ledger: not asked
         "entries_written_back": report.entries_written_back,
         "fencing_answers": report.fencing,
         "end_answers": report.end,

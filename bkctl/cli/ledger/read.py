@@ -13,10 +13,11 @@ from bkctl.cli.env import Env
 from bkctl.cli.ledger import _client as options
 from bkctl.cli.ledger._entries import COLUMNS, WIDE, entry_items, write_raw
 from bkctl.cli.ledger._items import Ledger
-from bkctl.errors import UsageError
-from bkctl.model.ids import parse_ledger_id
+from bkctl.errors import NoSuchEntry, UsageError
+from bkctl.model.ids import NO_ENTRY, parse_ledger_id
 
 if TYPE_CHECKING:
+    from bkctl.client.reader import LedgerReader
     from bkctl.model.entry import Entry
 
 COMMAND = Command(
@@ -48,7 +49,8 @@ def run(
 ) -> object:
     """Reads entries with their digests checked; an open ledger up to its last confirmed entry. Never fences.
 
-    An entry that one bookie lacks, or has wrong, is read from the next of its write set.
+    An entry that one bookie lacks, or has wrong, is read from the next of its write set. Exit 4 where --from or --to
+    lies behind the last confirmed entry.
     """
     if length_prefixed and not raw:
         raise UsageError("--length-prefixed goes with --raw")
@@ -61,6 +63,7 @@ def run(
         async with env.cluster() as cluster, cluster.bookkeeper() as client:
             reader = await client.open(ledger_id, secret)
             end = reader.last_confirmed if last is None else last
+            _check_is_there(reader, first if last is None else last)
             progress = env.progress("entries", max(end - first + 1, 0))
             async for entries in reader.read(first, end):
                 yield entries
@@ -68,6 +71,25 @@ def run(
             progress.end()
 
     return _raw(env, batches(), length_prefixed) if raw else _items(batches())
+
+
+def _check_is_there(reader: LedgerReader, entry_id: int) -> None:
+    """Passes for a confirmed entry, and for the first of a ledger that has none.
+
+    Raises:
+        NoSuchEntry: it is behind the end.
+    """
+    end = reader.last_confirmed
+    if entry_id <= max(end, 0):
+        return
+    last = "it has no entries" if end == NO_ENTRY else f"the last is {end}"
+    if reader.metadata.closed:
+        raise NoSuchEntry(f"there is no entry {entry_id} in ledger {reader.ledger_id}: {last}", entry_id=entry_id)
+    raise NoSuchEntry(
+        f"entry {entry_id} of ledger {reader.ledger_id} is not confirmed: {last}",
+        hint="bkctl ledger tail follows a ledger that is being written",
+        entry_id=entry_id,
+    )
 
 
 async def _items(batches: AsyncGenerator[list[Entry]]) -> AsyncIterator[list[dict[str, object]]]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 import time
@@ -174,3 +175,40 @@ def test_a_kept_command_line_has_no_password() -> None:
         "--password-file",
         "f",
     ]
+
+
+WORKS_ON = """
+import sys
+from bkctl.cli.env import system_env
+env = system_env()
+for number in range(3):
+    env.note(f"{number} done")
+env.progress("ledgers", 3).end()
+env.stdout.write("the end")
+"""
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_words_that_nobody_hears_do_not_end_the_work(full: bool) -> None:
+    if full:
+        words = Path("/dev/full").open("wb")  # noqa: SIM115 - closed below
+    else:
+        reader, writer = os.pipe()
+        os.close(reader)
+        words = os.fdopen(writer, "wb")
+    with words:
+        done = subprocess.run([sys.executable, "-c", WORKS_ON], stdout=subprocess.PIPE, stderr=words, check=False)
+    assert (done.returncode, done.stdout) == (0, b"the end")
+
+
+def test_a_reader_who_has_seen_enough_does_not_change_the_answer() -> None:
+    own = env()
+    own.exit = Exit.FINDINGS
+    with Path(os.devnull).open("w") as out:
+        own.stdout = out
+        assert failed(own, BrokenPipeError()) is Exit.FINDINGS
+
+
+@pytest.mark.parametrize(("timeout", "expected"), [(5, 4.5), (600, 15.0), (0, 15.0)])
+def test_what_does_not_answer_is_named_before_the_time_is_up(timeout: float, expected: float) -> None:
+    assert env(timeout=timeout).connect_timeout_s == expected

@@ -9,6 +9,7 @@ import pytest
 from bkdaemon.metrics import render
 from bkrecovery.calls import add_entries, read_entries
 from bkrecovery.lost import LOST_PAUSE_MAX_S, LOST_TRIES_MAX, next_note, rests
+from bkrecovery.replicas_check import SILENT_MAX, EntryLists
 from bkrecovery.settings import RecoverySettings
 
 from bkctl.client.client import BookKeeper
@@ -177,20 +178,16 @@ def test_a_bookie_that_does_not_tell_is_told_and_not_asked_for_ever() -> None:
     simulate(scenario, bookies=3, version=2)
 
 
-def test_why_a_bookie_does_not_tell_is_told_whoever_hears_of_it_first() -> None:
-    """Ledgers are looked at together: one that does not name the bookie may be through when others have given it up."""
-
+def test_a_bookie_that_was_given_up_is_told_once_whichever_ledger_is_through_first() -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
         cluster.machines["b0"].kill()
-        lists, texts = EntryLists(bookkeeper.context), []
+        lists, silent = EntryLists(bookkeeper.context), BookieId("b0:3181")
         for _ in range(SILENT_MAX):
-            await lists.ask(BookieId("b0:3181"), 1)
-        checks = Checks(bookkeeper, queue_of(cluster), QUIET, AuditCounts())
-        found = Found()
-        metadata = LedgerMetadata(2, 2, 2, (Ensemble(EntryId(0), (BookieId("b1:3181"), BookieId("b2:3181"))),))
-        await checks._count_replicas(found, lists, LedgerRecord(LedgerId(1), metadata.closed_at(-1, 0), 0, 0))
-        texts = [f.text for f in found.findings]
-        assert texts == ["b0:3181 does not tell which entries it has: unreachable"]
+            assert lists.newly_silent() == []
+            await lists.ask(silent, 1)
+        assert lists.newly_silent() == [(silent, "unreachable")]
+        assert lists.newly_silent() == []
+        assert await lists.ask(silent, 1) == "not asked any more"
 
     simulate(scenario, bookies=3, version=2)
 

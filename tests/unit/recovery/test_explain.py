@@ -71,6 +71,19 @@ def test_the_tail_that_only_one_bookie_has() -> None:
     simulate(scenario, bookies=5, read_timeout_s=2.0)
 
 
+def test_the_end_of_a_writer_that_had_much_under_way_is_found() -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        writer = await bookkeeper.create(3, 2, 2)
+        writer.append_many([b"x"] * 1_500)  # sent at once: none of them says that another is confirmed
+        await writer.flush()
+        writer.abandon()
+        found = await explain_recovery(bookkeeper, writer.ledger_id)
+        assert (found.closes_at, found.could_lose) == (1_499, False)
+        assert (await recover_ledger(bookkeeper, writer.ledger_id)).last_entry_id == 1_499
+
+    simulate(scenario)
+
+
 def test_what_lies_behind_a_lost_entry_is_cut_off_too_and_that_is_said() -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
         ledger_id, bookies = await opened(bookkeeper, (3, 1, 1), 10, batch=10)  # none knows that another is confirmed

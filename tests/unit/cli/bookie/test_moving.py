@@ -144,6 +144,8 @@ def test_a_bookie_that_is_drained_is_not_made_writable_by_the_way(tree: MemoryTr
         ),
         (4, "not_found", ("ledger", "replicate", 3, "--to", "10.9.9.9:3181")),
         (2, "usage", ("ledger", "read", 3, "--from", 5, "--to", 3)),
+        (4, "no_such_entry", ("ledger", "read", 3, "--from", 10)),
+        (4, "no_such_entry", ("ledger", "read", 3, "--from", 5, "--to", 10)),
         (4, "no_such_ledger", ("autorecovery", "queue", "requeue", 999)),
         (4, "no_such_ledger", ("ledger", "check", 999)),
     ],
@@ -157,6 +159,21 @@ def test_wrong_input_is_one_clear_error(
     assert (answer.code, answer.error()["kind"]) == (code, kind)
     assert "Traceback" not in answer.stderr
     assert "Errno" not in answer.stderr
+
+
+def test_a_ledger_without_entries_is_read_to_its_end(tree: MemoryTree, run: Callable[..., Answer]) -> None:
+    on(tree, lambda store: LedgerStore(store, ROOT).create(LEDGER.closed_at(-1, 0), 9))
+    assert run("ledger", "read", 9, "--from", 1).code == 4
+    for words in ((), ("--from", 0)):
+        answer = run("ledger", "read", 9, *words, "-o", "json")
+        assert (answer.code, answer.json()["items"]) == (0, [])
+
+
+def test_a_closed_ledger_has_nothing_to_recover_and_nobody_was_asked(run: Callable[..., Answer]) -> None:
+    answer = run("ledger", "recover", 3, "--explain", "-o", "json")
+    assert (answer.code, {b["answer"] for b in answer.json()["bookies"]}) == (0, {"not asked"})
+    found = run("ledger", "recover", 3, "--yes", "-o", "json").json()
+    assert (found["state_before"], found["last_entry_id"], found["last_confirmed_found"]) == ("CLOSED", 9, None)
 
 
 def test_a_ledger_that_is_none_beside_one_that_is(run: Callable[..., Answer]) -> None:
