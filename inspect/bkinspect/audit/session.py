@@ -49,7 +49,7 @@ _LATE_COMPILER: Final = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
-"""Ten times the JVM's own: most code of an audit runs for seconds, where its second compiler costs more than it wins."""
+"""Ten times the JVM's own: most code of an audit runs for seconds, and its second compiler costs more than it wins."""
 JAVA_OPTIONS: Final = f"-XX:+UseParallelGC -XX:-UsePerfData -Djava.net.preferIPv4Stack=true {_LATE_COMPILER}"
 _LOG_SETTINGS: Final = """\
 rootLogger.level = error
