@@ -45,8 +45,6 @@ MAP_LEDGER_ID: Final = -1
 MAP_ENTRY_ID: Final = -2
 MAP_PART_LEDGERS_MAX: Final = 10_000
 LOG_ID_MAX: Final = 2**31 - 1
-POSITION_MAX: Final = 2**31 - 1
-FIRST_POSITION: Final = HEADER_SIZE + 4
 MAP_FIELDS_OFFSET: Final = 8
 WINDOW_SIZE: Final = 1 << 20
 """Bytes that are read at a time."""

@@ -34,7 +34,6 @@ ID_GENERATOR: Final = "idgen"
 LONG_ID_GENERATOR: Final = "idgen-long"
 ID_PREFIX: Final = "ID-"
 HIGH_PREFIX: Final = "HOB-"
-DISABLE_HEALTH_CHECK: Final = "disableHealthCheck"
 
 SPECIAL: Final = frozenset((AVAILABLE, COOKIES, LAYOUT, INSTANCE_ID, UNDERREPLICATION, ID_GENERATOR, LONG_ID_GENERATOR))
 """Children of the root that hold no ledgers; so do those that start with ID_PREFIX."""

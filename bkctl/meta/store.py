@@ -38,7 +38,6 @@ ANY_VERSION: Final = Version(-1)
 
 FIRST_VERSION: Final = Version(0)
 NO_CHILDREN_FOR_EPHEMERALS: Final = -108  # ZooKeeper's number
-NODE_SIZE_MAX: Final = 1024 * 1024 - 1024  # below jute.maxbuffer, ZooKeeper's limit for a whole request
 
 
 class NotEmpty(Conflict):

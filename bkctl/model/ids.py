@@ -15,7 +15,6 @@ NO_ENTRY: Final = EntryId(-1)
 """Before the first entry; as a read request: the highest entry the bookie stores."""
 
 LEDGER_ID_MAX: Final = 2**63 - 1
-ENTRY_ID_MAX: Final = 2**63 - 1
 
 # `:-_` is a range in BookKeeper's own pattern (0x3A to 0x5F); kept as it is. Source: BookieId.java.
 _BOOKIE_ID: Final = re.compile(r"[a-zA-Z0-9:-_.\-]+")

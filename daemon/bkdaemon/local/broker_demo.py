@@ -46,8 +46,6 @@ class BrokerDemo(Demo):
     def __init__(self, messages: int, environ: Mapping[str, str]) -> None:
         super().__init__(messages, environ)
         self._kill_at, self._pause_at = messages // 4, messages // 2
-        self._at_kill = 0
-        self._longest_wait_s = 0.0
 
     async def steps(self) -> AsyncGenerator[Step]:
         """Tells the story; stops early where a step fails, and cleans up in any case."""
@@ -107,7 +105,6 @@ class BrokerDemo(Demo):
         await self._cluster.kill(owner.kind, owner.number)
         killed_at = loop.time()
         await producer.line()
-        self._at_kill = producer.said["confirmed"]
         await producer.until(
             lambda said: said["confirmed"] >= self._pause_at + 1, "a message confirmed after the broker was killed"
         )
@@ -123,7 +120,6 @@ class BrokerDemo(Demo):
 
     async def _second_half(self, producer: _Client) -> Step:
         said = await producer.end()
-        self._longest_wait_s = said["longest_wait_s"]
         ok = (said["confirmed"], said["failed"]) == (self.entries, 0)
         words = (
             f"The producer had its {said['confirmed']} messages confirmed and {said['failed']} refused; between two "
