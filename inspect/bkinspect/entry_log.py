@@ -25,6 +25,7 @@ from bkctl.codec.entry_log import (
 )
 from bkctl.errors import BadBytes, Corrupt, TornTail
 from bkctl.model.ledger import DigestType
+from bkinspect.astray import Trust, leads_astray, with_damage
 from bkinspect.digests import DigestBook
 from bkinspect.finding import Finding, OnError, found, found_bytes
 from bkinspect.resync import next_frame
@@ -258,14 +259,6 @@ def _sound_header(file: Opened, on_error: OnError, report: Report) -> LogHeader 
         return None
 
 
-@dataclass(slots=True)
-class Trust:
-    """The last entry, and whether it is surely one: if not, what follows a fault may start inside it."""
-
-    offset: int = 0
-    digest_ok: bool | None = None
-
-
 def walk(
     file: Opened, header: LogHeader, start: int, on_error: OnError, report: Report, trust: Trust
 ) -> Iterator[LogRecord]:
@@ -273,11 +266,22 @@ def walk(
     while True:
         records = LogRecords(file.read, file.size, start, source=file.source)
         fault: BadBytes | None = None
+        astray: int | None = None
         try:
-            yield from records
+            for record in records:
+                yield record
+                if trust.offset == record.offset and not trust.digest_ok and on_error is OnError.RESUME:
+                    map_offset = header.map_offset if header.has_map and header.map_offset < file.size else None
+                    place = record.offset, record.offset + record.size
+                    astray = leads_astray("BKC103", file, *place, trust.digest_ok, report, map_offset=map_offset)
+                    if astray is not None:
+                        break
             fault = records.torn
         except BadBytes as error:
             fault = error
+        if astray is not None:
+            start = astray
+            continue
         if fault is None and header.has_map and file.size <= header.map_offset:
             where = f"a ledgers map at {header.map_offset:#x}"
             end = records.data_end
@@ -333,10 +337,14 @@ def verify(log: Numbered, digests: DigestBook, *, newest: bool, heard: Heard | N
     if log.suffix:
         yield found("BKC110", str(log.path), f"left by a compaction ({log.suffix})", file=str(log.path))
     sizes: defaultdict[int, int] = defaultdict(int)
+    held: list[Finding] = []  # of the last row: what is behind it may show that its size was hit, and that is all
+    last: LogRow | None = None
     for row in scan(log, digests, on_error=OnError.RESUME, report=pending.append):
-        if pending:
-            yield from pending
+        if held or pending:
+            yield from with_damage(held, last, pending)
+            held.clear()
             pending.clear()
+        last = row
         ledger_id, entry_id, _, size, last_confirmed, length, digest_ok, kind, _ = row
         if kind == FrameKind.ENTRY:
             sizes[ledger_id] += size + 4
@@ -344,8 +352,8 @@ def verify(log: Numbered, digests: DigestBook, *, newest: bool, heard: Heard | N
                 heard(row)
         sound = last_confirmed is not None and length is not None and -1 <= last_confirmed < entry_id and length >= 0
         if digest_ok is False or not sound:
-            yield from _row_findings(row)
-    yield from pending
+            held += _row_findings(row)
+    yield from with_damage(held, last, pending)
     pending.clear()
     with opened(log.path) as file:
         header, _ = header_of(file, log)

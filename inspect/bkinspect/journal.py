@@ -24,6 +24,7 @@ from bkctl.codec.journal import (
 )
 from bkctl.errors import BadBytes, Corrupt, TornTail
 from bkctl.model.ledger import DigestType
+from bkinspect.astray import Trust, leads_astray, with_damage
 from bkinspect.digests import DigestBook
 from bkinspect.finding import Finding, OnError, found, found_bytes
 from bkinspect.resync import next_frame
@@ -96,7 +97,8 @@ def scan(
         header = _sound_header(file, on_error, report)
         first = start if start is not None else header.first_record_offset
         name = file.source
-        for record in walk(file, header, first, on_error, report, padding):
+        trust = Trust() if on_error is OnError.RESUME else None
+        for record in walk(file, header, first, on_error, report, padding, trust):
             ledger_id, entry_id, kind, offset, size, body = record
             if kind is RecordKind.PADDING:
                 yield JournalRow(None, None, offset, size, kind, None, None, None, name)
@@ -106,6 +108,8 @@ def scan(
                 if size >= METADATA_SIZE:
                     _, _, last_confirmed, length = unpack(body)
                 digest_ok = check(ledger_id, body)
+                if trust is not None:
+                    trust.offset, trust.digest_ok = offset, digest_ok
             yield JournalRow(ledger_id, entry_id, offset, size, kind, last_confirmed, length, digest_ok, name)
 
 
@@ -121,9 +125,15 @@ def _sound_header(file: Opened, on_error: OnError, report: Report) -> JournalHea
 
 
 def walk(
-    file: Opened, header: JournalHeader, start: int, on_error: OnError, report: Report, padding: bool
+    file: Opened,
+    header: JournalHeader,
+    start: int,
+    on_error: OnError,
+    report: Report,
+    padding: bool,
+    trust: Trust | None = None,
 ) -> Iterator[JournalRecord]:
-    """The records from start on; faults are raised, or reported and passed over."""
+    """The records from start on; faults are raised, or reported and passed over. trust: of the one last yielded."""
     while True:
         records = JournalRecords(
             file.read,
@@ -134,11 +144,21 @@ def walk(
             padding=padding,
         )
         fault: BadBytes | None = None
+        astray: int | None = None
         try:
-            yield from records
+            for record in records:
+                yield record
+                if trust is not None and trust.offset == record.offset and not trust.digest_ok:
+                    place = record.offset, record.offset + record.size
+                    astray = leads_astray("BKC203", file, *place, trust.digest_ok, report, journal=True)
+                    if astray is not None:
+                        break
             fault = records.torn
         except BadBytes as error:
             fault = error
+        if astray is not None:
+            start = astray
+            continue
         if fault is None:
             if on_error is OnError.RESUME and records.end is JournalEnd.ZEROS:
                 resumed = _behind_zeros(file, records.data_end, report)
@@ -175,24 +195,33 @@ def _behind_zeros(file: Opened, end: int, report: Report) -> int | None:
 def verify(journal: Numbered, digests: DigestBook) -> Iterator[Finding]:
     """Reads a journal whole and says what is wrong with it: records, digests, kinds, data behind its end."""
     pending: list[Finding] = []
+    held: list[Finding] = []
+    last: JournalRow | None = None
     for row in scan(journal, digests, on_error=OnError.RESUME, report=pending.append):
-        yield from pending
-        pending.clear()
+        if held or pending:
+            yield from with_damage(held, last, pending)
+            held.clear()
+            pending.clear()
+        last = row
         if row.digest_ok is False:
-            yield found(
-                "BKC204",
-                f"entry {row.entry_id} of ledger {row.ledger_id}",
-                "the digest does not fit",
-                evidence={"size": row.size},
-                ledger_id=row.ledger_id,
-                entry_id=row.entry_id,
-                file=row.file,
-                offset=row.offset,
+            held.append(
+                found(
+                    "BKC204",
+                    f"entry {row.entry_id} of ledger {row.ledger_id}",
+                    "the digest does not fit",
+                    evidence={"size": row.size},
+                    ledger_id=row.ledger_id,
+                    entry_id=row.entry_id,
+                    file=row.file,
+                    offset=row.offset,
+                )
             )
         if row.kind == RecordKind.UNKNOWN:
             evidence = {"ledger_id": row.ledger_id, "entry_id": row.entry_id}
-            yield found("BKC208", row.file, "an unknown mark", evidence=evidence, file=row.file, offset=row.offset)
-    yield from pending
+            held.append(
+                found("BKC208", row.file, "an unknown mark", evidence=evidence, file=row.file, offset=row.offset)
+            )
+    yield from with_damage(held, last, pending)
 
 
 def ledger_ids(journal: Numbered) -> set[int]:

@@ -14,7 +14,8 @@ from typing import Final
 SIZE_MAX: Final = 1 << 24
 """Larger frames are not looked for (BookKeeper's own limit is 5 MiB unless configured)."""
 WINDOW_SIZE: Final = 1 << 20
-_HEAD_SIZE: Final = 36
+HEAD_SIZE: Final = 36
+"""Bytes that tell whether a frame makes sense."""
 _HEAD: Final = struct.Struct(">iqqqq")  # size, ledger id, entry id, last confirmed, length
 _MINIMUM: Final = struct.Struct(">iqq")
 _ENTRY_SIZE_MIN: Final = 32
@@ -45,15 +46,15 @@ def next_frame(
     base = start
     last, last_end = None, size
     while base < last_end and (limit is None or base < limit):
-        window = read(WINDOW_SIZE + _HEAD_SIZE, base)
+        window = read(WINDOW_SIZE + HEAD_SIZE, base)
         for match in _CANDIDATE.finditer(window):
             at = base + match.start()
             if match.start() >= WINDOW_SIZE or at >= last_end:
                 break
-            end = _end(window[match.start() : match.start() + _HEAD_SIZE], at, size, journal)
+            end = _end(window[match.start() : match.start() + HEAD_SIZE], at, size, journal)
             if end is None:
                 continue
-            head = read(_HEAD_SIZE, end)
+            head = read(HEAD_SIZE, end)
             if end < size and not head.strip(b"\0"):
                 if last is None:
                     last, last_end = at, end
@@ -63,9 +64,9 @@ def next_frame(
     return last
 
 
-def plausible_end(head: bytes, offset: int, file_size: int) -> int | None:
-    """Where the entry-log frame with these first bytes ends, None if they can be no entry's."""
-    return _end(head, offset, file_size, False)
+def plausible_end(head: bytes, offset: int, file_size: int, *, journal: bool = False) -> int | None:
+    """Where the frame with these first bytes ends, None if they can be no entry's (nor, in a journal, a mark's)."""
+    return _end(head, offset, file_size, journal)
 
 
 def _end(head: bytes, offset: int, file_size: int, journal: bool) -> int | None:
@@ -86,6 +87,11 @@ def _end(head: bytes, offset: int, file_size: int, journal: bool) -> int | None:
 
 def _may_follow(head: bytes, offset: int, size: int, journal: bool) -> bool:
     """True if a file may go on like this behind a frame."""
+    return is_end(head, offset, size, journal) or _end(head, offset, size, journal) is not None
+
+
+def is_end(head: bytes, offset: int, size: int, journal: bool) -> bool:
+    """True if no more records need to come: the file's end, zeros, padding, fill, a ledgers map."""
     if offset == size or not head.strip(b"\0"):
         return True
     if journal and head[:4] == _PADDING:
@@ -96,4 +102,4 @@ def _may_follow(head: bytes, offset: int, size: int, journal: bool) -> bool:
             return True
         if len(head) >= _MINIMUM.size and _MINIMUM.unpack_from(head)[1:] == _MAP_IDS:
             return True
-    return _end(head, offset, size, journal) is not None
+    return False

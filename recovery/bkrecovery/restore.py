@@ -2,7 +2,8 @@
 
     finding                          what is done
     BKC401, BKC107, BKC404 (one      read from the other bookies of the write set, digest checked; added to the bookie
-    bookie), BKC405, BKC351, BKC353  as they were sealed, as a recovery add; read back
+    bookie), BKC405, BKC351, BKC353, as they were sealed, as a recovery add; read back
+    BKC103 where the entry is known
     BKC352 (a log is gone)           the same for what the bookie does not give of the ledgers that were in it
     BKC403, BKC421, BKC422           nothing is copied here: the ledgers are marked, and replication workers move them
     everything else                  left: no copy can be made of it, or a person has to decide
@@ -36,7 +37,7 @@ CHUNK_ENTRIES_MAX: Final = 256
 """Entries of one bookie in flight together."""
 HOLES_MAX: Final = 100_000
 """In one plan; what is above is left for another run of it."""
-COPIED: Final = frozenset(("BKC401", "BKC107", "BKC404", "BKC405", "BKC351", "BKC353"))
+COPIED: Final = frozenset(("BKC401", "BKC103", "BKC107", "BKC404", "BKC405", "BKC351", "BKC353"))
 LOG_GONE: Final = "BKC352"
 LOST_BOOKIE: Final = "BKC403"
 MISPLACED: Final = frozenset(("BKC421", "BKC422"))

@@ -389,14 +389,27 @@ def log_cut(cluster: Cluster) -> Break:
 
 
 def bad_size(cluster: Cluster) -> Break:
-    """The size in front of a record is wrong: negative, huge, or a little too short or long."""
+    """The size in front of a record is negative or huge."""
     ledger = cluster.ledger(digest=DigestType.CRC32C)
 
     def act() -> Expected:
         at = any_place(cluster, ledger, inner=True)
-        size = cluster.random.choice((-5, 1 << 30, at.size - 3, at.size + 9))
+        size = cluster.random.choice((-5, 1 << 30))
         at.data[at.offset - 4 : at.offset] = struct.pack(">i", size)
-        return Expected("BKC103", None, None, at.bookie, at.file, at.offset - 4, at.offset + at.size + 9)
+        return Expected("BKC103", ledger.id, at.entry_id, at.bookie, at.file, at.offset - 4)
+
+    return act
+
+
+def size_astray(cluster: Cluster) -> Break:
+    """The size in front of a record is a little too short or too long: it ends inside another one."""
+    ledger = cluster.ledger(digest=DigestType.CRC32C)
+
+    def act() -> Expected:
+        at = any_place(cluster, ledger, inner=True)
+        size = at.size + cluster.random.choice((-3, 2, 5, 9, 11, 17, 33))
+        at.data[at.offset - 4 : at.offset] = struct.pack(">i", size)
+        return Expected("BKC103", ledger.id, at.entry_id, at.bookie, at.file, at.offset - 4)
 
     return act
 
@@ -571,7 +584,8 @@ FAULTS: tuple[Fault, ...] = (
     *(copy_lost, copies_lost, bookie_emptied, entries_lost, end_lost, ledger_lost, payload_bit, header_bit),
     *(entry_id_bit, ledger_id_bit, other_payload, tied_payload, surplus_elsewhere, wrong_stripe, orphan_in_metadata),
     *(orphan_on_disk, metadata_lost, cursor_ledger_lost, one_rack, one_region, named_twice, wrong_length),
-    *(confirmed_falls, metadata_length, index_astray, index_row_lost, log_gone, log_cut, bad_size, negative_ids),
+    *(confirmed_falls, metadata_length, index_astray, index_row_lost, log_gone, log_cut, bad_size, size_astray),
+    negative_ids,
     *(log_header, map_value, map_count, absurd_confirmed, two_of_one, left_open, left_in_recovery, ledger_node),
     *(topic_node, journal_bit, journal_size, journal_header, bookie_gone),
 )

@@ -247,12 +247,17 @@ def negative_ids(java: Java) -> Expected:
 
 
 def bad_size(java: Java) -> Expected:
-    """The size in front of the record is impossible, or a little too short. (What is a little too long can lead a
-    reader on by bytes that make a possible size: the README says what is told then.)"""
-    _, copy = java.cell(_crc32c, apart=FAR)
-    size = java.random.choice((-5, 1 << 30, copy.size - 3))
-    copy.write(struct.pack(">i", size), -4)
-    return Expected("BKC103", None, None, copy.bookie, copy.file, copy.offset - 4, copy.offset + copy.size + 9)
+    """The size in front of the record is impossible."""
+    cell, copy = java.cell(_crc32c, apart=FAR)
+    copy.write(struct.pack(">i", java.random.choice((-5, 1 << 30))), -4)
+    return Expected("BKC103", cell.ledger_id, cell.entry_id, copy.bookie, copy.file, copy.offset - 4)
+
+
+def size_astray(java: Java) -> Expected:
+    """The size in front of the record is a little too long or too short: it ends inside another one."""
+    cell, copy = java.cell(_crc32c, apart=FAR)
+    copy.write(struct.pack(">i", copy.size + java.random.choice((-3, 2, 5, 9, 11, 17, 33))), -4)
+    return Expected("BKC103", cell.ledger_id, cell.entry_id, copy.bookie, copy.file, copy.offset - 4)
 
 
 def other_payload(java: Java) -> Expected:
@@ -407,7 +412,7 @@ def _copy(row: Row) -> Copy:
 LEDGER_FAULTS: tuple[Fault, ...] = (node_damaged, node_lost, left_open, left_in_recovery, metadata_length)
 ENTRY_FAULTS: tuple[Fault, ...] = (
     *LEDGER_FAULTS,
-    *(bad_size, negative_ids, journal_size),
+    *(bad_size, size_astray, negative_ids, journal_size),
     *(copy_lost, entry_lost, other_payload, tied_payload, wrong_length, payload_bit, header_bit, entry_id_bit),
     *(absurd_confirmed, index_astray, index_row_lost, journal_bit),
 )

@@ -62,6 +62,13 @@ def test_what_a_plan_takes_on() -> None:
     assert [left.code for left in marked.left] == ["BKC404", "BKC402"]
 
 
+def test_a_record_whose_size_was_hit_is_put_back_where_it_is_known() -> None:
+    known, unknown = finding("BKC103", 5, 3, "b1:3181"), finding("BKC103", None, None, "b1:3181")
+    plan = plan_of([known, unknown])
+    assert plan.holes == (Hole(5, BookieId("b1:3181"), 3, 3, "BKC103"),)
+    assert [left.code for left in plan.left] == ["BKC103"]
+
+
 def test_a_plan_has_an_end() -> None:
     plan = plan_of(finding("BKC401", 5, n, "b1:3181") for n in range(HOLES_MAX + 2))
     assert len(plan.holes) == HOLES_MAX

@@ -176,9 +176,10 @@ def damaged_places(tables: Tables) -> DataFrame:
 
 
 def touched(records: DataFrame, tables: Tables) -> DataFrame:
-    """Records with `damaged`: True where the damage starts right behind, that is, where their size was hit."""
+    """Records with `damaged`: True where the damage is at their size or starts right behind: their size was hit."""
     places = F.broadcast(damaged_places(tables).select("damage_file", "damage_from").distinct())
-    joined = records.join(places, F.expr("file = damage_file and offset + size = damage_from"), "left")
+    hit = "(offset - 4 = damage_from or offset + size = damage_from)"
+    joined = records.join(places, F.expr(f"file = damage_file and {hit}"), "left")
     return joined.withColumn("damaged", F.expr("damage_file is not null")).drop("damage_file", "damage_from")
 
 

@@ -55,6 +55,9 @@ def _damage(tables: Tables) -> DataFrame:
     rows = rows.join(newest, "file", "left").where("not (coalesce(newest, false) and code in ('BKC202', 'BKC205'))")
     torn = rows.where("newest and code = 'BKC102'").join(_pointed_to(tables), ["file", "offset"], "left_semi")
     rows = rows.where("not (coalesce(newest, false) and code = 'BKC102')").unionByName(torn)
+    rows = rows.join(F.broadcast(_named(tables, rows)), ["file", "offset"], "left")
+    rows = rows.withColumn("ledger_id", F.expr("coalesce(ledger_id, named_ledger_id)"))
+    rows = rows.withColumn("entry_id", F.expr("coalesce(entry_id, named_entry_id)"))
     return union(
         *(
             findings_of(
@@ -68,6 +71,16 @@ def _damage(tables: Tables) -> DataFrame:
             for code in _PASSED_ON
         )
     )
+
+
+def _named(tables: Tables, rows: DataFrame) -> DataFrame:
+    """What the index says stands where a record's size is damaged: the entry that is lost with it."""
+    sizes = rows.where("code = 'BKC103' and entry_id is null").selectExpr("file", "offset + 4 as offset")
+    pointers = tables.index.join(F.broadcast(sizes), ["file", "offset"], "left_semi")
+    named = pointers.selectExpr(
+        "file", "offset - 4 as offset", "ledger_id as named_ledger_id", "entry_id as named_entry_id"
+    )
+    return named.dropDuplicates(["file", "offset"])
 
 
 def _pointed_to(tables: Tables) -> DataFrame:

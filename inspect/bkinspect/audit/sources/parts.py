@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from bkctl.codec.entry import METADATA_SIZE
 from bkctl.codec.entry_log import HEADER_SIZE, FrameKind, LogHeader
 from bkctl.codec.journal import VERSION_CURRENT, JournalHeader, RecordKind
 from bkctl.codec.journal import decode_header as decode_journal_header
 from bkctl.errors import BadBytes
 from bkinspect import entry_log, journal
-from bkinspect.audit.sources.decode import UNKNOWN, Columns, Digests, decode
+from bkinspect.astray import Trust, leads_astray
+from bkinspect.audit.sources.decode import GOOD, UNKNOWN, Columns, Digests, decode
 from bkinspect.finding import Finding, OnError
 from bkinspect.resync import next_frame, plausible_end
 from bkinspect.source import Opened
@@ -144,11 +146,15 @@ class Walk:
                 starts, ends, stop = hop(buffer, min(self.end - at, len(buffer)))
             if not starts:
                 return at
-            yield self._decoded(buffer, starts, ends, at)
-            at += stop
+            columns, resumed = self._decoded(buffer, starts, ends, at)
+            yield columns
+            at = at + stop if resumed is None else resumed
         return at
 
-    def _decoded(self, buffer: bytes, starts: Sequence[int], ends: Sequence[int], base: int) -> Columns:
+    def _decoded(
+        self, buffer: bytes, starts: Sequence[int], ends: Sequence[int], base: int
+    ) -> tuple[Columns, int | None]:
+        """The records' columns up to one whose size is wrong, if there is one, and where to go on behind it."""
         columns = decode(buffer, starts, ends, self.digests)
         offsets = np.array(starts, dtype=np.int64) + base
         columns["offset"] = offsets
@@ -156,8 +162,38 @@ class Walk:
         for i in np.flatnonzero(~columns["is_entry"]):
             kinds[i] = KIND_INDEX[_frame_kind(int(columns["ledger_id"][i]), int(columns["entry_id"][i]))]
         columns["kind"] = kinds
+        columns, resumed = self._cut(columns)
         self._remember(columns)
-        return columns
+        if resumed is not None:
+            self._last = None
+        return columns, resumed
+
+    def _cut(self, columns: Columns) -> tuple[Columns, int | None]:
+        """Ends behind a record whose size leads astray, which is reported. Only those are looked at whose digest does
+        not fit, or cannot be checked and is followed by what can be no record, and not by one whose digest fits."""
+        answers, is_entry = columns["digest_ok"], columns["is_entry"]
+        if (answers == GOOD).all():
+            return columns, None
+        possible = is_entry & (columns["last_confirmed"] < columns["entry_id"]) & (columns["length"] >= 0)
+        possible &= (columns["last_confirmed"] >= -1) & (columns["size"] >= METADATA_SIZE)
+        followed_well = np.append(answers[1:] == GOOD, False)
+        followed_somehow = np.append(possible[1:], False)
+        suspicious = is_entry & (answers != GOOD) & ~followed_well & ~((answers == UNKNOWN) & followed_somehow)
+        for i in np.flatnonzero(suspicious).tolist():
+            resumed = self._led_astray(int(columns["offset"][i]), int(columns["size"][i]), int(answers[i]))
+            if resumed is not None:
+                return {name: column[: i + 1] for name, column in columns.items()}, resumed
+        return columns, None
+
+    def _led_astray(self, offset: int, size: int, answer: int) -> int | None:
+        """Where to go on behind a record whose size is wrong, which is reported then."""
+        header, place = self.header, (offset, offset + size)
+        code = "BKC203" if self.is_journal else "BKC103"
+        digest_ok = None if answer == UNKNOWN else False
+        has_map = header is not None and header.has_map and header.map_offset < self.file.size
+        map_offset = header.map_offset if has_map and header is not None else None
+        report = self.findings.append
+        return leads_astray(code, self.file, *place, digest_ok, report, journal=self.is_journal, map_offset=map_offset)
 
     def _remember(self, columns: Columns) -> None:
         answer = int(columns["digest_ok"][-1])
@@ -177,31 +213,40 @@ class Walk:
         else:
             behind = rows[-1].offset + rows[-1].size if len(rows) == SLOW_RECORDS else None
         if rows:
-            yield self._of_rows(rows)
+            columns = self._of_rows(rows)
+            yield columns
+            answer = int(columns["digest_ok"][-1])
+            if len(rows) == SLOW_RECORDS and answer != GOOD and bool(columns["is_entry"][-1]):
+                resumed = self._led_astray(rows[-1].offset, rows[-1].size, answer)  # nobody has looked behind it
+                if resumed is not None:
+                    self._last, behind = None, resumed
         return behind
 
     def _records(self, at: int) -> Iterator[Any]:
         """Records from at on, by the readers of bkinspect, which are shown the last sound one for their judgement."""
-        known = self._last
+        known, trust = self._last, Trust()
         if self.is_journal:
             head = JournalHeader(self.version, at)
-            yield from journal.walk(self.file, head, at, OnError.RESUME, self.findings.append, False)
+            walked = journal.walk(self.file, head, at, OnError.RESUME, self.findings.append, False, trust)
+            yield from (self._trusted(record, trust, record.kind is RecordKind.ENTRY) for record in walked)
             return
-        trust = entry_log.Trust()
         start = at
         if known is not None:
             trust.offset, trust.digest_ok = known
             start = known[0] - 4
         header = self.header or LogHeader(0, 0, 0)
-        walked = entry_log.walk(self.file, header, start, OnError.RESUME, self.findings.append, trust)
-        for record in walked:
+        for record in entry_log.walk(self.file, header, start, OnError.RESUME, self.findings.append, trust):
             if known is not None and record.offset == known[0]:
                 continue  # shown before; what follows may start in front of `at`, where its size was too large
-            if record.kind is FrameKind.ENTRY:
-                trust.offset = record.offset
-                answer, _ = self.digests.check(record.ledger_id, record.body)
-                trust.digest_ok = None if answer == UNKNOWN else bool(answer)
-            yield record
+            yield self._trusted(record, trust, record.kind is FrameKind.ENTRY)
+
+    def _trusted(self, record: Any, trust: Trust, is_entry: bool) -> Any:
+        """The record, its digest checked for the reader's judgement."""
+        if is_entry:
+            trust.offset = record.offset
+            answer, _ = self.digests.check(record.ledger_id, record.body)
+            trust.digest_ok = None if answer == UNKNOWN else bool(answer)
+        return record
 
     def _of_rows(self, rows: Sequence[Any]) -> Columns:
         bodies = [self.file.read(row.size, row.offset) for row in rows]  # a journal's record has less than all of it
