@@ -188,7 +188,10 @@ class BookieConnection:
     def _submit(self, batch: Batch, tokens: Sequence[int], parts: Sequence[bytes]) -> None:
         batch.first_token = tokens[0]
         batch.sent_at = self.last_used = self._loop.time()
-        self._waiting.update(dict.fromkeys(tokens, batch))
+        if len(tokens) == 1:
+            self._waiting[tokens[0]] = batch
+        else:
+            self._waiting.update(dict.fromkeys(tokens, batch))
         self._out += parts
         if not self._flush_planned:
             self._flush_planned = True
@@ -352,7 +355,7 @@ def _tell(waiting: Iterable[tuple[int, Batch]], status: int) -> None:
 
 def split_replies(replies: list[Reply]) -> tuple[list[int], list[tuple[int, int]]]:
     """The entry ids that went well, and (entry id, status) of the others."""
-    if all(reply[1] == Status.OK for reply in replies):
+    if not any(reply[1] for reply in replies):  # Status.OK is 0
         return [reply[3] for reply in replies], []
     good = [reply.entry_id for reply in replies if reply.status == Status.OK]
     return good, [(reply.entry_id, reply.status) for reply in replies if reply.status != Status.OK]

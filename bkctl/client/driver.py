@@ -148,8 +148,10 @@ class CoreDriver:
 
     def _add_answered(self, index: int, bookie: BookieId, replies: list[Reply]) -> None:
         good, bad = split_replies(replies)
-        if good:
-            self.perform(self._core.acked(index, bookie, good))
+        if good and (actions := self._core.acked(index, bookie, good)):
+            self.perform(actions)
+        if not bad:
+            return
         if any(status == Status.IO_ERROR for _, status in bad):
             self.context.pool.note_failure(bookie)
         for entry_id, status in bad:

@@ -86,8 +86,7 @@ class LedgerWriter(CoreDriver):
     def full(self) -> bool:
         """True while no more may be appended."""
         config = self.context.config
-        pending = self.core.last_pushed - self.core.last_confirmed
-        return pending >= config.window_entries_max or self._bytes >= config.window_bytes_max
+        return self.core.pending >= config.window_entries_max or self._bytes >= config.window_bytes_max
 
     def append(self, payload: bytes) -> EntryId:
         """Appends one entry; see `append_many`, which costs much less an entry."""
@@ -110,15 +109,17 @@ class LedgerWriter(CoreDriver):
                 f"ledger {self.ledger_id}: a payload of {size} bytes, bookies take {self._payload_size_max}",
                 hint="nettyMaxFrameSizeBytes says what they take; it must be the same here and there",
             )
-        first, before = self.core.last_pushed + 1, self.core.length
-        self._lac_told = max(self._lac_told, self.core.last_confirmed)
-        actions = self.core.append_many(payloads)
-        added = self.core.length - before
-        self._sizes.append((self.core.last_pushed, added))
+        core = self.core
+        before, confirmed = core.length, core.last_confirmed
+        if confirmed > self._lac_told:
+            self._lac_told = confirmed
+        actions = core.append_many(payloads)
+        added, end = core.length - before, core.last_pushed + 1
+        self._sizes.append((end - 1, added))
         self._bytes += added
         self._check_room()
         self.perform(actions)
-        return range(first, first + len(payloads))
+        return range(end - len(payloads), end)
 
     def _check_room(self) -> None:
         if self.full:

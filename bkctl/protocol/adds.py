@@ -107,7 +107,10 @@ class AddWindow:
         first = self.last_pushed + 1
         self._entries.extend(entries)
         self._acks.extend([0] * len(entries))
-        return self._send(first, [i for i in range(self.quorum.ensemble_size) if i not in self.failing])
+        indexes: Sequence[int] = range(self.quorum.ensemble_size)
+        if self.failing:
+            indexes = [i for i in indexes if i not in self.failing]
+        return self._send(first, indexes)
 
     def ack(self, index: int, bookie: BookieId, entry_ids: Iterable[int]) -> None:
         """Counts what one bookie acknowledged."""

@@ -136,6 +136,11 @@ class WriterCore:
         return self._window.last_pushed
 
     @property
+    def pending(self) -> int:
+        """How many entries are on their way."""
+        return len(self._window)
+
+    @property
     def ensemble(self) -> tuple[BookieId, ...]:
         """The bookies that entries go to now."""
         return self._window.ensemble
