@@ -35,7 +35,11 @@ KEYS = {
     "defaultRetentionTimeInMinutes": -1,
     "defaultRetentionSizeInMB": -1,
 }
-DEDUPLICATED, ENCRYPTED, DOOMED = "public/deduplicated", "public/encrypted", "public/doomed"
+DEDUPLICATED, ENCRYPTED, DOOMED, RATED = "public/deduplicated", "public/encrypted", "public/doomed", "public/rated"
+RATES = {
+    "publishRate": {"publishThrottlingRateInMsg": 100},
+    "subscriptionDispatchRate": {"dispatchThrottlingRateInMsg": 60},
+}
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +69,11 @@ def broker(
         command("namespace", "policy", "set", namespace, policy, "true", "--yes")
     command("namespace", "create", DOOMED, "--bundles", 16, "--yes")
     command("topic", "create", "parts", "--partitions", 3, "--yes")
+    command("namespace", "create", RATED, "--yes")
+    for policy, rate in RATES.items():
+        url = f"{process.web_url}/admin/v2/namespaces/{RATED}/{policy}"
+        request = urllib.request.Request(url, data=json.dumps(rate).encode(), method="POST")
+        urllib.request.urlopen(request, timeout=WAIT_S).close()
     yield process
     process.stop()
 
@@ -151,6 +160,30 @@ def test_single_batched_and_chunked_messages_come_back(client: Any, topic: str) 
     big = os.urandom(3 * MIB)
     client.create_producer(topic, chunking_enabled=True).send(big)
     assert take(consumer, 1)[0].data() == big
+
+
+def test_messages_up_to_the_limit_are_stored(client: Any, topic: str) -> None:
+    """Java's broker stores whatever its clients let through: maxMessageSize counts what is sent, with its metadata."""
+    consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+    producer = client.create_producer(topic)
+    for size in (MIB - 300, MIB - 100, MIB - 60, MIB - 40):
+        producer.send(bytes(size))
+        assert len(consumer.receive(WAIT_MS).data()) == size
+    with pytest.raises(pulsar.MessageTooBig):
+        producer.send(bytes(MIB + 1))
+
+
+def test_rates_are_held_to(client: Any, broker: BrokerProcess) -> None:
+    name = f"persistent://{RATED}/t"
+    consumer = client.subscribe(name, "s", initial_position=pulsar.InitialPosition.Earliest, consumer_name="c")
+    producer = client.create_producer(name, block_if_queue_full=True)
+    send_all(producer, names(400))
+    assert data(take(consumer, 400)) == names(400)
+    path = name.replace("://", "/")
+    with urllib.request.urlopen(f"{broker.web_url}/admin/v2/{path}/stats", timeout=WAIT_S) as answer:
+        told = json.load(answer)
+    assert told["publishRateLimitedTimes"] > 0
+    assert told["subscriptions"]["s"]["dispatchThrottledMsgEventsBySubscriptionLimit"] > 0
 
 
 @pytest.mark.parametrize("kind", ["LZ4", "ZLib", "ZSTD", "SNAPPY"])

@@ -19,6 +19,7 @@ from bkctl.client.client import BookKeeper
 from bkctl.codec.pulsar_entry import split_entry
 from bkctl.meta.managed_ledgers import ManagedLedgerStore
 from bkctl.model.topic import EARLIEST, Position
+from tests.interop.broker_cluster import wait_for
 from tests.interop.java_broker import JavaBroker
 from tests.interop.java_cluster import JavaCluster, running
 
@@ -28,7 +29,8 @@ pulsar = pytest.importorskip("pulsar", reason="needs pulsar-client")
 
 TOPIC = "persistent://public/default/handed-over"
 NAME = "public/default/persistent/handed-over"
-LOADED_TOO_MS = 30_000
+LOADED_TOO_MS = 120_000
+STORED_S = 120.0
 SETTINGS = LedgerSettings(
     rollover_min_s=0, entries_max=20, mark_delete_rate=0, retention_s=-1, retention_bytes=-1, retention_check_s=1e6
 )
@@ -60,9 +62,14 @@ def rest(broker: JavaBroker, path: str) -> Any:
         return json.load(answer)
 
 
+def connect(url: str) -> Any:
+    logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    return pulsar.Client(url, operation_timeout_seconds=LOADED_TOO_MS // 1000, logger=logger)
+
+
 def send(url: str, texts: list[bytes]) -> None:
-    client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-    producer = client.create_producer(TOPIC, batching_enabled=False)
+    client = connect(url)
+    producer = client.create_producer(TOPIC, batching_enabled=False, send_timeout_millis=LOADED_TOO_MS)
     for text in texts:
         producer.send(text)
     client.close()
@@ -70,7 +77,7 @@ def send(url: str, texts: list[bytes]) -> None:
 
 def receive(url: str, subscription: str, ack: Any) -> list[bytes]:
     """Everything that a Shared subscription has, each acknowledged if ack says so."""
-    client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    client = connect(url)
     consumer = client.subscribe(
         TOPIC,
         subscription,
@@ -129,13 +136,17 @@ def third(text: bytes) -> bool:
 def test_from_java_to_us_and_back(cluster: JavaCluster, broker: JavaBroker) -> None:
     broker.up(**JAVA)
     WANTED.update({"holes": 50, "behind": 50})
-    client = pulsar.Client(broker.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    client = connect(broker.url)
     client.subscribe(TOPIC, "behind").close()
     client.close()
     send(broker.url, texts(50))
     assert receive(broker.url, "holes", third) == texts(50)
-    while_loaded = cluster.bkctl_json("subscription", "list", TOPIC)["items"]  # beside a broker that owns the topic
-    assert {row["subscription"]: row["backlog"] for row in while_loaded} == {"holes": 17, "behind": 50}
+
+    def told() -> bool:  # beside a broker that owns the topic, and stores acknowledgements once a second
+        rows = cluster.bkctl_json("subscription", "list", TOPIC)["items"]
+        return {row["subscription"]: row["backlog"] for row in rows} == {"holes": 17, "behind": 50}
+
+    wait_for(told, "the acknowledgements are stored", STORED_S)
     before = rest(broker, "persistent/public/default/handed-over/internalStats")
     broker.down()
 

@@ -33,6 +33,12 @@ SCHEMA = {
 WORSE = SCHEMA | {"schema": '{"type":"record","name":"U","fields":[{"name":"b","type":"int"}]}'}
 
 
+def dispatch(messages: int, period_s: int) -> dict[str, Any]:
+    """A rate as pulsar-admin prints it, where bytes were not given."""
+    rate = {"dispatchThrottlingRateInMsg": messages, "dispatchThrottlingRateInByte": -1}
+    return rate | {"relativeToPublishRate": False, "ratePeriodInSecond": period_s}
+
+
 class Shell:
     """pulsar-shell with our broker's address."""
 
@@ -136,6 +142,22 @@ def test_tenants_namespaces_policies_brokers_and_bookies(shell: Shell) -> None:
             ("namespaces get-subscription-expiration-time t1/n", 30),
             ("namespaces set-max-topics-per-namespace t1/n -t 9", ""),
             ("namespaces policies t1/n", r'"message_ttl_in_seconds" : 100'),
+            ("namespaces set-publish-rate t1/n -m 100 -b 200", ""),
+            (
+                "namespaces get-publish-rate t1/n",
+                {"publishThrottlingRateInMsg": 100, "publishThrottlingRateInByte": 200},
+            ),
+            ("namespaces remove-publish-rate t1/n", ""),
+            ("namespaces get-publish-rate t1/n", "null"),
+            ("namespaces set-dispatch-rate t1/n -md 100 -dt 2", ""),
+            ("namespaces get-dispatch-rate t1/n", dispatch(100, 2)),
+            ("namespaces set-subscription-dispatch-rate t1/n -md 50", ""),
+            ("namespaces get-subscription-dispatch-rate t1/n", dispatch(50, 1)),
+            ("namespaces set-subscribe-rate t1/n -sr 3 -st 60", ""),
+            (
+                "namespaces get-subscribe-rate t1/n",
+                {"subscribeThrottlingRatePerConsumer": 3, "ratePeriodInSecond": 60},
+            ),
             ("namespaces topics t1/n", ""),
             ("namespaces delete t1/n", ""),
             ("tenants delete t1", ""),
@@ -145,6 +167,15 @@ def test_tenants_namespaces_policies_brokers_and_bookies(shell: Shell) -> None:
             ("brokers version", r"4\.0\.7"),
             ("brokers get-runtime-config", "managedLedgerMaxEntriesPerLedger"),
             ("brokers get-internal-config", "metadataStoreUrl"),
+            ("brokers list-dynamic-config", "maxPublishRatePerTopicInMessages"),
+            ("brokers update-dynamic-config -c maxTopicsPerNamespace -v 900", ""),
+            ("brokers get-all-dynamic-config", "maxTopicsPerNamespace.*900"),
+            ("brokers get-runtime-config", "maxTopicsPerNamespace.*900"),
+            ("brokers update-dynamic-config -c maxTopicsPerNamespace -v many", "Invalid dynamic-config value"),
+            ("brokers update-dynamic-config -c clusterName -v x", "Can't update non-dynamic configuration"),
+            ("brokers delete-dynamic-config -c maxTopicsPerNamespace", ""),
+            ("brokers backlog-quota-check", ""),
+            ("namespaces permissions public/default", ""),
             (f"bookies set-bookie-rack -b {bookie} -g g1 -r /east --hostname h", ""),
             (f"bookies get-bookie-rack -b {bookie}", r'"?/east'),
             ("bookies racks-placement", r"g1.*/east"),
@@ -196,6 +227,18 @@ def test_topics_subscriptions_messages_and_schemas(shell: Shell, tmp_path: Path)
             (f"topicPolicies get-retention {x}", {"retentionTimeInMinutes": 60, "retentionSizeInMB": 10}),
             (f"topicPolicies remove-retention {x}", ""),
             (f"topicPolicies get-retention {x}", "null"),
+            (f"topicPolicies set-publish-rate {x} -m 100 -b 200", ""),
+            (
+                f"topicPolicies get-publish-rate {x}",
+                {"publishThrottlingRateInMsg": 100, "publishThrottlingRateInByte": 200},
+            ),
+            (f"topicPolicies set-dispatch-rate {x} -md 100 -dt 2", ""),
+            (f"topicPolicies get-dispatch-rate {x}", dispatch(100, 2)),
+            (f"topicPolicies set-subscription-dispatch-rate {x} -s s -md 50", ""),
+            (f"topicPolicies get-subscription-dispatch-rate {x} -s s", dispatch(50, 1)),
+            (f"topicPolicies remove-dispatch-rate {x}", ""),
+            (f"topicPolicies get-dispatch-rate {x}", "null"),
+            (f"topics compact {x}", "This broker has no compaction"),
             (f"topics unload {x}", ""),
             (f"topics truncate {x}", ""),
             (f"topics terminate {x}", "terminated at"),

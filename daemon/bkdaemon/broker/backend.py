@@ -6,9 +6,11 @@ own is made of ownership, policies and managed ledgers; tests hand in one that l
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from bkdaemon.broker.throttle import NO_RATE, Rate
 
 if TYPE_CHECKING:
     from bkctl.model.topic import TopicName
@@ -58,6 +60,14 @@ class TopicRules:
     stamp_time: bool = False
     stamp_index: bool = False
     """Whether entries are stored with their time, and the number of their last message, in front."""
+    publish_rate: Rate = NO_RATE
+    dispatch_rate: Rate = NO_RATE
+    """Of the whole topic."""
+    subscription_rate: Rate = NO_RATE
+    """Of every subscription, but those of subscription_rates."""
+    subscription_rates: Mapping[str, Rate] = field(default_factory=dict)
+    subscribe_rate: Rate = NO_RATE
+    """How often one consumer may subscribe."""
 
 
 class StoredSchema(NamedTuple):

@@ -5,7 +5,8 @@
     anybody ─► queue ─► one write at the end of the turn
 
 Bounded: sends that are not confirmed, requests that wait, bytes the client does not take; at each bound the socket is
-read no further until half is gone. Garbage, a send for nobody, or a peer that is silent end this connection only.
+read no further until half is gone. Nor is it while a publish rate is reached: what had arrived waits in its order.
+Garbage, a send for nobody, or a peer that is silent end this connection only.
 Source: ServerCnx.java.
 """
 
@@ -21,6 +22,7 @@ from bkctl.errors import BkctlError
 from bkctl.protocol.broker import KEEP_ALIVE_S, BrokerConversation, Call, Sends
 from bkdaemon.broker.access import ANONYMOUS, authenticate
 from bkdaemon.broker.refusal import error_code
+from bkdaemon.broker.throttle import take, wait_s
 
 if TYPE_CHECKING:
     from bkdaemon.broker.consumer import Consumer
@@ -77,6 +79,8 @@ class Connection(asyncio.Protocol):
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._poll: asyncio.TimerHandle | None = None
+        self._held: list[Sends | Call] = []  # what had arrived when a publish rate was reached
+        self._throttle: asyncio.TimerHandle | None = None
 
     # -- what asyncio tells ------------------------------------------------------------------------------------------
 
@@ -96,7 +100,8 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self.writable = False
         self._out.clear()
-        for timer in (self._timer, self._poll):
+        self._held.clear()
+        for timer in (self._timer, self._poll, self._throttle):
             if timer is not None:
                 timer.cancel()
         producers = [p for p in self.producers.values() if p is not None]
@@ -129,11 +134,11 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Everything that has arrived, in one go."""
-        for event in self.conversation.feed(data):
-            if isinstance(event, Sends):
-                self._take_sends(event)
-            else:
-                self._take_call(event)
+        events = self.conversation.feed(data)
+        if self._held:  # arrived before reading was paused
+            self._held += events
+        else:
+            self._take(events)
         failed = self.conversation.failed
         if failed is not None:
             self.end(failed.message)
@@ -184,14 +189,44 @@ class Connection(asyncio.Protocol):
 
     # -- in ----------------------------------------------------------------------------------------------------------
 
-    def _take_sends(self, event: Sends) -> None:
+    def _take(self, events: list[Sends | Call]) -> None:
+        for number, event in enumerate(events):
+            if not isinstance(event, Sends):
+                self._take_call(event)
+                continue
+            waits = self._take_sends(event)
+            if waits is not None:
+                self._held = [waits, *events[number + 1 :]]
+                return
+
+    def _go_on(self) -> None:
+        """The publish rate lets something pass again."""
+        self._throttle = None
+        events, self._held = self._held, []
+        self._take(events)
+        self.balance()
+
+    def _take_sends(self, event: Sends) -> Sends | None:
+        """What a producer sent; returns what has to wait for a publish rate."""
         producer = self.producers.get(event.producer_id)
         if producer is None or not producer.ready:
             closed = self._closed_producers.get(event.producer_id)
             if closed is None or self._loop.time() - closed > KEEP_ALIVE_S:
                 self.end(f"messages of producer {event.producer_id}, which is not there")
-            return
-        producer.topic.publish(producer, event.sends, event.size)
+            return None
+        topic = producer.topic
+        if not topic.limits.publish:
+            topic.publish(producer, event.sends, event.size)
+            return None
+        passing, waiting = take(topic.limits.publish, event)
+        if passing:
+            topic.publish(producer, passing, sum(len(send[3]) for send in passing))
+        if not waiting:
+            return None
+        topic.limits.publish_waits += 1
+        if self._throttle is None:
+            self._throttle = self._loop.call_later(wait_s(topic.limits.publish), self._go_on)
+        return Sends(event.producer_id, waiting, event.size)
 
     def _take_call(self, call: Call) -> None:
         if self._transport is None or self._transport.is_closing():
@@ -286,7 +321,7 @@ class Connection(asyncio.Protocol):
         if transport is None or transport.is_closing():
             return
         full = self.pending > (PENDING_SENDS_MAX if self._reading else PENDING_SENDS_MAX // 2)
-        full = full or len(self._tasks) > REQUESTS_MAX or not self.writable
+        full = full or len(self._tasks) > REQUESTS_MAX or not self.writable or bool(self._held)
         if not full and self.pending and self._congested:
             full = True
             if self._poll is None:

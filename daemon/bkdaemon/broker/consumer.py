@@ -107,6 +107,8 @@ class Consumer:
         self.messages_out += messages
         self.bytes_out += size
         connection.queue(parts)
+        for bucket in self.subscription.dispatch_limits:
+            bucket.spend(messages, size)
 
     def hold(self, position: Position, messages: int) -> None:
         """Remembers that it has an entry."""

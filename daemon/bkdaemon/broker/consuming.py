@@ -90,6 +90,9 @@ async def _create(connection: Connection, message: Any) -> None:
     try:
         if connection.consumers.get(new.consumer_id, ...) is not None:
             raise Refusal(ErrorCode.SERVICE_NOT_READY, "Consumer was closed before it was created")
+        identity = f"{connection.peer.rpartition(':')[0]} {new.name} {new.consumer_id}"
+        if topic.persistent and not topic.limits.subscribing.admit(topic.rules.subscribe_rate, identity):
+            raise Refusal(ErrorCode.NOT_ALLOWED, "Subscribe limited by subscribe rate limit per consumer.")
         subscription.add(new, kind)
     except Refusal:
         await subscription.forget_if_unused()

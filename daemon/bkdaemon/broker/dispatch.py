@@ -27,6 +27,7 @@ from bkctl.errors import BadBytes, BkctlError
 from bkctl.model.topic import Position
 from bkdaemon.broker.consumer import Consumer, Delivery
 from bkdaemon.broker.refusal import Refusal
+from bkdaemon.broker.throttle import readable, wait_s
 
 if TYPE_CHECKING:
     from bkdaemon.broker.subscription import Subscription
@@ -84,6 +85,10 @@ class Dispatcher(ABC):
         try:
             while not self.closed:
                 self._again = False
+                limits = self.subscription.dispatch_limits
+                if limits and (pause_s := wait_s(limits, self.subscription.throttled)) > 0:
+                    await asyncio.sleep(pause_s)
+                    continue
                 try:
                     went_on = await self._step()
                 except BkctlError as error:
@@ -96,6 +101,16 @@ class Dispatcher(ABC):
             self._busy, self._task = False, None
             if self._again and not self.closed and self.consumers:
                 self.wake()
+
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """Entries that wait for their time, and to be sent again."""
+        return 0, 0
+
+    @property
+    def full(self) -> bool:
+        """True while all consumers together hold too much."""
+        return False
 
     @abstractmethod
     async def _step(self) -> bool:
@@ -278,7 +293,10 @@ class SingleActive(Dispatcher):
         subscription = self.subscription
         ledger, cursor = subscription.topic.ledger, subscription.cursor
         wanted = min(max(int(consumer.permits / self._per_entry), 1), READ_ENTRIES_MAX)
-        entries = await ledger.read(cursor.read_position, wanted, READ_BYTES_MAX)
+        size = READ_BYTES_MAX
+        if subscription.dispatch_limits:
+            wanted, size = readable(subscription.dispatch_limits, wanted, size, self._per_entry)
+        entries = await ledger.read(cursor.read_position, wanted, size)
         if generation != self.generation or consumer is not self.active or not consumer.ready:
             return True
         if not entries:

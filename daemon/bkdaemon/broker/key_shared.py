@@ -119,7 +119,7 @@ class KeyShared(Shared):
             self._mode = mode
             self._division = Ranges() if mode[0] == KEY_SHARED_STICKY else Ring()
         elif mode != self._mode:
-            raise Refusal(ErrorCode.CONSUMER_ASSIGN, "Consumers of a Key_Shared subscription must have one policy")
+            raise Refusal(ErrorCode.CONSUMER_BUSY, "Consumers of a Key_Shared subscription must have one policy")
         self._division.add(consumer)
         self._owners.clear()
         super().add(consumer)

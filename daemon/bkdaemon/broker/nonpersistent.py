@@ -19,11 +19,12 @@ from bkctl.codec.pulsar import (
 )
 from bkctl.codec.pulsar_entry import checksum_ok, decode_metadata
 from bkctl.errors import BadBytes
-from bkctl.model.topic import EARLIEST, Position, TopicName
+from bkctl.model.topic import Position, TopicName
 from bkdaemon.broker.consumer import Consumer, Delivery
 from bkdaemon.broker.key_shared import Ranges, Ring, entry_slot
 from bkdaemon.broker.producers import Producer, ProducerTable
 from bkdaemon.broker.refusal import Refusal
+from bkdaemon.broker.throttle import BrokerLimits, Limits, TopicLimits
 
 if TYPE_CHECKING:
     from bkctl.protocol.broker import Send
@@ -36,6 +37,8 @@ class NonPersistentSubscription:
     """Who of the consumers gets a message."""
 
     durable = False
+    dispatch_limits: Limits = ()
+    """Nothing waits here, so nothing is held back."""
 
     def __init__(self, topic: NonPersistentTopic, name: str) -> None:
         self.topic = topic
@@ -126,12 +129,10 @@ class NonPersistentSubscription:
         """What is gone is gone."""
 
     async def seek(self, position: Position) -> None:
-        """Raises: Refusal, NOT_ALLOWED."""
-        raise Refusal(ErrorCode.NOT_ALLOWED, "Reset subscription on non-persistent topic is not supported")
+        """There is no other place: done at once, as Java does."""
 
     async def seek_time(self, ms: int) -> None:
-        """Raises: Refusal, NOT_ALLOWED."""
-        await self.seek(EARLIEST)
+        """There is no other place."""
 
 
 class NonPersistentTopic:
@@ -152,7 +153,12 @@ class NonPersistentTopic:
         self.messages_in = 0
         self.bytes_in = 0
         self.used_ms = now_ms()
+        self.limits = TopicLimits(lambda: now_ms() / 1000)
         self.on_closed: Callable[[NonPersistentTopic], None] = lambda topic: None
+
+    def hold_to_rates(self, broker: BrokerLimits | None, published: tuple[float, float] = (0, 0)) -> None:
+        """Publishes no faster than its rules and the broker's say from now on."""
+        self.limits.hold_to(self.rules, broker, published)
 
     async def _keep_epoch(self, epoch: int) -> None:
         """There is no place to keep it."""
@@ -239,8 +245,8 @@ class NonPersistentTopic:
         self.subscriptions.pop(subscription.name, None)
 
     async def last_message_id(self) -> tuple[Position, int]:
-        """Raises: Refusal, NOT_ALLOWED: nothing is kept."""
-        raise Refusal(ErrorCode.NOT_ALLOWED, "getLastMessageId is not supported on a non-persistent topic")
+        """Raises: Refusal, UNKNOWN as Java says: nothing is kept."""
+        raise Refusal(ErrorCode.UNKNOWN, "getLastMessageId is not supported on a non-persistent topic")
 
     async def close(self) -> None:
         """Closes producers and consumers."""

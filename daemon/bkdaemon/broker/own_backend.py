@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from bkctl.world import World
 
 WATCH_RETRY_S: Final = 1.0
-SERVER_VERSION: Final = "Pulsar Server 4.0.7 (bkctl)"
+PULSAR_VERSION: Final = "4.0.7"
+"""Of the Java broker that this one is like."""
+SERVER_VERSION: Final = f"Pulsar Server {PULSAR_VERSION} (bkctl)"
 
 _log = logging.getLogger(__name__)
 
@@ -112,7 +114,9 @@ class OwnBackend:
             whole = await topics.partitions(topic.partitioned)
             if topic.partition < whole or (topic.persistent and await topics.exists(topic)):
                 return 0
-            raise NotFound(f"there is no topic {topic}", topic=str(topic))
+            if whole or not create or not (await self.rules(topic)).auto_create_topic:
+                raise NotFound(f"there is no topic {topic}", topic=str(topic))
+            return 0  # a topic of its own, whatever it is called
         found = await topics.partitions(topic)
         if found or not topic.persistent or await topics.exists(topic):
             return found

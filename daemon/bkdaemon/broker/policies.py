@@ -8,6 +8,7 @@
     backlog_quota_map                   bytes or age of the slowest backlog, and what happens then
     inactive_topic_policies             what becomes of topics that nobody uses
     subscription_expiration_time_minutes, max_topics_per_namespace, is_allow_auto_update_schema,
+    publishMaxMessageRate, topicDispatchRate, subscriptionDispatchRate, clusterSubscribeRate,
     deduplicationEnabled, autoTopicCreationOverride, autoSubscriptionCreationOverride, max_*, delayed_delivery_policies,
     schema_compatibility_strategy, schema_validation_enforced, subscription_types_enabled
 
@@ -29,6 +30,7 @@ from bkdaemon.broker.backend import TopicRules
 from bkdaemon.broker.config import MIB, BrokerConfig
 from bkdaemon.broker.ledger_settings import FOR_EVER, LedgerSettings
 from bkdaemon.broker.migration import moved_to
+from bkdaemon.broker.throttle import Rate
 from bkdaemon.broker.topic_policies import Policies, TopicPolicyReader
 from bkdaemon.properties import words
 
@@ -40,6 +42,8 @@ SYSTEM_TOPICS: Final = ("__change_events", "__transaction_", "__consumer_offsets
 SYSTEM_PREFIX: Final = "__"
 AFFINITY_KEY: Final = "bookieAffinityGroup"
 """Of the local policies; here it is kept beside the policies."""
+SUBSCRIPTIONS_KEY: Final = "#subscriptions"
+"""Of a topic's own policies: those of its subscriptions."""
 QUOTA_BYTES: Final = "destination_storage"
 QUOTA_AGE: Final = "message_age"
 
@@ -99,6 +103,10 @@ class TopicPolicies:
             self._known.clear()
         self._known[namespace] = (now, policies)
         return policies
+
+    def take_config(self, config: BrokerConfig) -> None:
+        """What holds where policies say nothing has changed."""
+        self._config = config
 
     def forget(self, namespace: str) -> None:
         """The policies were changed here: read them again."""
@@ -196,6 +204,11 @@ TOPIC_KEYS: Final = {
     "schemaValidationEnforced": "schema_validation_enforced",
     "inactiveTopicPolicies": "inactive_topic_policies",
     "subscriptionTypesEnabled": "subscription_types_enabled",
+    "publishRate": "publishMaxMessageRate",
+    "dispatchRate": "topicDispatchRate",
+    "subscriptionDispatchRate": "subscriptionDispatchRate",
+    "subscribeRate": "clusterSubscribeRate",
+    "subscriptionPolicies": SUBSCRIPTIONS_KEY,
 }
 """Of the fields of a topic's policies, and of the keys in those of a namespace."""
 
@@ -295,4 +308,52 @@ def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName
         schema_validation_enforced=bool(policies.get("schema_validation_enforced", False)) or config.schema_enforced,
         schema_auto_update=config.schema_auto_update if auto_update is None else bool(auto_update),
         subscriptions_max=limit("max_subscriptions_per_topic", config.subscriptions_max),
+        **({} if topic.local.startswith(SYSTEM_PREFIX) else rates_of(config, policies)),
+    )
+
+
+def rates_of(config: BrokerConfig, policies: Mapping[str, Any]) -> dict[str, Any]:
+    """The rates that a topic is held to, by their names in TopicRules."""
+
+    def told(key: str) -> Mapping[str, Any] | None:
+        found = policies.get(key)
+        if isinstance(found, Mapping) and isinstance(found.get(config.cluster), Mapping):
+            found = found[config.cluster]  # a namespace has one for each cluster, a topic just one
+        return found if isinstance(found, Mapping) and found else None
+
+    def dispatch(key: str, messages: int, size: int) -> Rate:
+        found = told(key)
+        return Rate(messages, size, 1, config.dispatch_relative) if found is None else dispatch_rate(found)
+
+    publish, subscribe = told("publishMaxMessageRate"), told("clusterSubscribeRate")
+    return {
+        "publish_rate": Rate(config.publish_messages, config.publish_bytes)
+        if publish is None
+        else Rate(publish.get("publishThrottlingRateInMsg", 0), publish.get("publishThrottlingRateInByte", 0)),
+        "dispatch_rate": dispatch("topicDispatchRate", config.topic_dispatch_messages, config.topic_dispatch_bytes),
+        "subscription_rate": dispatch(
+            "subscriptionDispatchRate", config.subscription_dispatch_messages, config.subscription_dispatch_bytes
+        ),
+        "subscription_rates": {
+            name: dispatch_rate(found["dispatchRate"])
+            for name, found in (policies.get(SUBSCRIPTIONS_KEY) or {}).items()
+            if found.get("dispatchRate")
+        },
+        "subscribe_rate": Rate(config.subscribes_per_consumer, 0, config.subscribe_period_s)
+        if subscribe is None
+        else Rate(
+            int(subscribe.get("subscribeThrottlingRatePerConsumer", 0)),
+            0,
+            int(subscribe.get("ratePeriodInSecond") or 30),
+        ),
+    }
+
+
+def dispatch_rate(found: Mapping[str, Any]) -> Rate:
+    """A DispatchRate as it is stored."""
+    return Rate(
+        int(found.get("dispatchThrottlingRateInMsg", 0)),
+        int(found.get("dispatchThrottlingRateInByte", 0)),
+        int(found.get("ratePeriodInSecond") or 1),
+        bool(found.get("relativeToPublishRate", False)),
     )

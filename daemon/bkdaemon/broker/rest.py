@@ -3,6 +3,7 @@
     rest_namespaces   policies, bundles          rest_topics          topics and their statistics
     rest_bookies      bookies and racks          rest_subscriptions   subscriptions and messages
     rest_schemas      schemas                    rest_topic_policies  policies of single topics
+    rest_rates        rates of namespaces        rest_absent          what this broker has not
 
 Source: ClustersBase.java, TenantsBase.java, BrokersBase.java, TopicLookupBase.java.
 """
@@ -20,12 +21,15 @@ from bkctl.meta.documents import Json, read_document
 from bkctl.meta.namespaces import tenant_value
 from bkctl.meta.pulsar_cluster import CLUSTERS, GLOBAL_CLUSTER
 from bkctl.meta.uri import parse_uri
+from bkdaemon.broker import dynamic
 from bkdaemon.broker.config import runtime
 from bkdaemon.broker.load import load_report
-from bkdaemon.broker.own_backend import SERVER_VERSION
+from bkdaemon.broker.own_backend import PULSAR_VERSION
+from bkdaemon.broker.rest_absent import ABSENT
 from bkdaemon.broker.rest_base import ADMIN, Elsewhere, Handler, body_of, flag, own, redirect_url, routes, topic_of
 from bkdaemon.broker.rest_bookies import BOOKIES
 from bkdaemon.broker.rest_namespaces import NAMESPACES
+from bkdaemon.broker.rest_rates import RATES
 from bkdaemon.broker.rest_schemas import SCHEMAS
 from bkdaemon.broker.rest_subscriptions import SUBSCRIPTIONS
 from bkdaemon.broker.rest_topic_policies import TOPIC_POLICIES
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
 
 def application(service: BrokerService) -> Starlette:
     """All of it."""
-    tables = (GENERAL, BOOKIES, NAMESPACES, SCHEMAS, SUBSCRIPTIONS, TOPICS, TOPIC_POLICIES)
+    tables = (GENERAL, BOOKIES, RATES, NAMESPACES, SCHEMAS, SUBSCRIPTIONS, TOPICS, TOPIC_POLICIES, ABSENT)
     return Starlette(routes=[route for table in tables for route in routes(service, table)])
 
 
@@ -142,8 +146,8 @@ async def health(service: BrokerService, request: Request) -> Response:
 
 
 async def version(service: BrokerService, request: Request) -> Response:
-    """What the broker calls itself."""
-    return PlainTextResponse(SERVER_VERSION)
+    """Pulsar's version, as far as this broker is like it."""
+    return PlainTextResponse(PULSAR_VERSION)
 
 
 async def configuration(service: BrokerService, request: Request) -> dict[str, str]:
@@ -162,6 +166,34 @@ async def internal_configuration(service: BrokerService, request: Request) -> Js
         "configurationMetadataStoreUrl": store,
         "ledgersRootPath": uri.root,
     }
+
+
+async def dynamic_names(service: BrokerService, request: Request) -> list[str]:
+    """The keys that can be changed while brokers run."""
+    return list(dynamic.DYNAMIC)
+
+
+async def dynamic_values(service: BrokerService, request: Request) -> dict[str, str]:
+    """Those that were."""
+    return await dynamic.stored(service.store)
+
+
+async def put_dynamic(service: BrokerService, request: Request) -> Response:
+    """Changes a key for all brokers."""
+    await dynamic.put(service, request.path_params["name"], request.path_params["value"])
+    return Response()
+
+
+async def delete_dynamic(service: BrokerService, request: Request) -> Response:
+    """Lets broker.conf hold again."""
+    await dynamic.remove(service, request.path_params["name"])
+    return Response()
+
+
+async def check_quotas(service: BrokerService, request: Request) -> None:
+    """Looks at backlog quotas now."""
+    service.upkeep.check_quotas_now()
+    await service.upkeep.run()
 
 
 async def report(service: BrokerService, request: Request) -> Json:
@@ -211,7 +243,12 @@ GENERAL: Final[dict[tuple[str, str], Handler]] = {
     ("GET", f"{ADMIN}/brokers/health"): health,
     ("GET", f"{ADMIN}/brokers/ready"): health,
     ("GET", f"{ADMIN}/brokers/version"): version,
+    ("GET", f"{ADMIN}/brokers/configuration"): dynamic_names,
+    ("GET", f"{ADMIN}/brokers/configuration/values"): dynamic_values,
     ("GET", f"{ADMIN}/brokers/configuration/runtime"): configuration,
+    ("POST", ADMIN + "/brokers/configuration/{name}/{value:path}"): put_dynamic,
+    ("DELETE", ADMIN + "/brokers/configuration/{name}"): delete_dynamic,
+    ("GET", f"{ADMIN}/brokers/backlog-quota-check"): check_quotas,
     ("GET", f"{ADMIN}/brokers/internal-configuration"): internal_configuration,
     ("GET", ADMIN + "/brokers/{cluster}"): brokers,
     ("GET", ADMIN + "/brokers/{cluster}/{broker}/ownedNamespaces"): owned_namespaces,

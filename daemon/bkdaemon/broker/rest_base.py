@@ -98,9 +98,9 @@ def _endpoint(service: BrokerService, handlers: dict[str, Handler]) -> Callable[
     return answer
 
 
-def null() -> JSONResponse:
-    """200 with JSON's null, where a policy is not set."""
-    return JSONResponse(None)
+def null() -> Response:
+    """200 with nothing in it, where a policy is not set."""
+    return Response(status_code=200)
 
 
 def reason(status: int, text: str) -> JSONResponse:

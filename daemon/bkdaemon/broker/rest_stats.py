@@ -37,16 +37,16 @@ STATES: Final = {
 }
 NO_LEDGER: Final = {"ledgerId": -1, "entries": -1, "size": -1, "offloaded": False, "underReplicated": False}
 TOPIC_ZEROS: Final = (
-    "publishRateLimitedTimes", "earliestMsgPublishTimeInBacklogs", "offloadedStorageSize", "lastOffloadLedgerId",
+    "earliestMsgPublishTimeInBacklogs", "offloadedStorageSize", "lastOffloadLedgerId",
     "lastOffloadSuccessTimeStamp", "lastOffloadFailureTimeStamp", "ongoingTxnCount", "abortedTxnCount",
     "committedTxnCount",
 )  # fmt: skip
 SUBSCRIPTION_ZEROS: Final = (
     "filterProcessedMsgCount", "filterAcceptedMsgCount", "filterRejectedMsgCount", "filterRescheduledMsgCount",
-    "dispatchThrottledMsgEventsBySubscriptionLimit", "dispatchThrottledBytesEventsBySubscriptionLimit",
-    "dispatchThrottledMsgEventsByTopicLimit", "dispatchThrottledBytesEventsByTopicLimit",
-    "dispatchThrottledMsgEventsByBrokerLimit", "dispatchThrottledBytesEventsByBrokerLimit",
 )  # fmt: skip
+THROTTLED: Final = tuple(
+    f"{what}EventsBy{whose}Limit" for whose in ("Subscription", "Topic", "Broker") for what in ("Msg", "Bytes")
+)
 DRAINING: Final = {"drainingHashesCount": 0, "drainingHashesClearedTotal": 0, "drainingHashesUnackedMessages": 0}
 COMPACTION: Final = {
     "lastCompactionRemovedEventCount": 0,
@@ -80,6 +80,7 @@ def topic_stats(topic: Topic | NonPersistentTopic, rates: Rates, quota: BacklogQ
         "backlogQuotaLimitSize": quota.size if quota is not None else 0,
         "backlogQuotaLimitTime": quota.age_s if quota is not None else 0,
         "oldestBacklogMessageAgeSeconds": -1 if log is not None else 0,
+        "publishRateLimitedTimes": topic.limits.publish_waits,
         **dict.fromkeys(TOPIC_ZEROS, 0),
         "publishers": [_publisher(topic, producer, rates) for producer in topic.producers.by_name.values()],
         "waitingPublishers": topic.producers.waiting,
@@ -119,11 +120,29 @@ def _publisher(topic: Topic | NonPersistentTopic, producer: Producer, rates: Rat
     }
 
 
+def nothing_stored(topic: NonPersistentTopic) -> dict[str, Any]:
+    """GET …/internalStats of a topic that stores nothing."""
+    counts = ("numberOfEntries", "totalSize", "currentLedgerEntries", "currentLedgerSize", "waitingCursorsCount")
+    cursor = {
+        "waitingReadOp": False, "pendingReadOps": 0, "messagesConsumedCounter": 0, "cursorLedger": 0,
+        "cursorLedgerLastEntry": 0, "active": False, "numberOfEntriesSinceFirstNotAckedMessage": 0,
+        "totalNonContiguousDeletedMessagesRange": 0, "subscriptionHavePendingRead": False,
+        "subscriptionHavePendingReplayRead": False,
+    }  # fmt: skip
+    return {
+        "entriesAddedCounter": topic.messages_in,
+        **dict.fromkeys(counts, 0),
+        "pendingAddEntriesCount": 0,
+        "cursors": dict.fromkeys(topic.subscriptions, cursor),
+    }
+
+
 def subscription_stats(
     topic: Topic | NonPersistentTopic, subscription: Subscription | NonPersistentSubscription, rates: Rates
 ) -> dict[str, Any]:
     """One subscription of GET …/stats."""
-    cursor = getattr(subscription, "cursor", None)
+    cursor, dispatcher = getattr(subscription, "cursor", None), getattr(subscription, "dispatcher", None)
+    delayed, replayed = dispatcher.waiting if dispatcher is not None else (0, 0)
     backlog = cursor.backlog() if cursor is not None else 0
     size = bytes_behind(topic.ledger.ledgers, cursor.mark_delete) if cursor and isinstance(topic, Topic) else 0
     flow, ever = rates.of("out", topic.name, subscription.name), sent(subscription)
@@ -139,10 +158,10 @@ def subscription_stats(
         "msgBacklog": backlog,
         "backlogSize": size,
         "earliestMsgPublishTimeInBacklog": 0,
-        "msgBacklogNoDelayed": backlog,
-        "blockedSubscriptionOnUnackedMsgs": False,
-        "msgDelayed": 0,
-        "msgInReplay": 0,
+        "msgBacklogNoDelayed": backlog - delayed,
+        "blockedSubscriptionOnUnackedMsgs": dispatcher is not None and dispatcher.full,
+        "msgDelayed": delayed,
+        "msgInReplay": replayed,
         "unackedMessages": sum(consumer["unackedMessages"] for consumer in consumers),
         "type": TYPES[int(subscription.type)],
         "msgRateExpired": 0.0,
@@ -163,6 +182,7 @@ def subscription_stats(
         "delayedMessageIndexSizeInBytes": 0,
         "subscriptionProperties": dict(getattr(subscription, "properties", {})),
         **dict.fromkeys(SUBSCRIPTION_ZEROS, 0),
+        **{f"dispatchThrottled{key}": getattr(subscription, "throttled", {}).get(key, 0) for key in THROTTLED},
         "durable": subscription.durable,
         "replicated": False,
     }

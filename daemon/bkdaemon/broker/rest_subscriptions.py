@@ -15,7 +15,7 @@ from bkdaemon.broker.backlog import bytes_behind
 from bkdaemon.broker.compression import decompress
 from bkdaemon.broker.rest_base import Handler, body_of, flag, on_partitions
 from bkdaemon.broker.rest_stats import java_time, shown
-from bkdaemon.broker.rest_topics import JAVA_LATEST, NO_CONTENT, TOPIC, message_id, opened
+from bkdaemon.broker.rest_topics import JAVA_LATEST, NO_CONTENT, TOPIC, message_id, opened, opened_any
 from bkdaemon.broker.topic import Topic
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ async def subscriptions(service: BrokerService, request: Request) -> list[str]:
     parts = await on_partitions(service, request, subscriptions)
     if parts is not None:
         return sorted({name for names in parts.values() for name in names})
-    return list((await opened(service, request)).subscriptions)
+    return list((await opened_any(service, request)).subscriptions)
 
 
 async def create(service: BrokerService, request: Request) -> Any:

@@ -15,10 +15,12 @@ from bkctl.model.topic import TopicName
 from bkdaemon.broker.policies import merged
 from bkdaemon.broker.rest_base import Handler, body_of, flag, null, own, reason, topic_of
 from bkdaemon.broker.rest_namespaces import complaint_about, stored_quota
+from bkdaemon.broker.rest_rates import FULL_RATES, full_rate
 from bkdaemon.broker.rest_topics import NO_CONTENT, TOPIC
 from bkdaemon.broker.topic_policies import Policies, system_topic, write_policies
 
 if TYPE_CHECKING:
+    from bkdaemon.broker.config import BrokerConfig
     from bkdaemon.broker.service import BrokerService
 
 FRESH: Final[Policies] = {
@@ -65,6 +67,10 @@ POLICIES: Final = {
     "schemaValidationEnforced": _simple("schemaValidationEnforced", "schema_validation_enforced", False),
     "inactiveTopicPolicies": _simple("inactiveTopicPolicies", "inactive_topic_policies"),
     "subscriptionTypesEnabled": _simple("subscriptionTypesEnabled", "subscription_types_enabled", []),
+    "publishRate": _simple("publishRate", "publishMaxMessageRate", NO_CONTENT),
+    "dispatchRate": _simple("dispatchRate", "topicDispatchRate"),
+    "subscriptionDispatchRate": _simple("subscriptionDispatchRate", "subscriptionDispatchRate"),
+    "subscribeRate": _simple("subscribeRate", "clusterSubscribeRate"),
 }
 
 
@@ -83,7 +89,7 @@ def _handlers(path: str, policy: _Policy) -> tuple[Handler, Handler, Handler]:
         policies = await service.backend.policies.of_topic(topic)
         found = {} if policies is None else merged({}, policies)
         if policy.key not in found and flag(request, "applied"):
-            found = dict(await service.backend.policies.of(topic.namespace_name))
+            found = await _of_namespace(service, topic, policy.key)
         value = found.get(policy.key)
         if value is None:
             return null() if policy.unset is null else policy.unset
@@ -114,6 +120,70 @@ def _handlers(path: str, policy: _Policy) -> tuple[Handler, Handler, Handler]:
     return read, write, remove
 
 
+async def _of_namespace(service: BrokerService, topic: TopicName, key: str) -> dict[str, Any]:
+    """What holds for topics that say nothing; a rate is this cluster's, or that of broker.conf."""
+    config = service.config
+    found = dict(await service.backend.policies.of(topic.namespace_name))
+    if key in FULL_RATES:
+        found[key] = (found.get(key) or {}).get(config.cluster)
+        if found[key] is None and key == "topicDispatchRate":
+            found[key] = _dispatch_rate(config, config.topic_dispatch_messages, config.topic_dispatch_bytes)
+        elif found[key] is None and key == "subscriptionDispatchRate":
+            messages, size = config.subscription_dispatch_messages, config.subscription_dispatch_bytes
+            found[key] = _dispatch_rate(config, messages, size)
+        elif found[key] is None and key == "clusterSubscribeRate":
+            found[key] = {
+                "subscribeThrottlingRatePerConsumer": config.subscribes_per_consumer,
+                "ratePeriodInSecond": config.subscribe_period_s,
+            }
+    return found
+
+
+def _dispatch_rate(config: BrokerConfig, messages: int, size: int) -> dict[str, Any]:
+    return {
+        "dispatchThrottlingRateInMsg": messages,
+        "dispatchThrottlingRateInByte": size,
+        "relativeToPublishRate": config.dispatch_relative,
+        "ratePeriodInSecond": 1,
+    }
+
+
+# -- the rate of one subscription -------------------------------------------------------------------------------------
+
+
+async def subscription_rate(service: BrokerService, request: Request) -> Any:
+    """How fast one subscription is sent messages."""
+    topic = await _there(service, request)
+    policies = await service.backend.policies.of_topic(topic) or {}
+    of_one = (policies.get("subscriptionPolicies") or {}).get(request.path_params["subscription"]) or {}
+    value = of_one.get("dispatchRate")
+    if value is None and flag(request, "applied"):
+        key = "subscriptionDispatchRate"
+        value = policies.get(key) or (await _of_namespace(service, topic, key))[key]
+    return null() if value is None else value
+
+
+async def put_subscription_rate(service: BrokerService, request: Request) -> Any:
+    """Sets it."""
+    value = full_rate("subscriptionDispatchRate", await body_of(request))
+    return await _change_subscription(service, request, {"dispatchRate": value})
+
+
+async def delete_subscription_rate(service: BrokerService, request: Request) -> Any:
+    """Removes it."""
+    return await _change_subscription(service, request, None)
+
+
+async def _change_subscription(service: BrokerService, request: Request, value: Policies | None) -> Any:
+    name = request.path_params["subscription"]
+
+    def changed(old: Policies) -> Policies:
+        left = {other: found for other, found in (old.get("subscriptionPolicies") or {}).items() if other != name}
+        return {**old, "subscriptionPolicies": left if value is None else {**left, name: value}}
+
+    return await _change(service, request, changed)
+
+
 async def _change(service: BrokerService, request: Request, change: Callable[[Policies], Policies]) -> Any:
     topic = await _there(service, request)
     await own(service, request, system_topic(topic.namespace_name))
@@ -136,6 +206,8 @@ def _fields(policy: _Policy, value: Any, old: Mapping[str, Any], kind: str) -> P
     if policy.key == "delayed_delivery_policies":
         values = (bool(value["active"]), int(value["tickTime"]), int(value.get("maxDeliveryDelayInMillis", 0)))
         return dict(zip(policy.fields, values, strict=True))
+    if policy.key in FULL_RATES:
+        value = full_rate(policy.key, value)
     if policy.key == "persistence":
         value = {"managedLedgerMaxMarkDeleteRate": 0.0, **value}
     return {policy.fields[0]: value}
@@ -147,7 +219,12 @@ def _routes() -> dict[tuple[str, str], Handler]:
         read, write, remove = _handlers(path, policy)
         url = f"{TOPIC}/{path}"
         table |= {("GET", url): read, (policy.method, url): write, ("DELETE", url): remove}
-    return table
+    url = f"{TOPIC}/{{subscription}}/dispatchRate"
+    return table | {
+        ("GET", url): subscription_rate,
+        ("POST", url): put_subscription_rate,
+        ("DELETE", url): delete_subscription_rate,
+    }
 
 
 TOPIC_POLICIES: Final = _routes()

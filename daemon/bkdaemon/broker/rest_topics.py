@@ -349,7 +349,8 @@ async def _partition_stats(service: BrokerService, request: Request) -> dict[str
 
 async def internal(service: BrokerService, request: Request) -> dict[str, Any]:
     """Ledgers and cursors of an open topic."""
-    return rest_stats.internal_stats((await opened(service, request)).ledger)
+    topic = await opened_any(service, request)
+    return rest_stats.internal_stats(topic.ledger) if isinstance(topic, Topic) else rest_stats.nothing_stored(topic)
 
 
 async def partitioned_internal(service: BrokerService, request: Request) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from bkctl.client.client import BookKeeper
 from bkctl.client.config import ClientConfig
+from bkctl.codec.pulsar import FRAME_HEADROOM
 from bkctl.errors import BkctlError, SessionExpired
 from bkctl.meta.bookies import BookieRegistry
 from bkctl.meta.cluster import open_ledgers
@@ -28,6 +29,7 @@ from bkctl.meta.pulsar_cluster import CLUSTERS, init_pulsar
 from bkctl.meta.uri import parse_uri
 from bkctl.model.bundle import Bundle
 from bkdaemon.broker.balancer import BALANCE_S, Balancer
+from bkdaemon.broker.dynamic import take as take_dynamic
 from bkdaemon.broker.load import Meter, inside, load_report
 from bkdaemon.broker.own_backend import OwnBackend
 from bkdaemon.broker.ownership import BrokerAddress
@@ -62,11 +64,12 @@ class BrokerService:
 
     Attributes:
         broker_id: host:port of its web address, as brokers are listed.
+        config: what holds now; own_config is what broker.conf says.
         topic_policies: held while those of a topic are changed.
     """
 
     def __init__(self, config: BrokerConfig, world: World, store: MetadataStore, bookkeeper: BookKeeper) -> None:
-        self.config = config
+        self.config = self.own_config = config
         self.world = world
         self.store = store
         self.bookkeeper = bookkeeper
@@ -74,6 +77,7 @@ class BrokerService:
         address = BrokerAddress(f"{config.host}:0", "", "")
         self.backend = OwnBackend(config, store, bookkeeper, address, world)
         self.server = BrokerServer(self.backend, world, expose_broker_metadata=config.expose_entry_metadata)
+        self.server.topics.limits.hold_to(config)
         self.upkeep = Upkeep(self)
         self.rates = Rates()
         self.meter = Meter()
@@ -108,7 +112,7 @@ class BrokerService:
         )
         await self.begin()
         self._tasks = [
-            asyncio.create_task(self._every(UPKEEP_S, self.upkeep.run), name="upkeep"),
+            asyncio.create_task(self._every(UPKEEP_S, self._look_after), name="upkeep"),
             asyncio.create_task(self._every(STATS_S, self.look), name="rates"),
             asyncio.create_task(self._every(LOAD_REPORT_S, ownership.tell_load), name="load report"),
             asyncio.create_task(self._every(MEMORY_S, self._give_back), name="memory"),
@@ -124,6 +128,7 @@ class BrokerService:
         self.backend.ownership.report = lambda: load_report(self)
         self.backend.ownership.on_lost = self._lost
         await self._make_cluster()
+        await take_dynamic(self)
         await self.backend.start()
 
     async def _make_cluster(self) -> None:
@@ -149,6 +154,10 @@ class BrokerService:
                 logger.warning("%s", e.message)
             except Exception:  # a bug of ours, which shall be seen, and shall not end the rest
                 logger.exception("upkeep failed")
+
+    async def _look_after(self) -> None:
+        await take_dynamic(self)
+        await self.upkeep.run()
 
     async def _give_back(self) -> None:
         self._slack.give_back()
@@ -244,6 +253,7 @@ def _client_keys(config: BrokerConfig) -> dict[str, str]:
         "ensemblePlacementPolicy": f"{policy}EnsemblePlacementPolicy",
         "minNumRacksPerWriteQuorum": str(config.racks_min),
         "enforceMinNumRacksPerWriteQuorum": str(config.racks_enforced).lower(),
+        "nettyMaxFrameSizeBytes": str(config.max_message_size + FRAME_HEADROOM),
     }
     return keys | {key.removeprefix(prefix): text for key, text in config.unknown.items() if key.startswith(prefix)}
 

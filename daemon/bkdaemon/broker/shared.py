@@ -21,6 +21,7 @@ from bkctl.errors import BadBytes, BkctlError
 from bkctl.model.topic import Position
 from bkdaemon.broker.consumer import Consumer, Delivery
 from bkdaemon.broker.dispatch import READ_BYTES_MAX, READ_ENTRIES_MAX, Dispatcher
+from bkdaemon.broker.throttle import readable
 
 if TYPE_CHECKING:
     from bkdaemon.broker.subscription import Subscription
@@ -148,11 +149,16 @@ class Shared(Dispatcher):
         if consumer.blocked and consumer.unacked <= rules.unacked_per_consumer_max // 2:
             consumer.blocked = False
             self.wake()
-        elif self._full:
+        elif self.full:
             self.wake()
 
     @property
-    def _full(self) -> bool:
+    def waiting(self) -> tuple[int, int]:
+        """Entries that wait for their time, and to be sent again."""
+        return len(self._delayed), len(self.replay)
+
+    @property
+    def full(self) -> bool:
         """True while all consumers together hold too much."""
         most = self.subscription.rules.unacked_per_subscription_max
         return 0 < most <= sum(c.unacked for c in self.consumers)
@@ -171,7 +177,7 @@ class Shared(Dispatcher):
     # -- what goes out -----------------------------------------------------------------------------------------------
 
     async def _step(self) -> bool:
-        if self._full or not any(c.ready for c in self.consumers):
+        if self.full or not any(c.ready for c in self.consumers):
             return False
         generation = self.generation
         positions = self._take_replay()
@@ -199,7 +205,9 @@ class Shared(Dispatcher):
     def _wanted(self) -> int:
         """Entries that consumers can take now, by guess."""
         permits = sum(c.permits for c in self.consumers if c.ready)
-        return min(max(int(permits / self._per_entry), 1), READ_ENTRIES_MAX)
+        wanted = min(max(int(permits / self._per_entry), 1), READ_ENTRIES_MAX)
+        limits = self.subscription.dispatch_limits
+        return readable(limits, wanted, READ_BYTES_MAX, self._per_entry)[0] if limits else wanted
 
     async def _read_new(self) -> bool:
         if len(self.replay) >= self._replay_max or len(self._delayed) >= DELAYED_MAX:
@@ -326,6 +334,8 @@ class Shared(Dispatcher):
         """Who gets an entry; None if nobody can now."""
         if metadata is None or metadata.num_chunks_from_msg <= 1:
             return self._next(taken)
+        if metadata.chunk_id and self.replay and position not in self.replay:
+            return None  # one before it may wait: from replay they go out in their order
         uuid = metadata.uuid
         consumer = self._chunked.get(uuid)
         if consumer is None:

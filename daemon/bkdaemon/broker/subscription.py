@@ -25,6 +25,7 @@ from bkdaemon.broker.dispatch import Dispatcher, SingleActive
 from bkdaemon.broker.key_shared import KeyShared
 from bkdaemon.broker.refusal import Refusal
 from bkdaemon.broker.shared import Shared
+from bkdaemon.broker.throttle import Limits
 
 if TYPE_CHECKING:
     from bkdaemon.broker.backend import TopicRules
@@ -53,6 +54,7 @@ class Subscription:
         fenced: its cursor is being moved or deleted.
         properties: its own, as the cursor keeps them.
         left: messages and bytes that consumers were sent which are gone.
+        dispatch_limits: the rates that its consumers are sent messages at; throttled: how often each was reached.
         expired, expired_ms: entries that were acknowledged because they were too old, and when last.
     """
 
@@ -66,6 +68,8 @@ class Subscription:
         self.dispatcher: Dispatcher | None = None
         self.left = [0, 0]
         self.expired = self.expired_ms = 0
+        self.dispatch_limits: Limits = ()
+        self.throttled: dict[str, int] = {}
         self._told_end: set[int] = set()
         self._going: asyncio.Task[None] | None = None
 

@@ -26,6 +26,7 @@ from bkdaemon.broker.producers import Producer, ProducerTable
 from bkdaemon.broker.refusal import Refusal
 from bkdaemon.broker.state import State
 from bkdaemon.broker.subscription import Subscription
+from bkdaemon.broker.throttle import BrokerLimits, TopicLimits
 
 if TYPE_CHECKING:
     from bkctl.protocol.broker import Send
@@ -93,6 +94,7 @@ class Topic:
         self._pending: deque[_Chunk] = deque()
         self._deduplication: Deduplication | None = None
         self._stamps: EntryStamps | None = None
+        self.limits = TopicLimits(lambda: now_ms() / 1000)
         self._opening = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
         ledger.on_confirmed = self._confirmed
@@ -136,6 +138,12 @@ class Topic:
             self._close_producers()
         if rules.migrated_to is not None:
             self._send_away(rules.migrated_to)
+
+    def hold_to_rates(self, broker: BrokerLimits | None, published: tuple[float, float] = (0, 0)) -> None:
+        """Publishes and dispatches no faster than its rules and the broker's say from now on."""
+        self.limits.hold_to(self._rules, broker, published)
+        for name, subscription in self.subscriptions.items():
+            subscription.dispatch_limits = self.limits.of_subscription(name, self._rules)
 
     # -- producers ---------------------------------------------------------------------------------------------------
 
@@ -320,6 +328,7 @@ class Topic:
             cursor = await self.ledger.open_cursor(name, initial, durable=durable, properties=properties or {})
             self.check_open()
             subscription = Subscription(self, name, cursor, durable=durable)
+            subscription.dispatch_limits = self.limits.of_subscription(name, self._rules)
             self.subscriptions[name] = subscription
             return subscription
 
@@ -339,6 +348,7 @@ class Topic:
             raise
         if self.subscriptions.get(subscription.name) is subscription:
             del self.subscriptions[subscription.name]
+            self.limits.forget(subscription.name)
 
     async def last_message_id(self) -> tuple[Position, int]:
         """The last entry, and the index of its last message in its batch: -1 if it is none, or there is no entry."""

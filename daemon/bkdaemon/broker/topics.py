@@ -14,6 +14,7 @@ from bkctl.codec.pulsar import ErrorCode
 from bkctl.errors import BkctlError, NotFound
 from bkdaemon.broker.nonpersistent import NonPersistentTopic
 from bkdaemon.broker.refusal import Refusal
+from bkdaemon.broker.throttle import BrokerLimits
 from bkdaemon.broker.topic import Topic
 
 if TYPE_CHECKING:
@@ -32,11 +33,13 @@ class Topics:
 
     Attributes:
         open: those that are served now.
+        limits: the rates that all of them together are held to.
     """
 
     def __init__(self, backend: Backend, now_ms: Callable[[], int]) -> None:
         self.open: dict[TopicName, AnyTopic] = {}
         self.closed = False
+        self.limits = BrokerLimits(lambda: now_ms() / 1000)
         self._backend = backend
         self._now_ms = now_ms
         self._opening: dict[tuple[TopicName, bool], asyncio.Task[AnyTopic]] = {}
@@ -90,6 +93,7 @@ class Topics:
         except BkctlError:
             await topic.close()
             raise
+        topic.hold_to_rates(self.limits)
         self.open[name] = topic
         topic.on_closed = self._gone
         return topic

@@ -74,10 +74,16 @@ class Upkeep:
                         await self._expire_subscriptions(name, topic, now)
                     if snapshots:
                         topic.snapshot()
+                else:
+                    await self._rates(name, topic)
                 if unused:
                     await self._delete_unused(name, topic, now)
             except BkctlError as e:
                 _log.warning("%s: %s", name, e.message)
+
+    def check_quotas_now(self) -> None:
+        """The next round looks at backlog quotas."""
+        self._last["quotas"] = 0
 
     def _due(self, what: str, period_s: float, now: int) -> bool:
         if now - self._last.get(what, self._service.started_ms) < period_s * 1000:
@@ -90,8 +96,13 @@ class Upkeep:
     async def refresh(self, namespace: str) -> None:
         """The policies of a namespace were changed here: its open topics hold to them at once."""
         for name, topic in list(self._service.server.topics.open.items()):
-            if name.namespace_name == namespace and isinstance(topic, Topic) and not topic.closed:
-                await self._policies(name, topic)
+            if name.namespace_name == namespace and not topic.closed:
+                await (self._policies(name, topic) if isinstance(topic, Topic) else self._rates(name, topic))
+
+    async def _rates(self, name: TopicName, topic: NonPersistentTopic) -> None:
+        """What a topic that keeps nothing is held to."""
+        topic.rules = await self._service.backend.policies.rules(name)
+        topic.hold_to_rates(self._service.server.topics.limits)
 
     async def _policies(self, name: TopicName, topic: Topic) -> None:
         """Rules and settings as they are now. Deduplication begins and ends with an opening of the topic."""
@@ -103,6 +114,7 @@ class Upkeep:
             await self._service.server.topics.unload(name)
             return
         topic.rules = replace(rules, backlog_exceeded=topic.rules.backlog_exceeded)
+        topic.hold_to_rates(self._service.server.topics.limits, self._service.rates.of("in", name))
         if not rules.deduplication and DEDUPLICATION_CURSOR in topic.ledger.cursors:
             if topic.deduplicating:
                 await self._service.server.topics.unload(name)

@@ -157,3 +157,11 @@ def test_ledgers_follow_racks_and_affinity_as_they_change() -> None:
         assert {"b0:3181"} <= set().union(*await ensembles(admin, "public/default/free", 8))
 
     administering(scenario)
+
+
+def test_bookies_are_sent_every_message_that_clients_may_send() -> None:
+    """As Java's broker: 10 KB beyond maxMessageSize, unless broker.conf says otherwise."""
+    assert ClientConfig.of(_client_keys(config())).frame_size_max == 5 * MIB + 10 * 1024
+    assert ClientConfig.of(_client_keys(config(max_message_size=MIB))).frame_size_max == MIB + 10 * 1024
+    told = config(unknown={"bookkeeper_nettyMaxFrameSizeBytes": "5242880"})
+    assert ClientConfig.of(_client_keys(told)).frame_size_max == 5 * MIB

@@ -1,0 +1,140 @@
+"""Configuration changed while brokers run: /admin/configuration, a JSON object of keys and texts for all of them.
+
+What it says comes before broker.conf; the broker that is asked takes it at once, others within UPKEEP_S. A text that
+means nothing is refused here, and left aside where another broker stored it. Source: BrokerService.java
+(registerConfigurationListener), DynamicConfigurationResources.java.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from bkctl.errors import AlreadyExists, Refused, UsageError
+from bkctl.meta.documents import Json, encode_json, read_document, update_document
+from bkdaemon.broker.config import MIB, BrokerConfig
+
+if TYPE_CHECKING:
+    from bkctl.meta.store import MetadataStore
+    from bkdaemon.broker.service import BrokerService
+
+CONFIGURATION: Final = "/admin/configuration"
+DYNAMIC: Final = (
+    "allowAutoSubscriptionCreation",
+    "allowAutoTopicCreation",
+    "allowAutoTopicCreationType",
+    "brokerDeleteInactiveTopicsEnabled",
+    "brokerDeleteInactiveTopicsFrequencySeconds",
+    "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds",
+    "brokerDeleteInactiveTopicsMode",
+    "brokerPublisherThrottlingMaxByteRate",
+    "brokerPublisherThrottlingMaxMessageRate",
+    "brokerShutdownTimeoutMs",
+    "defaultNumPartitions",
+    "defaultNumberOfNamespaceBundles",
+    "dispatchThrottlingRateInByte",
+    "dispatchThrottlingRateInMsg",
+    "dispatchThrottlingRatePerSubscriptionInByte",
+    "dispatchThrottlingRatePerSubscriptionInMsg",
+    "dispatchThrottlingRatePerTopicInByte",
+    "dispatchThrottlingRatePerTopicInMsg",
+    "dispatchThrottlingRateRelativeToPublishRate",
+    "forceDeleteNamespaceAllowed",
+    "forceDeleteTenantAllowed",
+    "isAllowAutoUpdateSchemaEnabled",
+    "loadBalancerAutoBundleSplitEnabled",
+    "loadBalancerSheddingEnabled",
+    "managedLedgerCacheSizeMB",
+    "maxPublishRatePerTopicInBytes",
+    "maxPublishRatePerTopicInMessages",
+    "maxTopicsPerNamespace",
+    "subscribeRatePeriodPerConsumerInSecond",
+    "subscribeThrottlingRatePerConsumer",
+    "subscriptionTypesEnabled",
+)
+"""Those of Java's dynamic keys that mean something here."""
+_FIELDS: Final = {item.metadata["key"]: item for item in fields(BrokerConfig) if item.metadata.get("key") in DYNAMIC}
+
+_log = logging.getLogger(__name__)
+
+
+async def stored(store: MetadataStore) -> dict[str, str]:
+    """What was changed: keys and texts."""
+    found = await read_document(store, CONFIGURATION)
+    return {} if found is None else {str(name): str(text) for name, text in found.value.items()}
+
+
+async def put(service: BrokerService, name: str, text: str) -> None:
+    """Changes a key for all brokers.
+
+    Raises:
+        Refused: it cannot be changed, or the text means nothing.
+    """
+    if name not in _FIELDS:
+        raise Refused("Can't update non-dynamic configuration")
+    try:
+        applied(service.own_config, {name: text})
+    except UsageError as error:
+        raise Refused(f"Invalid dynamic-config value: {error.message}") from None
+    await _change(service, lambda old: {**old, name: text})
+
+
+async def remove(service: BrokerService, name: str) -> None:
+    """Lets broker.conf hold again.
+
+    Raises:
+        Refused: it cannot be changed.
+    """
+    if name not in _FIELDS:
+        raise Refused("Can't delete non-dynamic configuration")
+    await _change(service, lambda old: {key: text for key, text in old.items() if key != name})
+
+
+async def _change(service: BrokerService, change: Any) -> None:
+    try:
+        await service.store.create(CONFIGURATION, encode_json({}), parents=True)
+    except AlreadyExists:
+        pass
+
+    def changed(old: Json) -> Json:
+        return dict(change(old))
+
+    await update_document(service.store, CONFIGURATION, changed)
+    await take(service)
+    for namespace in {name.namespace_name for name in service.server.topics.open}:
+        await service.upkeep.refresh(namespace)
+
+
+async def take(service: BrokerService) -> None:
+    """Holds to what is stored now."""
+    texts = {name: text for name, text in (await stored(service.store)).items() if name in _FIELDS}
+    config = service.own_config
+    for name, text in texts.items():
+        try:
+            config = applied(config, {name: text})
+        except UsageError as error:
+            _log.warning("%s is left as it is: %s", CONFIGURATION, error.message)
+    if config != service.config:
+        _log.info("the configuration was changed: %s", ", ".join(f"{k}={v}" for k, v in sorted(texts.items())) or "-")
+        service.config = service.backend.config = config
+        service.backend.policies.take_config(config)
+        service.server.topics.limits.hold_to(config)
+        cache = service.backend.context.cache
+        cache.tail_bytes_max, cache.catch_up_bytes_max = config.cache_mb * MIB, max(config.cache_mb * MIB // 2, MIB)
+
+
+def applied(config: BrokerConfig, texts: Mapping[str, str]) -> BrokerConfig:
+    """The configuration with these keys.
+
+    Raises:
+        UsageError: a text that means nothing, or contradicts the rest.
+    """
+    values: dict[str, Any] = {}
+    for name, text in texts.items():
+        try:
+            values[_FIELDS[name].name] = _FIELDS[name].metadata["parse"](text)
+        except ValueError as error:
+            raise UsageError(f"{name}={text}: {error}") from None
+    return replace(config, **values)

@@ -1,0 +1,80 @@
+"""What Java's broker 4.0.7 answered to the same client, where ours answered something else once."""
+
+from __future__ import annotations
+
+import asyncio
+
+from bkdaemon.broker.rates import Rates
+from bkdaemon.broker.rest_stats import subscription_stats
+from bkdaemon.broker.topic import Topic
+
+from bkctl.codec.proto import pulsar_api_pb2 as api
+from bkctl.codec.pulsar import Command, ErrorCode
+from tests.broker.admin import Admin, administering
+from tests.broker.raw import Stage, on_stage
+
+TOPIC = "persistent://public/default/t"
+NOT_KEPT = "non-persistent://public/default/t"
+SHARED = 1
+PERSISTENT = "/admin/v2/persistent/public/default"
+NON_PERSISTENT = "/admin/v2/non-persistent/public/default"
+
+
+def test_a_name_like_a_partition_s_is_a_topic_where_there_is_no_partitioned_one() -> None:
+    async def scenario(admin: Admin) -> None:
+        path, asked = f"{PERSISTENT}/q-partition-1/partitions", "?checkAllowAutoCreation=true"
+        assert (await admin.ask("GET", path)).status == 404
+        assert (await admin.ok("GET", path + asked))["partitions"] == 0
+        await admin.topic("persistent://public/default/q-partition-1")
+        assert (await admin.ok("GET", path))["partitions"] == 0
+        await admin.ok("PUT", f"{PERSISTENT}/g/partitions", 2)
+        assert (await admin.ok("GET", f"{PERSISTENT}/g-partition-1/partitions{asked}"))["partitions"] == 0
+        assert (await admin.ask("GET", f"{PERSISTENT}/g-partition-2/partitions{asked}")).status == 404
+
+    administering(scenario)
+
+
+def test_a_topic_that_keeps_nothing_tells_its_subscriptions_and_that_it_keeps_nothing() -> None:
+    async def scenario(admin: Admin) -> None:
+        await admin.ok("PUT", f"{NON_PERSISTENT}/t", {})
+        assert await admin.ok("GET", f"{NON_PERSISTENT}/t/subscriptions") == []
+        told = await admin.ok("GET", f"{NON_PERSISTENT}/t/internalStats")
+        assert (told["entriesAddedCounter"], told["numberOfEntries"], told["cursors"]) == (0, 0, {})
+        assert (await admin.ask("GET", f"{NON_PERSISTENT}/none/internalStats")).status == 404
+
+    administering(scenario)
+
+
+def test_seeking_where_nothing_is_kept_is_done_at_once() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        await client.subscribe(NOT_KEPT)
+        earliest = api.MessageIdData(ledgerId=-1, entryId=-1)
+        done = await client.ask(Command.SEEK, consumer_id=0, message_id=earliest)
+        assert not hasattr(done, "error")
+        assert not hasattr(await client.ask(Command.SEEK, consumer_id=0, message_publish_time=1), "error")
+        refused = await client.ask(Command.GET_LAST_MESSAGE_ID, consumer_id=0)
+        assert refused.error == ErrorCode.UNKNOWN
+
+    on_stage(scenario)
+
+
+def test_statistics_tell_what_waits_for_its_time() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        await client.produce(TOPIC)
+        await client.subscribe(TOPIC, kind=SHARED)
+        client.flow(100)
+        soon = stage.server.now_ms() + 10_000
+        for i in range(5):
+            client.publish(i, deliver_at_time=soon if i < 3 else 0)
+        assert len(await client.messages(2)) == 2
+        (topic,) = stage.server.topics.open.values()
+        assert isinstance(topic, Topic)
+        told = subscription_stats(topic, topic.subscriptions["s"], Rates())
+        assert [told[key] for key in ("msgBacklog", "msgDelayed", "msgBacklogNoDelayed", "msgInReplay")] == [5, 3, 2, 0]
+        await asyncio.sleep(15)
+        told = subscription_stats(topic, topic.subscriptions["s"], Rates())
+        assert [told[key] for key in ("msgDelayed", "msgBacklogNoDelayed", "unackedMessages")] == [0, 5, 5]
+
+    on_stage(scenario)
