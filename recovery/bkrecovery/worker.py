@@ -262,6 +262,14 @@ class ReplicationWorker:
                 await (self._grace(ledger_id) if outcome is Outcome.OPEN else self._pause(ledger_id))
         except Unavailable as e:
             _log.warning("ledger %d: %s", ledger_id, e)
+        except SessionExpired:
+            raise
+        except Exception:  # a bug of ours: told at once, and not met again at once
+            _log.exception("ledger %d is not repaired, by a bug", ledger_id)
+            self._held.add(ledger_id)
+            self._not_busy(ledger_id)
+            await self._pause(ledger_id)
+            raise
         finally:
             try:
                 if lock is not None:

@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from bkdaemon.autorecovery.server import AutoRecovery, beside_bookie
 from bkdaemon.config import config_from
+from bkrecovery.checker import LedgerChecker
+from bkrecovery.fragment import Fragment
 from bkrecovery.settings import RecoverySettings
 
 from bkctl.client.client import BookKeeper
@@ -275,6 +278,35 @@ def test_a_deleted_ledger_leaves_the_queue() -> None:
         await queue_of(cluster).mark(77, [BookieId("b0:3181")])
         async with recovering(bookkeeper):
             await until(lambda: quiet(cluster))
+
+    simulate(scenario, version=2)
+
+
+def test_a_bug_that_one_ledger_meets_is_not_met_all_the_time(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[int] = []
+    check = LedgerChecker.check
+
+    async def broken(self: LedgerChecker, ledger_id: int, *arguments: Any) -> list[Fragment]:
+        asked.append(ledger_id)
+        if ledger_id == asked[0]:
+            raise KeyError("what nobody thought of")
+        return await check(self, ledger_id, *arguments)
+
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        ledgers = [await write(bookkeeper, (2, 2, 2), 10) for _ in range(5)]
+        queue = queue_of(cluster)
+        for ledger_id in ledgers:
+            await queue.mark(ledger_id, [])
+        monkeypatch.setattr(LedgerChecker, "check", broken)
+        async with recovering(bookkeeper) as recovery:
+            await until(lambda: _is(len(recovery.worker.holding) == 1))
+            await asyncio.sleep(5)
+            assert [lock.ledger_id for lock in await queue.locks()] == [asked[0]], "the others are done"
+            assert asked.count(asked[0]) == 1
+        assert await queue.locks() == []
+        assert "what nobody thought of" in caplog.text
 
     simulate(scenario, version=2)
 
