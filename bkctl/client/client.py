@@ -100,7 +100,7 @@ class BookKeeper:
 
     @property
     def config(self) -> ClientConfig:
-        """As given."""
+        """The settings that this client was made with."""
         return self.context.config
 
     async def create(

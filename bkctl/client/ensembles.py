@@ -60,7 +60,7 @@ class DefaultPlacement:
     def replace(
         self, ensemble: Sequence[BookieId], index: int, write_quorum_size: int, candidates: AbstractSet[BookieId]
     ) -> BookieId:
-        """A random one."""
+        """Picks any bookie that is not in the ensemble yet; racks do not matter here."""
         return self._random.choice(_left(candidates, ensemble))
 
 

@@ -57,7 +57,7 @@ class DummyDigest(Digest):
     type = DigestType.DUMMY
 
     def compute(self, metadata: bytes, payload: bytes) -> bytes:
-        """Nothing."""
+        """No bytes at all: entries of such a ledger carry no digest."""
         return b""
 
 
@@ -93,7 +93,7 @@ class HmacDigest(Digest):
         self._keyed = hmac.new(mac_key(password), digestmod=hashlib.sha1)
 
     def compute(self, metadata: bytes, payload: bytes) -> bytes:
-        """Twenty bytes."""
+        """The 20 bytes of an HMAC-SHA1 over metadata and payload, keyed by the password."""
         state = self._keyed.copy()
         state.update(metadata)
         state.update(payload)

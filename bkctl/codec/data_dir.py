@@ -69,7 +69,7 @@ def parse_mark_name(name: str) -> int | None:
 
 
 def encode_mark(mark: LogMark) -> bytes:
-    """16 bytes."""
+    """Writes a mark: 16 bytes."""
     return _MARK.pack(*mark)
 
 
@@ -107,7 +107,7 @@ class BookieStatusFile:
 
 
 def encode_status(status: BookieStatusFile) -> bytes:
-    """One line."""
+    """Writes the status as its one line."""
     mode = "READ_ONLY" if status.read_only else "READ_WRITE"
     return f"{STATUS_LAYOUT},{mode},{status.written_ms},{str(status.manual).lower()}\n".encode("ascii")
 

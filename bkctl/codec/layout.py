@@ -67,7 +67,7 @@ _LAYOUT: Final = re.compile(rb"([0-9]{1,9})\n([^\n:]+):([0-9]{1,9})\n?")
 
 
 def decode_layout(data: bytes, *, source: str) -> Layout:
-    """Reads LAYOUT.
+    """Reads the LAYOUT node: how the ledgers lie below the root.
 
     Raises:
         Corrupt: not a layout, a format or manager version nobody knows, or an unknown manager.

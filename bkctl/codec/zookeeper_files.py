@@ -109,7 +109,7 @@ class Created(NamedTuple):
 
 
 class Deleted(NamedTuple):
-    """A node went."""
+    """A transaction that removed a node."""
 
     path: str
 

@@ -154,7 +154,7 @@ class BookieRegistry:
         return await self._names(f"{self.root}/{paths.COOKIES}")
 
     async def registered(self) -> RegisteredBookies:
-        """Both lists."""
+        """The writable and the read-only bookies, one list read after the other."""
         return RegisteredBookies(frozenset(await self.writable()), frozenset(await self.read_only()))
 
     async def _names(self, path: str) -> set[BookieId]:

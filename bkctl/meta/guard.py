@@ -40,11 +40,11 @@ class GuardedStore:
         return self._store.where
 
     async def get(self, path: str) -> Node:
-        """Reads."""
+        """Reads a node, which is always allowed."""
         return await self._store.get(path)
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """Reads many."""
+        """Reads many nodes, which is always allowed."""
         return await self._store.get_many(paths)
 
     async def exists(self, path: str) -> Stat | None:
@@ -83,7 +83,7 @@ class GuardedStore:
         await self._store.delete_any(path)
 
     async def sync(self, path: str) -> None:
-        """Catches up."""
+        """Makes later reads see what the leader has now; always allowed."""
         await self._store.sync(path)
 
     async def multi(self, operations: Sequence[Operation]) -> None:

@@ -85,7 +85,7 @@ class NamespaceStore:
         return found.value
 
     async def create_tenant(self, tenant: str, value: Json) -> None:
-        """A new tenant.
+        """Creates a tenant.
 
         Raises:
             AlreadyExists: it is there.

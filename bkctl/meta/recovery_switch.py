@@ -63,7 +63,7 @@ class RecoverySwitch:
         self._clock = clock
 
     async def state(self) -> SwitchState:
-        """As it is now."""
+        """Reads whether auto recovery is on, and who switched it off, for how long and why."""
         log, _ = await self._read()
         stat = await self.store.exists(self._disable)
         return _state(log, None if stat is None else stat.version)

@@ -123,7 +123,7 @@ class ZooKeeperStore:
 
     @property
     def where(self) -> str:
-        """The hosts."""
+        """The hosts of the ensemble, for messages."""
         return self._where
 
     # -- the session ----------------------------------------------------------------------------------------------

@@ -350,7 +350,7 @@ class MemoryIndex:
         self._append(packed, sync=sync)
 
     def load_ledgers(self) -> dict[int, bytes]:
-        """A copy."""
+        """A copy of the rows, which the caller may keep."""
         return dict(self._ledgers)
 
     def store_ledgers(self, rows: Mapping[int, bytes]) -> None:

@@ -132,7 +132,7 @@ class BookieServer:
 
 
 class Connection(asyncio.Protocol):
-    """One client."""
+    """One client's connection: bytes in, batches of requests to the bookie, answers in one write."""
 
     def __init__(self, server: BookieServer) -> None:
         self.parked: set[Callable[[], None]] = set()

@@ -175,7 +175,7 @@ class LocalCluster:
         return f"zk+hierarchical://127.0.0.1:{self.zookeeper.port}{LEDGERS_ROOT}"
 
     def find(self, kind: str, number: int) -> Service:
-        """One service.
+        """Finds a service by its kind and number.
 
         Raises:
             NotFound: the cluster has none such.

@@ -182,7 +182,7 @@ def _say(what: dict[str, Any]) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """The process."""
+    """Runs the client that the arguments name, and reports on stdout until it ends."""
     import pulsar
 
     role, url, topic, count = arguments[0], arguments[1], arguments[2], int(arguments[3])
