@@ -1,6 +1,7 @@
 """The tree of commands: a package beside this file is a noun, a module in it a verb. Loaded when named, not before.
 
 A verb module has `COMMAND = Command(…)` and a function `run(env, …)` whose other parameters are declared for typer.
+A parameter that is a dataclass is a group of options, which several verbs share: its fields are declared for typer.
 Names: `list.py` → `list`, `log_mark.py` → `log-mark`, `import_.py` → `import`; modules with a leading underscore
 are no verbs. A package inside a noun is a noun below it. `TOP_LEVEL` modules beside this file are verbs without one.
 """
@@ -12,9 +13,10 @@ import inspect
 import pkgutil
 import shutil
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Final, cast
+from typing import TYPE_CHECKING, Annotated, Final, cast, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -204,10 +206,10 @@ def _verb(module: str) -> Verb:
     def call(context: typer.Context, **values: object) -> Exit:
         from bkctl.cli.run import execute
 
-        return execute(_take_globals(context, values), about, function, values)
+        return execute(_take_globals(context, values), about, function, _grouped(own, values))
 
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-    _declare(call, (*own, *GLOBAL_OPTIONS))
+    _declare(call, (*_spread(own), *GLOBAL_OPTIONS))
     app = typer.Typer(rich_markup_mode=None, add_completion=False)
     app.command(cls=Verb)(call)
     command = typer.main.get_command(app)
@@ -215,6 +217,29 @@ def _verb(module: str) -> Verb:
     command.about = about
     command.text = inspect.getdoc(function) or ""
     return command
+
+
+def _spread(parameters: Sequence[inspect.Parameter]) -> Iterator[inspect.Parameter]:
+    """The options of each group in the group's place."""
+    for parameter in parameters:
+        if not is_dataclass(parameter.annotation):
+            yield parameter
+            continue
+        kinds = get_type_hints(parameter.annotation, include_extras=True)
+        for option in fields(parameter.annotation):
+            yield inspect.Parameter(
+                option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=kinds[option.name]
+            )
+
+
+def _grouped(parameters: Sequence[inspect.Parameter], values: dict[str, object]) -> dict[str, object]:
+    """The values with those of each group made into the group."""
+    left, found = dict(values), {}
+    for parameter in parameters:
+        if is_dataclass(parameter.annotation):
+            own = {option.name: left.pop(option.name) for option in fields(parameter.annotation)}
+            found[parameter.name] = cast("Callable[..., object]", parameter.annotation)(**own)
+    return left | found
 
 
 def _declare(function: Callable[..., object], parameters: Sequence[inspect.Parameter]) -> None:

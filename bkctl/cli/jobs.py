@@ -65,15 +65,21 @@ To = Annotated[list[str] | None, typer.Option("--to", metavar="BOOKIE", help="co
 
 
 @dataclass(frozen=True, slots=True)
-class JobArguments:
-    """The options above, as given."""
+class JobMemory:
+    """The options that say how long a job tries, and where it is remembered."""
 
-    rate: str | None = None
-    parallel: int | None = None
-    max_errors: int | None = None
-    restart: bool = False
-    state: Path | None = None
-    to: Sequence[str] | None = None
+    max_errors: MaxErrors = None
+    restart: Restart = False
+    state: StateFile = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobArguments(JobMemory):
+    """The options of all jobs that copy."""
+
+    rate: RateText = None
+    parallel: Parallel = None
+    to: To = None
 
     @property
     def bytes_per_s(self) -> float:
@@ -395,7 +401,7 @@ def missing_item(ledger_id: int) -> dict[str, Any]:
 
 
 def remembered(
-    env: Env, cluster: ClusterAccess, kind: str, subjects: Sequence[str], arguments: JobArguments
+    env: Env, cluster: ClusterAccess, kind: str, subjects: Sequence[str], arguments: JobMemory
 ) -> tuple[JobFile, JobState]:
     """The file of a job, and what it says."""
     from bkrecovery.job_state import JobFile, state_path

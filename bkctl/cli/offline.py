@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from bkctl.codec.checksum import Digest
 
     _Row = TypeVar("_Row", LogRow, JournalRow)
-
-__all__ = ["DigestName", "Ledger", "OnErrorOption", "Password", "PasswordFile", "Paths", "Reporter"]
 
 WARNINGS_MAX: Final = 1000
 """Findings that are kept for the "warnings" of a JSON document; all of them are on stderr."""
@@ -53,6 +52,9 @@ Payload = Annotated[bool, typer.Option("--payload", help="with the payload of ea
 Ledger = Annotated[str | None, typer.Option("--ledger", metavar="LEDGER", help="only this ledger")]
 FirstEntry = Annotated[int | None, typer.Option("--from", metavar="ENTRY", help="first entry")]
 LastEntry = Annotated[int | None, typer.Option("--to", metavar="ENTRY", help="last entry")]
+
+FINDING_COLUMNS: Final = ("code", "severity", "subject", "offset", "message")
+FINDING_WIDE: Final = ("file", "ledger_id", "entry_id", "evidence", "next")
 
 LEDGER_KEYS: Final = ("ledgerDirectories",)
 JOURNAL_KEYS: Final = ("journalDirectories", "journalDirectory")
@@ -124,26 +126,29 @@ def on_error_of(text: str) -> OnError:
         raise UsageError(f"--on-error {text}", hint="stop or resume") from None
 
 
-def digest_book(
-    env: Env,
-    digest: str | None,
-    password: str | None,
-    password_file: Path | None,
-    ledger_ids: Callable[[], set[int]] | None = None,
-) -> DigestBook:
-    """How entries are checked, as the options say; ledger_ids asks the metadata store about these ledgers.
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """The options that say how the digests of entries are checked."""
 
-    Raises:
-        UsageError: no such digest.
-    """
-    from bkinspect.digests import DigestBook
+    digest: DigestName = None
+    password: Password = None
+    password_file: PasswordFile = None
+    with_metadata: WithMetadata = False
 
-    given = password is not None or password_file is not None or "BKCTL_LEDGER_PASSWORD" in env.environ
-    return DigestBook(
-        None if digest is None else parse_digest(digest),
-        password_of(env, password, password_file) if given else None,
-        None if ledger_ids is None else _known_digests(env, ledger_ids()),
-    )
+    def book(self, env: Env, files: Iterable[Numbered], ids_of: Callable[[Numbered], set[int]]) -> DigestBook:
+        """How the entries in these files are checked. ids_of: the ledgers in one, to ask the metadata store about.
+
+        Raises:
+            UsageError: no such digest.
+        """
+        from bkinspect.digests import DigestBook
+
+        given = self.password is not None or self.password_file is not None or "BKCTL_LEDGER_PASSWORD" in env.environ
+        return DigestBook(
+            None if self.digest is None else parse_digest(self.digest),
+            password_of(env, self.password, self.password_file) if given else None,
+            _known_digests(env, set().union(*map(ids_of, files))) if self.with_metadata else None,
+        )
 
 
 def _known_digests(env: Env, ledger_ids: set[int]) -> dict[int, Digest]:

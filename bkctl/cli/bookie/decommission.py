@@ -13,13 +13,7 @@ from bkctl.cli.env import Env
 from bkctl.cli.jobs import (
     COLUMNS,
     JobArguments,
-    MaxErrors,
-    Parallel,
-    RateText,
-    Restart,
     Session,
-    StateFile,
-    To,
     blocked_item,
     job_session,
 )
@@ -54,13 +48,9 @@ async def run(
     fence_open: Annotated[
         bool, typer.Option("--fence-open", help="with --drain: fence open ledgers, do not wait for their writers")
     ] = False,
-    rate: RateText = None,
-    parallel: Parallel = None,
-    to: To = None,
     wait: Wait = None,
-    max_errors: MaxErrors = None,
-    restart: Restart = False,
-    state: StateFile = None,
+    *,
+    arguments: JobArguments,
 ) -> list[dict[str, object]]:
     """Moves everything off a bookie, verifies it against all metadata, and deletes the bookie's cookie.
 
@@ -73,7 +63,6 @@ async def run(
     from bkrecovery.plan import OpenLedgers
 
     (bookie_id,) = bookie_ids(env, [bookie])
-    arguments = JobArguments(rate, parallel, max_errors, restart, state, to)
     async with env.cluster() as cluster:
         registered = await cluster.bookies.registered()
         alive = bookie_id in registered.writable | registered.read_only

@@ -16,12 +16,7 @@ from bkctl.cli.env import Env
 from bkctl.cli.jobs import (
     COLUMNS,
     JobArguments,
-    MaxErrors,
-    Parallel,
-    RateText,
-    Restart,
-    StateFile,
-    To,
+    JobMemory,
     job_session,
     remembered,
     who,
@@ -53,9 +48,6 @@ COMMAND = Command(
 async def run(
     env: Env,
     bookies: Bookies,
-    rate: RateText = None,
-    parallel: Parallel = None,
-    to: To = None,
     fence_open: Annotated[
         bool, typer.Option("--fence-open", help="fence and close open ledgers instead of waiting for their writers")
     ] = False,
@@ -70,9 +62,8 @@ async def run(
         bool, typer.Option("--leave-writable", help="do not make the bookies read-only first")
     ] = False,
     cancel: Annotated[bool, typer.Option("--cancel", help="stop draining: the bookies are writable again")] = False,
-    max_errors: MaxErrors = None,
-    restart: Restart = False,
-    state: StateFile = None,
+    *,
+    arguments: JobArguments,
 ) -> list[dict[str, object]]:
     """Takes everything off bookies that serve: no ledger names them afterwards, and they can be stopped.
 
@@ -86,7 +77,6 @@ async def run(
     ledgers still name the bookies, with reasons.
     """
     ids = bookie_ids(env, bookies)
-    arguments = JobArguments(rate, parallel, max_errors, restart, state, to)
     if cancel:
         return await _cancel(env, ids, arguments)
     if unload_topics and fence_open:
@@ -134,7 +124,7 @@ async def _note_done(env: Env, claims: DrainClaims, ids: list[BookieId]) -> None
     env.note(f"no ledger names {', '.join(ids)} any more; bkctl bookie decommission takes them out for good")
 
 
-async def _cancel(env: Env, ids: list[BookieId], arguments: JobArguments) -> list[dict[str, object]]:
+async def _cancel(env: Env, ids: list[BookieId], arguments: JobMemory) -> list[dict[str, object]]:
     """Gives the bookies their mode back, and forgets the drain."""
     from bkrecovery.drain import DrainClaims
     from bkrecovery.mode import set_mode

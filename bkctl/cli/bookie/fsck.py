@@ -10,16 +10,14 @@ import typer
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.offline import (
+    FINDING_COLUMNS,
+    FINDING_WIDE,
     INDEX_KEYS,
     JOURNAL_KEYS,
     LEDGER_KEYS,
-    DigestName,
-    Password,
-    PasswordFile,
+    Digests,
     Reporter,
-    WithMetadata,
     configured,
-    digest_book,
 )
 from bkctl.cli.render import Listing
 from bkctl.errors import Refused, UsageError
@@ -35,8 +33,8 @@ COMMAND = Command(
         "bkctl bookie fsck --dir /data/journal --dir /data/ledgers --deep -o json",
         "bkctl bookie fsck --dir /data/bookie",
     ),
-    columns=("code", "severity", "subject", "offset", "message"),
-    wide=("file", "ledger_id", "entry_id", "evidence", "next"),
+    columns=FINDING_COLUMNS,
+    wide=FINDING_WIDE,
     timeout_s=None,
 )
 
@@ -55,10 +53,8 @@ def run(
     while_running: Annotated[
         bool, typer.Option("--while-running", help="although a bookie runs there: what it writes just now looks wrong")
     ] = False,
-    digest: DigestName = None,
-    password: Password = None,
-    password_file: PasswordFile = None,
-    with_metadata: WithMetadata = False,
+    *,
+    digests: Digests,
 ) -> Listing:
     """Checks a stopped bookie's directories: each file by itself, then all of them against each other.
 
@@ -85,10 +81,7 @@ def run(
         env.warn(f"a bookie runs on these directories ({lock} is locked): what it writes just now looks wrong")
     report = Reporter(env)
     env.detail(f"{len(files.journals)} journals, {len(files.logs)} logs, {len(files.indexes)} indexes")
-    book = _book(
-        env, files, deep or digest is not None or with_metadata, digest, password, password_file, with_metadata
-    )
-    return Listing(map(report.judge, check(files, book)), warnings=env.warnings)
+    return Listing(map(report.judge, check(files, _book(env, files, deep, digests))), warnings=env.warnings)
 
 
 def _configured(env: Env) -> list[Path]:
@@ -107,22 +100,13 @@ def _configured(env: Env) -> list[Path]:
     return found
 
 
-def _book(
-    env: Env,
-    files: BookieFiles,
-    deep: bool,
-    digest: str | None,
-    password: str | None,
-    password_file: Path | None,
-    with_metadata: bool,
-) -> DigestBook:
-    """How entries are checked; without --deep they are not."""
+def _book(env: Env, files: BookieFiles, deep: bool, digests: Digests) -> DigestBook:
+    """How entries are checked; without --deep, or an option that says how, they are not."""
     from bkinspect.digests import DigestBook
     from bkinspect.entry_log import ledger_ids
 
     from bkctl.model.ledger import DigestType
 
-    if not deep:
-        return DigestBook(DigestType.DUMMY)
-    ids = (lambda: set().union(*map(ledger_ids, files.logs))) if with_metadata else None
-    return digest_book(env, digest, password, password_file, ids)
+    if deep or digests.digest is not None or digests.with_metadata:
+        return digests.book(env, files.logs, ledger_ids)
+    return DigestBook(DigestType.DUMMY)

@@ -12,12 +12,6 @@ from bkctl.cli.env import Env
 from bkctl.cli.jobs import (
     COLUMNS,
     JobArguments,
-    MaxErrors,
-    Parallel,
-    RateText,
-    Restart,
-    StateFile,
-    To,
     blocked_item,
     job_session,
     missing_item,
@@ -42,13 +36,9 @@ async def run(
     env: Env,
     bookies: Bookies,
     ledger: Annotated[list[str] | None, typer.Option("--ledger", metavar="LEDGER", help="only these ledgers")] = None,
-    rate: RateText = None,
-    parallel: Parallel = None,
-    to: To = None,
     skip_open: Annotated[bool, typer.Option("--skip-open", help="leave ledgers that would have to be fenced")] = False,
-    max_errors: MaxErrors = None,
-    restart: Restart = False,
-    state: StateFile = None,
+    *,
+    arguments: JobArguments,
 ) -> list[dict[str, object]]:
     """Copies what lost bookies stored from the other replicas to other bookies, and changes the ledgers' ensembles.
 
@@ -62,7 +52,6 @@ async def run(
 
     ids = bookie_ids(env, bookies)
     only = list(env.ledger_ids(ledger)) if ledger else None
-    arguments = JobArguments(rate, parallel, max_errors, restart, state, to)
     options = JobOptions(OpenLedgers.LEAVE if skip_open else OpenLedgers.FENCE)
     subjects = [*ids, *map(str, only or ())]
     async with (

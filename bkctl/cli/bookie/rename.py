@@ -9,7 +9,7 @@ import typer
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
-from bkctl.cli.jobs import Controlled, JobArguments, MaxErrors, Restart, StateFile, remembered, started_by
+from bkctl.cli.jobs import Controlled, JobMemory, remembered, started_by
 from bkctl.cli.render import rfc3339
 from bkctl.errors import Exit, NotFound, Refused, UsageError
 from bkctl.model.ids import BookieId, parse_bookie_id
@@ -52,9 +52,8 @@ async def run(
     move_cookie: Annotated[
         bool, typer.Option("--move-cookie", help="give OLD's cookie in the metadata store to NEW")
     ] = False,
-    max_errors: MaxErrors = None,
-    restart: Restart = False,
-    state: StateFile = None,
+    *,
+    arguments: JobMemory,
 ) -> list[dict[str, Any]]:
     """Gives a bookie another name in the metadata of all ledgers, after its address or its bookieId was changed.
 
@@ -71,14 +70,13 @@ async def run(
     before, after = parse_bookie_id(old), parse_bookie_id(new)
     if before == after:
         raise UsageError("--from and --to are the same id")
-    arguments = JobArguments(None, None, max_errors, restart, state)
     async with env.cluster() as cluster:
         await _check(cluster, before, while_registered)
         file, found = remembered(env, cluster, "bookie rename", [before, after], arguments)
         record = JobRecord(found, file)
         rename = Rename(
-            await cluster.ledgers(), before, after, rate=rate or 0.0, open_too=open_too, max_errors=max_errors,
-            record=record,
+            await cluster.ledgers(), before, after, rate=rate or 0.0, open_too=open_too,
+            max_errors=arguments.max_errors, record=record,
         )  # fmt: skip
         if found.cursor is not None:
             env.note(f"going on behind ledger {found.cursor}, {found.done} done ({file.path}; --restart begins anew)")

@@ -8,18 +8,14 @@ from typing import TYPE_CHECKING
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.offline import (
-    DigestName,
+    Digests,
     FirstEntry,
     LastEntry,
     Ledger,
     OnErrorOption,
-    Password,
-    PasswordFile,
     Paths,
     Payload,
     Reporter,
-    WithMetadata,
-    digest_book,
     ledger_id_of,
     logs_of,
     on_error_of,
@@ -52,10 +48,8 @@ def run(
     last: LastEntry = None,
     payload: Payload = False,
     on_error: OnErrorOption = "stop",
-    digest: DigestName = None,
-    password: Password = None,
-    password_file: PasswordFile = None,
-    with_metadata: WithMetadata = False,
+    *,
+    digests: Digests,
 ) -> Listing:
     """Reads entry logs frame by frame.
 
@@ -69,8 +63,7 @@ def run(
     policy = on_error_of(on_error)
     report = Reporter(env)
     files = logs_of(env, paths)
-    ids = (lambda: set().union(*map(ledger_ids, files))) if with_metadata else None
-    book = digest_book(env, digest, password, password_file, ids)
+    book = digests.book(env, files, ledger_ids)
     wanted = _wanted(ledger_id_of(ledger), first, last)
 
     def items() -> Iterator[LogRow | dict[str, object]]:

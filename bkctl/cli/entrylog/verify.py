@@ -5,13 +5,11 @@ from __future__ import annotations
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.offline import (
-    DigestName,
-    Password,
-    PasswordFile,
+    FINDING_COLUMNS,
+    FINDING_WIDE,
+    Digests,
     Paths,
     Reporter,
-    WithMetadata,
-    digest_book,
     logs_of,
 )
 from bkctl.cli.render import Listing
@@ -23,8 +21,8 @@ COMMAND = Command(
         "bkctl entrylog verify /data/ledgers/current/0.log -o json",
         "bkctl entrylog verify -c bk_server.conf --digest CRC32C",
     ),
-    columns=("code", "severity", "subject", "offset", "message"),
-    wide=("file", "ledger_id", "entry_id", "evidence", "next"),
+    columns=FINDING_COLUMNS,
+    wide=FINDING_WIDE,
     timeout_s=None,
 )
 
@@ -32,10 +30,8 @@ COMMAND = Command(
 def run(
     env: Env,
     paths: Paths = None,
-    digest: DigestName = None,
-    password: Password = None,
-    password_file: PasswordFile = None,
-    with_metadata: WithMetadata = False,
+    *,
+    digests: Digests,
 ) -> Listing:
     """Reads entry logs whole and reports what is wrong: frames, digests, ids, and the ledgers map against the frames.
 
@@ -45,7 +41,6 @@ def run(
 
     report = Reporter(env)
     files = logs_of(env, paths)
-    ids = (lambda: set().union(*map(ledger_ids, files))) if with_metadata else None
-    book = digest_book(env, digest, password, password_file, ids)
+    book = digests.book(env, files, ledger_ids)
     env.detail(f"{len(files)} logs")
     return Listing(map(report.judge, verify_all(files, book)))

@@ -10,16 +10,12 @@ import typer
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.offline import (
-    DigestName,
+    Digests,
     Ledger,
     OnErrorOption,
-    Password,
-    PasswordFile,
     Paths,
     Payload,
     Reporter,
-    WithMetadata,
-    digest_book,
     journals_of,
     ledger_id_of,
     on_error_of,
@@ -54,10 +50,8 @@ def run(
     ] = None,
     payload: Payload = False,
     on_error: OnErrorOption = "stop",
-    digest: DigestName = None,
-    password: Password = None,
-    password_file: PasswordFile = None,
-    with_metadata: WithMetadata = False,
+    *,
+    digests: Digests,
 ) -> Listing:
     """Reads journals record by record.
 
@@ -71,8 +65,7 @@ def run(
     report = Reporter(env)
     ledger_id = ledger_id_of(ledger)
     files = journals_of(env, paths)
-    ids = (lambda: set().union(*map(ledger_ids, files))) if with_metadata else None
-    book = digest_book(env, digest, password, password_file, ids)
+    book = digests.book(env, files, ledger_ids)
 
     def items() -> Iterator[JournalRow | dict[str, object]]:
         for journal in files:

@@ -7,15 +7,13 @@ from pathlib import Path
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.offline import (
+    FINDING_COLUMNS,
+    FINDING_WIDE,
     LEDGER_KEYS,
-    DigestName,
-    Password,
-    PasswordFile,
+    Digests,
     Paths,
     Reporter,
-    WithMetadata,
     configured,
-    digest_book,
     journals_of,
 )
 from bkctl.cli.render import Listing
@@ -27,8 +25,8 @@ COMMAND = Command(
         "bkctl journal verify /data/bookie -o json",
         "bkctl journal verify -c bk_server.conf",
     ),
-    columns=("code", "severity", "subject", "offset", "message"),
-    wide=("file", "ledger_id", "entry_id", "evidence", "next"),
+    columns=FINDING_COLUMNS,
+    wide=FINDING_WIDE,
     timeout_s=None,
 )
 
@@ -36,10 +34,8 @@ COMMAND = Command(
 def run(
     env: Env,
     paths: Paths = None,
-    digest: DigestName = None,
-    password: Password = None,
-    password_file: PasswordFile = None,
-    with_metadata: WithMetadata = False,
+    *,
+    digests: Digests,
 ) -> Listing:
     """Reads journals whole and reports what is wrong: records, digests, data behind the end.
 
@@ -53,7 +49,6 @@ def run(
     report = Reporter(env)
     folders = directories([p for p in map(Path, paths or ()) if p.is_dir()] or configured(env, LEDGER_KEYS))
     files = journals_of(env, paths)
-    ids = (lambda: set().union(*map(ledger_ids, files))) if with_metadata else None
-    book = digest_book(env, digest, password, password_file, ids)
+    book = digests.book(env, files, ledger_ids)
     env.detail(f"{len(files)} journals")
     return Listing(map(report.judge, verify_journals(files, folders, book)))

@@ -11,12 +11,6 @@ from bkctl.cli.env import Env
 from bkctl.cli.jobs import (
     COLUMNS,
     JobArguments,
-    MaxErrors,
-    Parallel,
-    RateText,
-    Restart,
-    StateFile,
-    To,
     blocked_item,
     job_session,
     missing_item,
@@ -45,18 +39,14 @@ async def run(
     bookie: Annotated[
         list[str] | None, typer.Option("--bookie", metavar="BOOKIE", help="take copies off this bookie, lost or not")
     ] = None,
-    to: To = None,
-    rate: RateText = None,
-    parallel: Parallel = None,
     fence_open: Annotated[
         bool, typer.Option("--fence-open", help="fence and close open ledgers whose end lacks copies")
     ] = False,
     percentage: Annotated[
         int, typer.Option("--percentage", metavar="P", min=0, max=100, help="entries to ask each bookie for; 0: two")
     ] = 100,
-    max_errors: MaxErrors = None,
-    restart: Restart = False,
-    state: StateFile = None,
+    *,
+    arguments: JobArguments,
 ) -> list[dict[str, object]]:
     """Gives ledgers back the copies they lack: those of lost bookies, and entries that a bookie does not give.
 
@@ -71,7 +61,6 @@ async def run(
 
     ids = [parse_bookie_id(name) for name in bookie or ()]
     only = sorted(set(env.ledger_ids(ledgers)))
-    arguments = JobArguments(rate, parallel, max_errors, restart, state, to)
     options = JobOptions(OpenLedgers.FENCE if fence_open else OpenLedgers.LEAVE)
     subjects = [*map(str, only), *ids]
     async with (
