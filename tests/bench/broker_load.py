@@ -2,11 +2,13 @@
 
     python -m tests.bench.broker_load --url pulsar://127.0.0.1:6650 --row produce --topic bench-1 --messages 100000
 
-Prints one JSON object: `per_s`, or milliseconds `p50` and `p99`, or `seconds`; and `messages`, `errors`.
+Prints one JSON object: `per_s`, or milliseconds `p50` and `p99`, or `seconds`; and `messages`, `errors`. Rows that
+consume say what a message took of this process: `client_us` of processor time, `switches` from one thread to another.
     produce     send_async, one producer, until the last receipt; batches of 1000 messages / 128 KiB / 10 ms, or none
     sync        send(), one at a time
     paced       so many messages a second, unbatched; from send_async to its callback
-    consume     Exclusive with one consumer, or Shared with four in four threads; from the start, each message acked
+    consume     Exclusive with one consumer, or Shared with four in four threads; from the start, each message acked.
+                The threads share one GIL: with --one-core they cannot also contend for it from two
     tail        one producing process, and one Exclusive consumer at the same time; also end to end
     topics      a hundred topics one after another, by opening a producer on each
 """
@@ -17,6 +19,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import resource
 import sys
 import threading
 import time
@@ -145,6 +148,7 @@ def consume(
     if ready is not None:
         ready.set()
     counts, times, took = [0] * consumers, [], []
+    before = resource.getrusage(resource.RUSAGE_SELF)
 
     def loop(index: int) -> None:
         mine, got, last = several[index], 0, 0.0
@@ -169,10 +173,18 @@ def consume(
     for thread in threads:
         thread.join()
     seconds = max(times) - min(times)
+    after = resource.getrusage(resource.RUSAGE_SELF)
     link.close()
     total = sum(counts)
-    per_s = total / seconds if seconds else 0.0
-    return {"per_s": per_s, "messages": total, "errors": max(0, messages - total), **quantiles(took)}
+    cpu_s = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    return {
+        "per_s": total / seconds if seconds else 0.0,
+        "messages": total,
+        "errors": max(0, messages - total),
+        "client_us": cpu_s * 1e6 / max(1, total),
+        "switches": (after.ru_nvcsw - before.ru_nvcsw) / max(1, total),
+        **quantiles(took),
+    }
 
 
 def produce_beside(url: str, topic: str, messages: int, size: int) -> None:
@@ -214,7 +226,10 @@ def main() -> int:
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--batched", action="store_true")
     parser.add_argument("--consumers", type=int, default=1)
+    parser.add_argument("--one-core", action="store_true", help="this process runs on one core")
     a = parser.parse_args()
+    if a.one_core:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     rows: dict[str, Callable[[], dict[str, Any]]] = {
         "produce": lambda: produce(a.url, a.topic, a.messages, a.size, batched=a.batched),
         "sync": lambda: sync(a.url, a.topic, a.messages, a.size),
