@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from bkdaemon.broker import deduplication
 from bkdaemon.broker.backend import TopicRules
+from bkdaemon.broker.shared import Shared
 from bkdaemon.broker.topic import Topic
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import Command
-from bkctl.codec.pulsar_entry import encode_entry
+from bkctl.codec.pulsar_entry import encode_entry, split_entry
 from tests.broker.raw import RawClient, Stage, on_stage
 
 TOPIC = "persistent://public/default/t"
@@ -114,3 +115,30 @@ def test_a_message_that_never_becomes_whole_does_not_hold_snapshots_back_for_eve
         assert marks[-1] > 20
 
     on_stage(scenario, rules=TopicRules(deduplication=True, deduplication_entries=2))
+
+
+def test_a_chunk_does_not_pass_one_of_its_message_that_waits_to_be_sent_again() -> None:
+    """A consumer came back to life between the read of what waits and that of what is new."""
+
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        await client.produce(TOPIC, producer_name="p")
+        await client.subscribe(TOPIC, kind=1)
+        for chunk_id in range(3):
+            chunk(client, 0, chunk_id)
+            assert await stored(client)
+        (topic,) = stage.server.topics.open.values()
+        assert isinstance(topic, Topic)
+        subscription = topic.subscriptions["s"]
+        dispatcher = subscription.dispatcher
+        assert isinstance(dispatcher, Shared)
+        first = topic.ledger.first_position
+        dispatcher._again_later(first)
+        subscription.consumers[0].permits = 10
+        (second,) = await topic.ledger.read(topic.ledger.next_position(first), 1, 1)
+        subscription.cursor.read_position = topic.ledger.next_position(second[0])
+        dispatcher._hand_out([second])
+        dispatcher.wake()
+        assert [split_entry(s.entry)[0].chunk_id for s in await client.messages(3)] == [0, 1, 2]
+
+    on_stage(scenario)
