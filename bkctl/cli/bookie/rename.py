@@ -179,7 +179,9 @@ async def _finish(
 
     known = {item["ledger_id"] for item in items if item["error"] is not None}
     left = await Rename(await cluster.ledgers(), old, new).plan()
-    reasons = dict.fromkeys(left.ledgers, "it came to name the old id meanwhile") | dict(left.blocked)
+    failed_before = record.state.failed  # by the run that was stopped: this one went on behind them
+    reasons = {e: failed_before.get(e, "it came to name the old id meanwhile") for e in left.ledgers}
+    reasons |= dict(left.blocked)
     items += [{"ledger_id": e, "segments": 0, "error": reasons[e]} for e in sorted(set(reasons) - known)]
     failed = [item for item in items if item["error"] is not None]
     record.state.cursor = None  # what failed may lie anywhere: the next run looks at all

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import pytest
 from bkrecovery.drain import DrainClaim, DrainClaims
+from bkrecovery.job_state import JobState
 
 from bkctl.cli.jobs import parse_rate
 from bkctl.errors import UsageError
@@ -86,6 +87,17 @@ def test_rename(tree: MemoryTree, run: Callable[..., Answer], tmp_path: Path) ->
     assert (answer.code, [i["ledger_id"] for i in answer.json()["items"]]) == (0, [7])
     assert on(tree, lambda store: BookieRegistry(store, ROOT).known()) == {LIVE, OTHER, NEW}
     assert run(*RENAME, "--yes", "-o", "json").json()["items"] == []
+
+
+def test_what_failed_before_an_interrupt_keeps_its_reason(run: Callable[..., Answer], tmp_path: Path) -> None:
+    file = tmp_path / "job.json"
+    state = JobState("bookie rename", "memory:2181/ledgers", tuple(sorted((DOWN, NEW))), 0, cursor=3)
+    state.failed[3] = "the store was away"
+    file.write_bytes(state.encode())
+    answer = run(*RENAME, "--state", file, "--yes", "-o", "json")
+    errors = {item["ledger_id"]: item["error"] for item in answer.json()["items"]}
+    assert (answer.code, errors[3], errors[5]) == (1, "the store was away", None)
+    assert run(*RENAME, "--state", file, "--open-too", "--yes").code == 0, "the next run looks at all of them"
 
 
 def test_what_rename_refuses(run: Callable[..., Answer]) -> None:
