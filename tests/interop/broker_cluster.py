@@ -49,6 +49,7 @@ class BrokerProcess:
             **(keys or {}),
         }
         conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        self.log = log
         self._log = log.open("ab")
         command = [sys.executable, "-m", "bkctl", "broker", "start", "-c", str(conf)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log, env=dict(os.environ))
@@ -58,6 +59,11 @@ class BrokerProcess:
         threading.Thread(target=lambda: lines.put(out.readline()), daemon=True).start()
         line = lines.get(timeout=WAIT_S).decode()
         assert line == f"ready 127.0.0.1:{self.web_port}\n", log.read_text()[-3000:]
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
 
     def kill(self) -> None:
         """SIGKILL."""

@@ -80,6 +80,8 @@ class BrokerShape:
     sync_factor: float
     feature: str = ""
     retained: bool = False
+    tail_bytes: int = -1
+    """Of entries that were just written: how much stays in memory; -1 for as much as a broker keeps."""
 
 
 def broker_shape_of(seed: int) -> BrokerShape:
@@ -158,6 +160,8 @@ class BrokerScenario:
             bookkeeper = BookKeeper(ledgers, BookieRegistry(store, ROOT), world, client)
             service = BrokerService(self._config(host), world, store, bookkeeper)
             service.server._network = tap
+            if shape.tail_bytes >= 0:
+                _forgetful(service.backend.context.cache, shape.tail_bytes)
             if not shape.leases:
                 service.backend.check_owned = _nothing_to_say  # type: ignore[method-assign]
             service.backend.policies.ledger_settings = self._settings  # type: ignore[method-assign]
@@ -355,6 +359,12 @@ class BrokerScenario:
         return f"owner {self.log.owner}, backlogs {backlogs}, receipts that did not come {waiting}"
 
 
+def _forgetful(entries: cache.EntryCache, size: int) -> None:
+    """Hardly anything stays in memory."""
+    entries.tail_bytes_max, entries.catch_up_bytes_max = size, 2 * size
+    entries.chunk_bytes = size // cache.CHUNKS_MIN
+
+
 async def _nothing_to_say(_topic: TopicName) -> None:
     """Every topic is ours."""
 
@@ -442,4 +452,5 @@ def _counts(scenario: BrokerScenario) -> dict[str, int]:
         "parts": sum(len(group.durable_parts) for group in log.groups.values()),
         "seeks": sum(group.seeks for group in log.groups.values()),
         "delayed": len(log.delayed),
+        "read from bookies": sum(s.backend.context.cache.misses for s in scenario.services.values()),
     }

@@ -10,10 +10,12 @@ from bkdaemon.broker import search
 from bkdaemon.broker.acks import Acks
 from bkdaemon.broker.cursor import Cursor
 from bkdaemon.broker.deduplication import Deduplication
+from bkdaemon.broker.dispatch import Dispatcher, SingleActive
 from bkdaemon.broker.key_shared import KeyShared
 from bkdaemon.broker.shared import Shared
 
 from bkctl.codec.pulsar_entry import decode_metadata
+from bkctl.errors import BkctlError
 from bkctl.model.topic import Position
 from tests.sim.mutations import _patched
 
@@ -165,6 +167,33 @@ def chunks_by_number_alone() -> Any:
     return _patched(Deduplication, "judge", broken)
 
 
+def permits_wake_nobody() -> Any:
+    """Permits count when the next entry comes."""
+
+    def broken(_: Any) -> Any:
+        def flow(_self: Dispatcher, consumer: Any, permits: int) -> None:
+            consumer.permits += permits
+
+        return flow
+
+    return _patched(Dispatcher, "flow", broken)
+
+
+def failed_read_is_the_end() -> Any:
+    """A dispatcher whose read has failed waits for the next entry or permit."""
+
+    def broken(step: Any) -> Any:
+        async def once(self: SingleActive) -> bool:
+            try:
+                return bool(await step(self))
+            except BkctlError:
+                return False
+
+        return once
+
+    return _patched(SingleActive, "_step", broken)
+
+
 FEATURE_MUTATIONS: Final[dict[str, Callable[[], Any]]] = {
     function.__name__.replace("_", "-"): function
     for function in (
@@ -180,5 +209,7 @@ FEATURE_MUTATIONS: Final[dict[str, Callable[[], Any]]] = {
         keys_overtaken,
         snapshot_without_numbers,
         lowest_number_counts,
+        permits_wake_nobody,
+        failed_read_is_the_end,
     )
 }

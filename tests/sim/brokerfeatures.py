@@ -6,6 +6,8 @@ seeks      consumers go to another place or time, while they and others hold mes
 delays     messages with a time
 keys       Key_Shared consumers that come and go, with a word or without; some have ranges of their own
 repeats    with deduplication; producers send again what was confirmed long ago, over snapshots at every turn
+tails      patient consumers at the tail of a topic whose entries hardly stay in memory, while bookies stop and links
+           are slow, and nothing happens to brokers: a dispatcher that stops has nobody who wakes it
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from tests.broker.raw import Said, entry_of
 from tests.sim.brokerclients import Consumer, Gone, Link, Producer
 from tests.sim.brokerlog import ORDERED, name_of
 
-FEATURES: Final = ("batches", "chunks", "seeks", "delays", "keys", "repeats")
+FEATURES: Final = ("batches", "chunks", "seeks", "delays", "keys", "repeats", "tails")
 STEPS: Final = {"chunks": 8, "repeats": 10}
 """How many numbers one message may have."""
 DELAY_MS_MAX: Final = 6000
@@ -33,6 +35,7 @@ TIMED: Final = "t0"
 RANGED: Final = "r0"
 """A Key_Shared subscription whose consumers choose ranges."""
 REPEATED_MAX: Final = 8
+SLOWNESS: Final = ("stop bookie", "slow link", "slow disk", "spikes", "cut connection", "one way", "cut in work")
 MANY: Final = (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
 
 
@@ -63,6 +66,15 @@ def changes_of(feature: str, seed: int) -> dict[str, Any]:
     if feature == "repeats":
         return {"messages": messages, "once": True, "snapshot_entries": random.choice((1, 3, 7, 1000)),
                 "producers": random.choice((1, 2, 3))}  # fmt: skip
+    if feature == "tails":
+        return {
+            "messages": random.choice((60, 150)),
+            "producers": random.choice((1, 2)),
+            "entries_max": random.choice((7, 40, 1000)),
+            "tail_bytes": random.choice((0, 500, 3_000, 20_000)),
+            "groups": groups(*random.sample(list(SubscriptionType), 3)),
+            "kinds": tuple(kind for kind in SLOWNESS if random.random() < 0.6),
+        }
     return {"messages": messages}
 
 
@@ -305,6 +317,12 @@ class RestlessConsumer(Consumer):
         return drawn < 0.08
 
 
+class PatientConsumer(Consumer):
+    """Acknowledges whatever comes, and never comes anew by itself."""
+
+    greedy = property(lambda _: True, lambda _self, _value: None)  # type: ignore[assignment]
+
+
 class RepeatingProducer(Producer):
     """Sends batches, whose numbers have gaps, and begins sessions with some that are confirmed."""
 
@@ -353,4 +371,5 @@ CLIENTS: Final[dict[str, tuple[type[Producer], type[Consumer]]]] = {
     "delays": (DelayingProducer, Consumer),
     "keys": (Producer, RestlessConsumer),
     "repeats": (RepeatingProducer, BatchConsumer),
+    "tails": (Producer, PatientConsumer),
 }

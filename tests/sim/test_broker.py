@@ -35,7 +35,7 @@ KNOWN = {
 TRIED_MAX = 80
 FEATURE_SEEDS = 40  # of each
 HAPPENS = {"batches": "parts", "chunks": "confirmed", "seeks": "seeks", "delays": "delayed", "keys": "durable",
-           "repeats": "parts"}  # fmt: skip
+           "repeats": "parts", "tails": "read from bookies"}  # fmt: skip
 """What is counted in runs of a feature: more than one a run."""
 KNOWN_OF_FEATURES = {
     "part-is-whole": ("batches", 1),
@@ -47,10 +47,9 @@ KNOWN_OF_FEATURES = {
     "seek-to-the-next": ("seeks", 1),
     "delays-ignored": ("delays", 1),
     "times-missed": ("delays", 26),
-    "keys-overtaken": ("keys", 1),
     "keys-change-hands": ("keys", 6),
-    "snapshot-without-numbers": ("repeats", 1),
-    "lowest-number-counts": ("repeats", 1),
+    "snapshot-without-numbers": ("repeats", 10),
+    "permits-wake-nobody": ("tails", 1),
 }
 
 
@@ -84,7 +83,7 @@ def test_no_seed_breaks_a_promise_of_a_feature(feature: str) -> None:
     broken = [f"{replay(o)}\n    {o.broken}" for o in outcomes if o.broken]
     assert not broken, "\n".join(broken)
     assert sum(outcome.counts[HAPPENS[feature]] for outcome in outcomes) > FEATURE_SEEDS
-    assert sum(outcome.counts["takeovers"] for outcome in outcomes) > FEATURE_SEEDS
+    assert sum(outcome.counts["takeovers"] for outcome in outcomes) >= FEATURE_SEEDS
 
 
 def test_one_seed_is_one_run() -> None:
