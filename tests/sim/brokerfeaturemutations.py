@@ -142,15 +142,6 @@ def snapshot_without_numbers() -> Any:
     return _patched(Deduplication, "snapshot", broken)
 
 
-def lowest_number_counts() -> Any:
-    """Of a batch its first number is remembered, not its highest."""
-
-    def broken(note: Any) -> Any:
-        return lambda self, producer, sequence_id: note(self, producer, sequence_id - sequence_id % 10)
-
-    return _patched(Deduplication, "_note", broken)
-
-
 def chunks_by_number_alone() -> Any:
     """Deduplication knows the number of a chunked message, and not how many of its chunks are stored."""
 
@@ -208,7 +199,6 @@ FEATURE_MUTATIONS: Final[dict[str, Callable[[], Any]]] = {
         times_missed,
         keys_overtaken,
         snapshot_without_numbers,
-        lowest_number_counts,
         permits_wake_nobody,
         failed_read_is_the_end,
     )

@@ -50,6 +50,7 @@ KNOWN_OF_FEATURES = {
     "keys-change-hands": ("keys", 6),
     "snapshot-without-numbers": ("repeats", 10),
     "permits-wake-nobody": ("tails", 1),
+    "failed-read-is-the-end": ("tails", 5),
 }
 
 
