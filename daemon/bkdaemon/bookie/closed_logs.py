@@ -142,7 +142,7 @@ class ClosedLogs:
         except (BadBytes, OSError) as e:
             logger.warning("an entry log stays, nobody can say what is in it: %s", e)
             return None
-        if self._known_ledgers + len(contents.ids) <= LEDGERS_REMEMBERED_MAX:
+        if (number, log_id) not in self._known and self._known_ledgers + len(contents.ids) <= LEDGERS_REMEMBERED_MAX:
             self._known[number, log_id] = contents
             self._known_ledgers += len(contents.ids)
         return contents

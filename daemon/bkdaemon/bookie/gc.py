@@ -93,11 +93,10 @@ class GarbageCollector:
                 self._compaction = asyncio.create_task(self._compact(), name="compaction")
 
     async def _compact(self) -> None:
-        level = self.compactor.due()
-        if level is None:
-            return
         try:
-            await self.compactor.run(level)
+            level = self.compactor.due()
+            if level is not None:
+                await self.compactor.run(level)
         except (BkctlError, OSError) as e:
             logger.warning("nothing more is compacted until the next time: %s", e)
 

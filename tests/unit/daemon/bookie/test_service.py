@@ -15,6 +15,7 @@ import pytest
 from bkdaemon.bookie import identity
 from bkdaemon.bookie.index import rocks_index
 from bkdaemon.config import BookieConfig
+from bkdaemon.metrics import bookie_samples, render
 from bkdaemon.service import BookieService, bookie_id_of, listening_host
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
@@ -312,6 +313,35 @@ async def test_garbage_goes_and_nothing_else(tmp_path: Path) -> None:
             assert await calls.has(ledger_id, range(5), payload=bytes(3000))
         assert await calls.add(4, [5]) == [FENCED]
         assert json.dumps(sorted(service.bookie.storage.ids())) == "[3, 5]"
+
+
+async def test_compactions_run_when_they_are_due(tmp_path: Path) -> None:
+    config = config_at(
+        tmp_path,
+        log_size_limit=20_000,
+        gc_wait_ms=50,
+        minor_compaction_interval_s=0,
+        major_compaction_interval_s=1,
+        compaction_rate_by_entries=1_000_000,
+    )
+    tree = await new_cluster()
+    ledgers = await open_ledgers(MemoryStore(tree), ROOT, write=True)
+    async with serving(tree, config) as service:
+        calls, compactor = Calls(service.bookie), service.garbage.compactor
+        for ledger_id in (3, 4):
+            await ledgers.create(metadata(), ledger_id)
+        for first in range(0, 30, 10):
+            await calls.add(3, range(2 * first, 2 * first + 20), payload=bytes(1000))
+            await calls.add(4, range(first, first + 10), payload=bytes(1000))
+            await service.bookie.flush()
+        await ledgers.delete(3, (await ledgers.read(3))[1])
+        await until(lambda: compactor.moved_bytes > 0 and compactor.under_way is None)
+        assert await calls.has(4, range(30), payload=bytes(1000))
+        assert compactor.counts["minor"] == 0, "switched off"
+        told = render(bookie_samples(service))
+        assert f"bookie_MAJOR_COMPACTION_TOTAL {compactor.counts['major']}" in told
+        assert f"bookie_RECLAIMED_COMPACTION_SPACE_BYTES {compactor.reclaimed_bytes}" in told
+        assert compactor.reclaimed_bytes > compactor.moved_bytes
 
 
 async def test_no_garbage_without_certainty(tmp_path: Path) -> None:
