@@ -114,6 +114,12 @@ class Facts:
         folders = {self.folder, *self.scans}
         return sum(path.stat().st_size for folder in folders for path in folder.rglob("*.parquet"))
 
+    @property
+    def empty(self) -> frozenset[str]:
+        """The tables whose Parquet holds no row."""
+        folders = {name: self.folder / name for name in TABLES}
+        return frozenset(name for name, folder in folders.items() if folder.is_dir() and not rows_of(folder))
+
     # -- metadata -------------------------------------------------------------------------------------------------
 
     def _metadata(self, wanted: set[str], makers: dict[str, Callable[[], DataFrame]]) -> None:
@@ -297,8 +303,9 @@ class Facts:
         self.stage("ends of fragments")
         tasks = self.spark.sparkContext.defaultParallelism
         options = {"metadata": str(self.sources.metadata), "tasks": str(tasks), **self.sources.selection.options()}
-        few = self.sources.selection.ledgers is not None
-        if not (few and self._here(EndsReader(ENDS, options), "ends")):
+        reader = EndsReader(ENDS, {**options, "tasks": "1"})
+        few = self.sources.selection.ledgers is not None or reader.few()
+        if not (few and self._here(reader, "ends")):
             self._load("bookkeeper.ends", options).write.parquet(str(self.folder / "ends"))
         silent: set[str] = set()
         for file in (self.folder / "ends").glob("*.parquet"):
@@ -351,6 +358,22 @@ class Facts:
         parquet.write_table(
             pa.Table.from_batches(batches, schema=arrow_schema(table)), self.folder / folder / f"{name}.parquet"
         )
+
+
+def rows_of(folder: Path) -> int:
+    """Rows of the Parquet files of a folder."""
+    import pyarrow.parquet as parquet
+
+    return sum(parquet.read_metadata(file).num_rows for file in folder.glob("*.parquet"))
+
+
+def write_empty(table: Table, folder: Path) -> None:
+    """A folder of Parquet with the table's columns and no row."""
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    folder.mkdir()
+    parquet.write_table(pa.Table.from_batches([], schema=arrow_schema(table)), folder / "empty.parquet")
 
 
 def _damage_row(bookie_id: str | None, finding: Finding) -> tuple[object, ...]:

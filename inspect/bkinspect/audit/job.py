@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.errors import BkctlError, Unavailable
 from bkinspect.audit.checks import OF_FILES, Check, load
-from bkinspect.audit.facts import OWN_METADATA, Facts, Sources
+from bkinspect.audit.facts import OWN_METADATA, Facts, Sources, rows_of, write_empty
 from bkinspect.audit.schemas import FINDINGS
 from bkinspect.audit.session import suited
 from bkinspect.audit.sources.nodes import is_live
@@ -93,14 +93,13 @@ def run(spark: SparkSession, request: Request, progress: Progress | None = None)
         makers = facts.read(needs | {"ledgers", "fragments"} if needs - OWN_METADATA else needs)
         live = request.sources.metadata is not None and is_live(request.sources.metadata)
         tables = Tables(spark, as_of_ms, makers, live=live, min_age_ms=request.min_age_ms)
-        tables.sampled = _share(request.sources)
+        tables.sampled, tables.empty = _share(request.sources), facts.empty
         findings = request.to.absolute() / f"findings-{as_of_ms}"
         with suited(spark, facts.size):
             found, notes = _findings(tables, checks, facts, stage)
             notes = [*facts.notes, *notes]
             stage("findings")
-            found.coalesce(1).sortWithinPartitions(*SAME).write.parquet(str(findings))
-            rows = spark.read.parquet(str(findings)).groupBy("code", "severity").count().collect()
+            rows = _kept(found, findings)
     counts = {row["code"]: row["count"] for row in sorted(rows, key=lambda row: str(row["code"]))}
     severities: dict[str, int] = {}
     for row in rows:
@@ -119,11 +118,22 @@ def _share(sources: Sources) -> float | None:
     return None if sample is None else sample / SAMPLE_BUCKETS
 
 
+def _kept(found: DataFrame | None, findings: Path) -> list[Any]:
+    """Keeps the findings; returns code, severity and count of each kind."""
+    if found is None:
+        write_empty(FINDINGS, findings)
+        return []
+    found.coalesce(1).sortWithinPartitions(*SAME).write.parquet(str(findings))
+    return found.sparkSession.read.parquet(str(findings)).groupBy("code", "severity").count().collect()
+
+
 def _findings(
     tables: Tables, checks: Sequence[Check], facts: Facts, stage: Callable[[str], None]
-) -> tuple[DataFrame, list[str]]:
-    """What the checks find; in a live run only what they find twice."""
+) -> tuple[DataFrame | None, list[str]]:
+    """What the checks find, None for nothing; in a live run only what they find twice."""
     first = _first_look(tables, checks, facts.folder / "first-look", stage)
+    if first is None:
+        return None, []
     if not tables.live:
         return first, []
     suspects = first.where("ledger_id IS NOT NULL").select("ledger_id").distinct()
@@ -136,22 +146,33 @@ def _findings(
         notes.append(f"only {len(ids)} of the ledgers with findings were looked at again")
     stage("a second look")
     again = second_tables(tables, facts, ids)
-    second = _first_look(again, checks, facts.folder / "second-look", stage).alias("b")
+    second = _first_look(again, checks, facts.folder / "second-look", stage)
     looked_at = tables.spark.createDataFrame([(one,) for one in ids], "ledger_id bigint")
     about = first.join(looked_at, "ledger_id", "left_semi").alias("a")
     rest = first.join(looked_at, "ledger_id", "left_anti")
+    names = FINDINGS.names
+    if second is None:
+        return rest.select(*names), notes
+    second = second.alias("b")
     same = reduce(lambda a, b: a & b, (about[name].eqNullSafe(second[name]) for name in SAME))
     confirmed = about.join(second, same, "left_semi")
-    names = FINDINGS.names
     return rest.select(*names).unionAll(confirmed.select(*names)), notes
 
 
-def _first_look(tables: Tables, checks: Sequence[Check], folder: Path, stage: Callable[[str], None]) -> DataFrame:
-    """Runs the checks one after another; each leaves its rows as Parquet."""
+def _first_look(
+    tables: Tables, checks: Sequence[Check], folder: Path, stage: Callable[[str], None]
+) -> DataFrame | None:
+    """Runs the checks one after another; each leaves its rows as Parquet. None for no finding at all.
+
+    A check none of whose tables has a row has nothing to find.
+    """
+    write_empty(FINDINGS, folder)
     for check in checks:
+        if all(name in tables.empty or not tables.has(name) for name in check.NEEDS):
+            continue
         stage(f"check {check.NAME}")
         check.findings(tables).select(*FINDINGS.names).coalesce(1).write.mode("append").parquet(str(folder))
-    return tables.spark.read.schema(FINDINGS.ddl).parquet(str(folder))
+    return tables.spark.read.schema(FINDINGS.ddl).parquet(str(folder)) if rows_of(folder) else None
 
 
 def second_tables(tables: Tables, facts: Facts, ids: Sequence[int]) -> Tables:

@@ -36,6 +36,7 @@ class Tables:
         live: True where bookies or metadata can change while they are read.
         min_age_ms: ledgers created later than this before as_of_ms are never orphans.
         sampled: the share of ledgers that was asked for, None for all.
+        empty: tables that are known to hold nothing.
     """
 
     spark: SparkSession
@@ -45,6 +46,7 @@ class Tables:
     second_look: bool = False
     min_age_ms: int = 3_600_000
     sampled: float | None = None
+    empty: frozenset[str] = frozenset()
     _made: dict[str, DataFrame] = field(default_factory=dict)
 
     def has(self, name: str) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
@@ -40,6 +41,8 @@ READS_A_WINDOW: Final = 6000
 BYTES_A_WINDOW: Final = 32 << 20
 WINDOWS_IN_FLIGHT: Final = 2
 ENDS_VERSION: Final = 2
+FEW_DIRECTORIES: Final = 4
+"""Directories of 10,000 ledgers at most."""
 MISSING, DAMAGED, UNREAD = "missing", "damaged", "_unread"
 Row = tuple[object, ...]
 
@@ -119,10 +122,18 @@ class EndsReader(Reader):
 
     def partitions(self) -> list[InputPartition]:
         """The directories of ledgers, each group of them divided until there are as many parts as tasks."""
-        where = self.option("metadata")
-        groups = partitions(where, [self._root()], ledgers=True)
+        groups = self._groups
         of = max(-(-int(self.options.get("tasks", "1")) // max(len(groups), 1)), 1)
         return [EndsPartition(group, part, of) for group in groups for part in range(of)]
+
+    def few(self) -> bool:
+        """True where the directories of ledgers are so few that one process is through before Spark's tasks begin."""
+        found = [directory for part in self._groups for directory in part.directories]
+        return len(found) <= FEW_DIRECTORIES and self._root() not in found  # the flat layout's one has any number
+
+    @cached_property
+    def _groups(self) -> list[NodePartition]:
+        return partitions(self.option("metadata"), [self._root()], ledgers=True)
 
     def _root(self) -> str:
         return self.options.get("root") or root_of(self.option("metadata"))
