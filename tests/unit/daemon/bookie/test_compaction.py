@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from bkdaemon.bookie.bookie import RECOVERY_ADD
 from bkdaemon.bookie.closed_logs import ClosedLogs
 from bkdaemon.bookie.compaction import MAJOR, MINOR, Compactor, Level, levels, move
 from bkdaemon.bookie.entry_log import EntryLogs
-from bkdaemon.bookie.index import IndexFactory, memory_index, rocks_index
+from bkdaemon.bookie.index import Batch, Index, IndexFactory, MemoryIndex, memory_index, rocks_index
 from bkdaemon.config import BookieConfig
 from bkinspect.digests import DigestBook
 from bkinspect.finding import Severity
@@ -174,6 +175,39 @@ async def test_a_failing_disk_loses_nothing() -> None:
         async with running(config, world_on(disk.door(lambda: True))) as calls:
             assert await calls.has(ALIVE, range(30), payload=BODY), f"seed {seed}"
     assert failed > 10
+
+
+class Unsure(MemoryIndex):
+    """An index that may take a batch and say that it failed, as a disk does that fails behind the write."""
+
+    fails = False
+
+    def commit(self, batch: Batch, *, sync: bool = True) -> None:
+        super().commit(batch, sync=sync)
+        if self.fails:
+            raise OSError(errno.EIO, "input/output error")
+
+
+async def test_rows_that_were_written_after_all_lead_to_entries() -> None:
+    disk = sim_disk()
+    world, config = world_on(disk.door(lambda: True)), config_in(HERE, **FAST)
+    made: list[Unsure] = []
+
+    def factory(directory: Path) -> Index:
+        made.append(Unsure(world.disk, directory))
+        return made[-1]
+
+    async with running(config, world, factory, crash=True) as calls:
+        await half_dead(calls)
+        with Tools(calls) as tools:
+            made[-1].fails = True
+            with pytest.raises(OSError, match="input/output"):
+                await tools.compactor.run(LEVEL)
+            made[-1].fails = False
+        assert await calls.has(ALIVE, range(30), payload=BODY)
+    disk.lose_power()
+    async with running(config, world_on(disk.door(lambda: True)), factory) as calls:
+        assert await calls.has(ALIVE, range(30), payload=BODY)
 
 
 async def test_what_is_written_again_meanwhile_is_not_undone() -> None:
