@@ -14,7 +14,7 @@ from bkctl.cli.audit._runs import runs_dir
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.render import Listing, rfc3339
-from bkctl.errors import Exit, UsageError
+from bkctl.errors import Exit, NotFound, UsageError
 
 if TYPE_CHECKING:
     from bkinspect.audit.facts import Sources
@@ -87,6 +87,7 @@ def run(
         tuple(check or ()),
         duration_ms(min_age),
     )
+    _there(offline or [], request.checks)
     session = _session(master, spark_conf or [])
     try:
         outcome = audit(session, request, _Progress(env))
@@ -128,6 +129,20 @@ def _sources(
     if "ends" in checks and not live:
         raise UsageError("--check ends asks running bookies", hint="-m URI, without --offline and --no-copies")
     return Sources(where, tuple(offline or ()), live, selection, full)
+
+
+def _there(offline: Sequence[Path], checks: Sequence[str]) -> None:
+    """Before Spark's seconds are spent: are there such checks, such directories?
+
+    Raises:
+        NotFound: no.
+    """
+    from bkinspect.audit.checks import load
+
+    load(checks)
+    for folder in offline:
+        if not folder.is_dir():
+            raise NotFound(f"there is no directory {folder}")
 
 
 def _has_uri(env: Env) -> bool:

@@ -83,19 +83,26 @@ def run(spark: SparkSession, request: Request, progress: Progress | None = None)
     checks = load(request.checks)
     if request.sources.live_copies and not request.sources.offline:
         checks = [check for check in checks if check.NAME not in OF_FILES]
+    names = tuple(check.NAME for check in checks)
     started = time.time()
     as_of_ms = int(started * 1000)
     request.to.mkdir(mode=0o700, parents=True, exist_ok=True)  # metadata holds the passwords of ledgers
     folder = request.to.absolute() / f"facts-{as_of_ms}"
     with _watched(spark, progress) as stage, _as_ours():
+        from bkinspect.audit.checks import space
+
         facts = Facts(spark, request.sources, request.to.absolute(), folder, stage)
         needs = {name for check in checks for name in check.NEEDS}
-        makers = facts.read(needs | {"ledgers", "fragments"} if needs - OWN_METADATA else needs)
+        makers = dict(facts.read(needs | {"ledgers", "fragments"} if needs - OWN_METADATA else needs))
         live = request.sources.metadata is not None and is_live(request.sources.metadata)
         tables = Tables(spark, as_of_ms, makers, live=live, min_age_ms=request.min_age_ms)
         tables.sampled, tables.empty = _share(request.sources), facts.empty
         findings = request.to.absolute() / f"findings-{as_of_ms}"
         with suited(spark, facts.size):
+            if space.NAME in names and tables.has("entries") and tables.has("index"):
+                stage("space")
+                space.space(tables).coalesce(1).write.parquet(str(folder / "space"))
+                makers["space"] = lambda: spark.read.parquet(str(folder / "space"))
             found, notes = _findings(tables, checks, facts, stage)
             notes = [*facts.notes, *notes]
             stage("findings")
@@ -104,7 +111,6 @@ def run(spark: SparkSession, request: Request, progress: Progress | None = None)
     severities: dict[str, int] = {}
     for row in rows:
         severities[row["severity"]] = severities.get(row["severity"], 0) + row["count"]
-    names = tuple(check.NAME for check in checks)
     reading = facts.read_files, facts.kept_files
     outcome = Outcome(request.to, as_of_ms, time.time() - started, counts, severities, *reading, tuple(notes), names)
     _finish(request, facts, findings, outcome)

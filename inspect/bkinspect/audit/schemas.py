@@ -256,6 +256,19 @@ ENDS: Final = _table(
     ("status", "int", "what it answered, or why it did not; null of the others"),
 )
 
+SPACE: Final = _table(
+    "space",
+    "One row a bookie, a reason and an owner: whose bytes are in its entry logs, and why. Made by the check `space`, "
+    "from entry logs with their index.",
+    ("bookie_id", "string", ""),
+    ("reason", "string", "live, over-replicated, orphan, dead: see checks/space.py"),
+    ("owner", "string", "the topic, else the application of the custom metadata; - for nobody"),
+    ("kind", "string", "of the topic's ledger: data, cursor, schema, compaction; - for others"),
+    ("ledgers", "bigint", ""),
+    ("entries", "bigint", ""),
+    ("bytes", "bigint", "of frames, 4-byte sizes included"),
+)
+
 FINDINGS: Final = _table(
     "findings",
     "What checks yield: the fields of the command line's findings. One physical fault is one row.",
@@ -290,6 +303,7 @@ TABLES: Final[dict[str, Table]] = {
         UNDERREPLICATED,
         METADATA_DAMAGE,
         ENDS,
+        SPACE,
     )
 }
 """The facts, by name. Findings are what is made of them."""

@@ -34,7 +34,7 @@ CHECKS: Final[tuple[str, ...]] = (
 ASKED: Final[tuple[str, ...]] = ("ends",)
 """Those that run only where they are named: they look at less than the others do."""
 
-OF_FILES: Final = frozenset({"log-records", "indexes"})
+OF_FILES: Final = frozenset({"log-records", "indexes", "space"})
 """Those that look into files alone: a run over running bookies spares itself their plans."""
 
 

@@ -32,7 +32,7 @@ _NOBODY: Final = "'-'"
 
 
 def space(tables: Tables) -> DataFrame:
-    """Columns bookie_id, reason, owner, kind (data, cursor, …, or application), ledgers, entries, bytes."""
+    """The rows of the table `space`, which a run keeps."""
     indexed = F.broadcast(tables.bookie_ledgers.select("bookie_id").union(tables.index.select("bookie_id")).distinct())
     logs = tables.entries.where("source = 'entry_log'").join(indexed, "bookie_id", "left_semi")
     pointers = tables.index.select("bookie_id", "file", "offset").withColumn("served", F.lit(True))
@@ -66,13 +66,10 @@ _REASON: Final = (
 
 def findings(tables: Tables) -> DataFrame:
     """BKC501 for a bookie that is mostly not live."""
-    rows = (
-        space(tables)
-        .groupBy("bookie_id")
-        .agg(
-            F.expr("sum(case when reason = 'live' then bytes else 0 end)").alias("live"),
-            F.expr("sum(case when reason = 'live' then 0 else bytes end)").alias("dead"),
-        )
+    made = tables.space if tables.has("space") else space(tables)
+    rows = made.groupBy("bookie_id").agg(
+        F.expr("sum(case when reason = 'live' then bytes else 0 end)").alias("live"),
+        F.expr("sum(case when reason = 'live' then 0 else bytes end)").alias("dead"),
     )
     return findings_of(
         rows.where(f"dead > live and dead > {DEAD_SIZE_MIN}"),

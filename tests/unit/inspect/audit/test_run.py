@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from bkinspect.audit.facts import Sources
 from bkinspect.audit.job import Outcome, Request, run
 from bkinspect.audit.results import difference, find_run, opened
 from bkinspect.audit.schemas import TABLES
+from bkinspect.audit.session import FILTERS, register
 from bkinspect.audit.sources.base import Selection
 
 from bkctl.errors import NotFound, UsageError
@@ -26,7 +28,7 @@ from tests.command_line import bkctl
 from tests.golden import FOLDER, Golden
 
 ZK_TREE = str(FOLDER / "zk_tree.json")
-CHECKS = ("digests",)
+CHECKS = ("digests", "space")
 pytestmark = pytest.mark.slow
 
 
@@ -90,16 +92,54 @@ def test_tables_without_spark(runs: Runs) -> None:
     assert counts["records"] == 602
     assert counts["log_files"] == 7
     assert counts["bookies"] == 7
+    assert counts["space"] > 0
     assert states == {"closed", "open", "empty"}
     assert all(row["digest_type"] in ("DUMMY", None) for row in undecided), "metadata has the passwords"
     assert list(runs.folder.glob("facts-*")) != []
 
 
+class Page(HTMLParser):
+    """What a browser would load, whether tags are closed, and the scripts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.open: list[str] = []
+        self.scripts: list[str] = []
+        self.policy = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.loads += [f"{tag} {name}={value}" for name, value in attrs if name in ("src", "href", "data", "srcset")]
+        if tag == "meta" and ("http-equiv", "Content-Security-Policy") in attrs:
+            self.policy = dict(attrs)["content"] or ""
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            self.scripts.append(data)
+
+
 def test_the_report_needs_nothing_else(runs: Runs) -> None:
     text = (runs.damaged / "report.html").read_text()
+    page = Page()
+    page.feed(text)
+    page.close()
+    assert page.open == [], "all is closed"
+    assert page.loads == []
+    assert page.policy.startswith("default-src 'none'"), "no script of it can load anything either"
+    library, *_ = page.scripts
+    drawn = [script for script in page.scripts if "Plotly.newPlot(" in script and '"type":"bar"' in script]
+    assert drawn
+    assert all('"name":"error"' in drawn[0] or code in drawn[0] for code in runs.second.counts), "findings by code"
+    assert any('"CLOSED"' in script for script in drawn), "ledgers by state"
+    assert len(library) < 200, "the first script is a setting, the library comes with the first chart"
+    assert "<h1>1 finding</h1>" in text
     assert "<script src=" not in text
-    assert "1 findings" in text
-    assert "Plotly" in text
+    assert "<h1>Nothing was found</h1>" in (runs.folder / "report.html").read_text()
 
 
 def test_runs_are_shown_compared_and_asked(runs: Runs) -> None:
@@ -122,6 +162,15 @@ def test_runs_are_shown_compared_and_asked(runs: Runs) -> None:
         find_run(runs.folder / "facts-0")
 
 
+def test_space_by_owner_and_reason(runs: Runs) -> None:
+    with opened(runs.folder) as results:
+        rows = list(results.query("select reason, sum(bytes) as n, sum(entries) as e from space group by 1"))
+        (whole,) = results.query("select sum(entry_bytes) as n from log_files where source = 'entry_log'")
+    sums = {row["reason"]: row["n"] for row in rows}
+    assert sum(map(int, map(str, sums.values()))) == whole["n"], "every byte of an entry has a reason"
+    assert "live" in sums
+
+
 def test_half_a_run_is_nothing(spark: Any, runs: Runs, golden: Golden, tmp_path: Path) -> None:
     """A driver that was killed leaves facts without run.json: they are used where whole, and nothing is reported."""
     folder = tmp_path / "killed"
@@ -140,6 +189,14 @@ def test_sources_push_ledgers_down(spark: Any, golden: Golden) -> None:
     folder = str(golden.bookie("bookie0"))
     entries = spark.read.format("bookkeeper.entries").options(paths=folder, ledgers="3 5").load()
     assert {row.ledger_id for row in entries.select("ledger_id").distinct().collect()} <= {3, 5}
+
+
+def test_a_session_of_somebody_else_serves_as_well(spark: Any) -> None:
+    """Spark's own default refuses sources that take filters."""
+    spark.conf.set(FILTERS, "false")
+    register(spark)
+    ledgers = spark.read.format("bookkeeper.ledgers").option("metadata", ZK_TREE).load()
+    assert ledgers.where("ledger_id = 3").count() == 1
 
 
 def test_ranges_that_do_not_meet_are_read_again_whole(spark: Any, tmp_path: Path) -> None:
@@ -176,10 +233,16 @@ def nest(log: Path, payload: bytes) -> None:
 def test_what_run_json_says(runs: Runs) -> None:
     about = json.loads((runs.folder / "run.json").read_text())
     assert about["metadata"] == ZK_TREE
-    assert about["checks"] == ["digests"]
+    assert about["checks"] == list(CHECKS)
     assert about["files_read"] == 7
 
 
 def test_nothing_to_audit_is_a_usage_error() -> None:
     assert bkctl("audit", "run", "--metadata", "none").code == 2
     assert bkctl("audit", "run", "--offline", "/nowhere", "--sample", "200%").code == 2
+    running = ("audit", "run", "-m", "zk+hierarchical://127.0.0.1:1/ledgers")
+    for check in ("indexes", "log-records", "space"):
+        answer = bkctl(*running, "--check", check)
+        assert (answer.code, "no files" in answer.stderr) == (2, True), check
+    assert bkctl("audit", "run", "--offline", "/nowhere").code == 4
+    assert bkctl("audit", "run", "--offline", "/", "--check", "nothing").code == 4
