@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 StoreOpener: TypeAlias = "Callable[[str, float], Awaitable[MetadataStore]]"
 
 CONNECT_TIMEOUT_S: Final = 15.0
-CONNECT_SHARE: Final = 0.9
+CONNECT_SHARE: Final = 0.75
 """Of the time for the whole command."""
 NO_TIMEOUT: Final = 0.0
 """`--timeout 0` waits for ever."""
@@ -127,7 +127,7 @@ class Env:
 
     @property
     def connect_timeout_s(self) -> float:
-        """For the first answer of a server: CONNECT_TIMEOUT_S, or a little less than the command's own timeout.
+        """For the first answer of a server: CONNECT_TIMEOUT_S, or less than the command's own timeout.
 
         What does not answer is named then, where the end of the command's time would only say that it is over.
         """

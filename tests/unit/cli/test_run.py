@@ -209,6 +209,6 @@ def test_a_reader_who_has_seen_enough_does_not_change_the_answer() -> None:
         assert failed(own, BrokenPipeError()) is Exit.FINDINGS
 
 
-@pytest.mark.parametrize(("timeout", "expected"), [(5, 4.5), (600, 15.0), (0, 15.0)])
+@pytest.mark.parametrize(("timeout", "expected"), [(4, 3.0), (600, 15.0), (0, 15.0)])
 def test_what_does_not_answer_is_named_before_the_time_is_up(timeout: float, expected: float) -> None:
     assert env(timeout=timeout).connect_timeout_s == expected
