@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from bkdaemon.broker.cache import EntryCache
 
 
-ADD_HEADROOM: Final = 256
-"""Of a request to add an entry: what there is in its frame besides the entry, in either version of the protocol."""
+ENTRY_HEADROOM: Final = 96
+"""Of a stored entry: its own metadata (32), the longest digest (20), what the broker may put in front (28 at most)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class LedgerContext:
 
     @property
     def entry_size_max(self) -> int:
-        """Bytes of the longest entry that bookies take: what is longer makes them end the connection, each in turn."""
-        return self.bookkeeper.context.config.frame_size_max - ADD_HEADROOM
+        """Bytes of the longest message or batch that its ledger's writer takes, whatever is added to it on the way."""
+        return self.bookkeeper.context.config.entry_size_max - ENTRY_HEADROOM
 
 
 class LedgerNode:

@@ -10,7 +10,7 @@ import pytest
 from bkdaemon.broker.backend import TopicRules
 from bkdaemon.broker.connection import WRITE_BUFFER_HIGH
 from bkdaemon.broker.dispatch import READ_BYTES_MAX, READ_ENTRIES_MAX
-from bkdaemon.broker.ledger_node import ADD_HEADROOM
+from bkdaemon.broker.ledger_node import ENTRY_HEADROOM
 from bkdaemon.broker.log import Log
 from bkdaemon.broker.managed_ledger import ManagedLedger
 from bkdaemon.broker.topic import Topic
@@ -192,7 +192,7 @@ def test_an_entry_that_bookies_do_not_take_is_refused_before_it_is_written() -> 
 def test_the_longest_entry_of_all_is_taken_by_bookies_and_the_next_is_not() -> None:
     async def scenario(broker: Broker) -> None:
         most = broker.context.entry_size_max
-        assert most == broker.context.bookkeeper.context.config.frame_size_max - ADD_HEADROOM
+        assert most == broker.context.bookkeeper.context.config.entry_size_max - ENTRY_HEADROOM
         log = Log(
             await ManagedLedger.open(broker.context, "public/default/persistent/big", (await broker.open()).settings)
         )
