@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from bkctl.errors import AlreadyExists, NotFound
+from bkctl.errors import AlreadyExists, NotFound, UsageError
 from bkctl.meta.documents import Json, decode_json, encode_json, read_document
 from bkctl.meta.store import MetadataStore
 from bkctl.model.bundle import Bundle, parse_range
@@ -128,7 +128,10 @@ class BrokerStore:
             return {}
         found = {}
         for name in names:
-            bundle = parse_range(namespace, name)
+            try:
+                bundle = parse_range(namespace, name)
+            except UsageError:  # the namespace of an old name with a cluster in it, tenant/cluster/namespace
+                continue
             owner = await self.owner(bundle)
             if owner is not None:
                 found[bundle] = owner

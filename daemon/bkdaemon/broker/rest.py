@@ -26,7 +26,18 @@ from bkdaemon.broker.config import runtime
 from bkdaemon.broker.load import load_report
 from bkdaemon.broker.own_backend import PULSAR_VERSION
 from bkdaemon.broker.rest_absent import ABSENT
-from bkdaemon.broker.rest_base import ADMIN, Elsewhere, Handler, body_of, flag, own, redirect_url, routes, topic_of
+from bkdaemon.broker.rest_base import (
+    ADMIN,
+    Elsewhere,
+    Handler,
+    body_of,
+    check_name,
+    flag,
+    own,
+    redirect_url,
+    routes,
+    topic_of,
+)
 from bkdaemon.broker.rest_bookies import BOOKIES
 from bkdaemon.broker.rest_namespaces import NAMESPACES
 from bkdaemon.broker.rest_rates import RATES
@@ -78,6 +89,7 @@ async def tenant(service: BrokerService, request: Request) -> Json:
 
 async def put_tenant(service: BrokerService, request: Request) -> None:
     """A new tenant."""
+    check_name("Tenant", request.path_params["tenant"])
     value = await body_of(request, {}) or tenant_value([service.config.cluster])
     await _check_clusters(service, value)
     try:
@@ -98,7 +110,7 @@ async def _check_clusters(service: BrokerService, value: Json) -> None:
     """Raises: Refused, a tenant is allowed no cluster, or one that is not there."""
     allowed = value.get("allowedClusters") or []
     if not allowed:
-        raise Refused("Clusters can not be empty")
+        raise Refused("Clusters cannot be empty or blank")
     if set(allowed) - set(await service.store.children(CLUSTERS)):
         raise Refused("Clusters do not exist")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable
@@ -33,6 +34,8 @@ TOPIC_PLACE: Final = 6
 FORWARD_TIMEOUT_S: Final = 60.0
 TEMPORARY_REDIRECT: Final = 307
 REDIRECTS_MAX: Final = 5
+NAMED_ENTITY: Final = re.compile(r"[-=:.\w]+", re.ASCII)
+"""What tenants and namespaces may be called."""
 PARTITIONS_AT_A_TIME_MAX: Final = 16
 """Partitions of one request that are worked on together."""
 
@@ -129,6 +132,12 @@ def flag(request: Request, name: str, default: bool = False) -> bool:
     """A query parameter that is true or false."""
     text = request.query_params.get(name)
     return default if text is None else text.lower() == "true"
+
+
+def check_name(what: str, name: str) -> None:
+    """Raises: Refused, a new tenant or namespace cannot be called so."""
+    if not NAMED_ENTITY.fullmatch(name):
+        raise Refused(f"{what} name is not valid")
 
 
 def namespace_of(request: Request) -> str:

@@ -23,6 +23,7 @@ from bkdaemon.broker.rest_base import (
     Elsewhere,
     Handler,
     body_of,
+    check_name,
     flag,
     forward,
     namespace_of,
@@ -64,8 +65,12 @@ async def policies(service: BrokerService, request: Request) -> Json:
 async def put_namespace(service: BrokerService, request: Request) -> None:
     """A new namespace; the body may hold policies."""
     namespace, given = namespace_of(request), await body_of(request, {}) or {}
+    check_name("Namespace", request.path_params["namespace"])
     store = service.backend.meta.namespaces
-    await store.tenant(request.path_params["tenant"])
+    try:
+        await store.tenant(request.path_params["tenant"])
+    except NotFound:
+        raise NotFound("Tenant does not exist") from None
     asked = given.get("bundles") or {}
     if asked.get("boundaries"):
         bundles = Bundles.parse(namespace, asked["boundaries"])

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bkctl.errors import AlreadyExists, Conflict, NotFound, Refused, UsageError
-from bkctl.model.topic import PERSISTENT, Position, TopicName
+from bkctl.errors import AlreadyExists, Conflict, NotFound, Refused
+from bkctl.model.topic import EARLIEST, PERSISTENT, Position, TopicName
 from bkdaemon.broker import rest_stats
 from bkdaemon.broker.nonpersistent import NonPersistentTopic
 from bkdaemon.broker.rest_base import (
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 TOPIC: Final = ADMIN + "/{domain:domain}/{tenant}/{namespace}/{topic}"
 JAVA_LATEST: Final = 2**63 - 1
+BAD_REQUEST: Final = 400
+METHOD_NOT_ALLOWED: Final = 405
+NOT_ACCEPTABLE: Final = 406
 UNPROCESSABLE: Final = 422
 NO_CONTENT: Final = Response(status_code=204)
 
@@ -76,6 +79,11 @@ async def create(service: BrokerService, request: Request) -> None:
     meta = service.backend.meta
     if topic.persistent and (await meta.topics.exists(topic) or await meta.topics.partitions(topic)):
         raise AlreadyExists("This topic already exists")
+    if topic.partition >= 0 and not await meta.topics.partitions(topic.partitioned):
+        raise Refused(
+            f"Can't create topic {topic.local} with \"-partition-\" followed by numeric value if there isn't a "
+            f"partitioned topic {topic.partitioned.local} created."
+        )
     await own(service, request, topic)
     await service.backend.check_room(topic)
     if topic.persistent:
@@ -159,13 +167,15 @@ async def partitions(service: BrokerService, request: Request) -> dict[str, Any]
     return {"partitions": 0, "deleted": False}
 
 
-async def create_partitioned(service: BrokerService, request: Request) -> None:
+async def create_partitioned(service: BrokerService, request: Request) -> Any:
     """A partitioned topic; its partitions get their first ledgers when they are used."""
     topic, given = topic_of(request), await body_of(request)
     await _namespace(service, request, "Namespace not found")
     count = given.get("partitions") if isinstance(given, dict) else given
-    if not isinstance(count, int) or count < 1:
-        raise UsageError("The number of partitions must be at least 1")
+    if not isinstance(count, int):
+        return reason(BAD_REQUEST, f"{count!r} is no number of partitions")
+    if count < 1:
+        return reason(NOT_ACCEPTABLE, "Number of partitions should be more than 0")
     meta = service.backend.meta
     if topic.persistent and await meta.topics.exists(topic):
         raise AlreadyExists("This topic already exists")
@@ -176,6 +186,7 @@ async def create_partitioned(service: BrokerService, request: Request) -> None:
     except AlreadyExists:
         raise AlreadyExists("This topic already exists") from None
     await _make_partitions(service, topic, 0, count)
+    return None
 
 
 async def _make_partitions(service: BrokerService, topic: TopicName, start: int, end: int) -> None:
@@ -197,7 +208,7 @@ async def update_partitioned(service: BrokerService, request: Request) -> Any:
     topic, count = topic_of(request), await body_of(request)
     now = await service.backend.meta.topics.partitions(topic)
     if not now:
-        raise NotFound(f"Topic {topic} not found.")
+        raise Conflict(f"Topic {topic} is not the partitioned topic.")
     if not isinstance(count, int) or count < now:
         return reason(UNPROCESSABLE, f"Desired partitions {count} can't be less than the current partitions {now}.")
     await service.backend.meta.topics.update_partitions(topic, count)
@@ -209,6 +220,10 @@ async def delete_partitioned(service: BrokerService, request: Request) -> Any:
     """Deletes a partitioned topic with its partitions."""
     topic, meta = topic_of(request), service.backend.meta
     if not await meta.topics.partitions(topic):
+        if topic.persistent and await meta.topics.exists(topic):
+            raise Conflict(
+                f"{topic} is a non-partitioned topic. Instead of calling delete-partitioned-topic please call delete."
+            )
         raise NotFound(f"Topic {topic} not found.")
     await on_partitions(service, request, _delete_partition)
     await meta.topics.delete_partitioned(topic)
@@ -246,7 +261,7 @@ async def unload(service: BrokerService, request: Request) -> Any:
 async def terminate(service: BrokerService, request: Request) -> Any:
     """Ends a topic for good."""
     if request.path_params["topic"] and await service.backend.meta.topics.partitions(topic_of(request)):
-        return reason(405, "Termination of a partitioned topic is not allowed using regular terminate")
+        return reason(METHOD_NOT_ALLOWED, "Termination of a partitioned topic is not allowed")
     topic = await opened(service, request)
     return message_id(topic.name, await topic.terminate(), -1) | {"partitionIndex": -1}
 
@@ -406,6 +421,8 @@ async def last_message_id(service: BrokerService, request: Request) -> dict[str,
     """Of the last message of a topic."""
     topic = await opened(service, request)
     position, batch_index = await topic.last_message_id()
+    if position == EARLIEST:  # there is none: before the first of the ledger that is written
+        position = topic.ledger.last_confirmed
     return message_id(topic.name, position, batch_index)
 
 

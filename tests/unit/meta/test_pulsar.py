@@ -215,6 +215,9 @@ def test_one_broker_owns_a_bundle() -> None:
         assert (owner.native_url, owner.broker_id, owner.disabled) == ("pulsar://h:1", "h:2", False)
         await mine.disable(bundle, "pulsar://h:1", "http://h:2")
         assert (await other.owned("a/b"))[bundle].disabled
+        old = Bundle("a/b/c", 0, 0xFFFFFFFF)  # Java's broker for persistent://a/b/c/topic, where b is a cluster
+        assert await mine.acquire(old, "pulsar://h:1", "http://h:2")
+        assert set(await other.owned("a/b")) == {bundle}
         await other.release(bundle)  # not its own
         assert await other.owner(bundle) is not None
         store.expire()

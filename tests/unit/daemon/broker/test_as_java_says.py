@@ -45,6 +45,40 @@ def test_a_topic_that_keeps_nothing_tells_its_subscriptions_and_that_it_keeps_no
     administering(scenario)
 
 
+def test_refusals() -> None:
+    async def scenario(admin: Admin) -> None:
+        await admin.topic(TOPIC)
+        clusters = {"allowedClusters": ["lab"]}
+        for method, path, body, status, why in (
+            ("PUT", "/admin/v2/tenants/bad%20name", clusters, 412, "Tenant name is not valid"),
+            ("PUT", "/admin/v2/namespaces/public/bad%20name", {}, 412, "Namespace name is not valid"),
+            ("PUT", "/admin/v2/namespaces/nosuch/n", {}, 404, "Tenant does not exist"),
+            ("PUT", f"{PERSISTENT}/z/partitions", 0, 406, "Number of partitions should be more than 0"),
+            ("PUT", f"{PERSISTENT}/z/partitions", -1, 406, "Number of partitions should be more than 0"),
+            ("PUT", f"{PERSISTENT}/z/partitions", "x", 400, "'x' is no number of partitions"),
+            ("POST", f"{PERSISTENT}/t/partitions", 3, 409, f"Topic {TOPIC} is not the partitioned topic."),
+            ("POST", f"{PERSISTENT}/n/partitions", 3, 409, f"Topic {TOPIC[:-1]}n is not the partitioned topic."),
+            ("DELETE", f"{PERSISTENT}/n/partitions", None, 404, f"Topic {TOPIC[:-1]}n not found."),
+        ):
+            answer = await admin.ask(method, path, body)
+            assert (answer.status, answer.body) == (status, {"reason": why}), path
+        answer = await admin.ask("DELETE", f"{PERSISTENT}/t/partitions")
+        assert (answer.status, "please call delete" in answer.body["reason"]) == (409, True)
+        answer = await admin.ask("PUT", f"{PERSISTENT}/a-partition-0", {})
+        assert (answer.status, "isn't a partitioned topic a created" in answer.body["reason"]) == (412, True)
+
+    administering(scenario)
+
+
+def test_the_last_message_of_an_empty_topic_lies_before_its_ledger() -> None:
+    async def scenario(admin: Admin) -> None:
+        topic = await admin.topic(TOPIC)
+        told = await admin.ok("GET", f"{PERSISTENT}/t/lastMessageId")
+        assert (told["ledgerId"], told["entryId"]) == (topic.ledger.ledgers.ids[-1], -1)
+
+    administering(scenario)
+
+
 def test_seeking_where_nothing_is_kept_is_done_at_once() -> None:
     async def scenario(stage: Stage) -> None:
         client = await stage.client()
