@@ -64,7 +64,7 @@ _LOCAL_SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "8",
 }
 
-SMALL_BYTES: Final = 4 << 20
+SMALL_BYTES: Final = 8 << 20
 """Facts up to this are small: their plans take longer to be compiled than to run."""
 _SMALL_SETTINGS: Final = {
     "spark.sql.codegen.wholeStage": "false",
