@@ -11,7 +11,6 @@ from bkdaemon.broker.acks import Acks
 from bkdaemon.broker.cursor import Cursor
 from bkdaemon.broker.deduplication import Deduplication
 from bkdaemon.broker.dispatch import Dispatcher, SingleActive
-from bkdaemon.broker.key_shared import KeyShared
 from bkdaemon.broker.shared import Shared
 
 from bkctl.codec.pulsar_entry import decode_metadata
@@ -110,24 +109,6 @@ def times_missed() -> Any:
     return _patched(Shared, "_time_came", broken)
 
 
-def keys_overtaken() -> Any:
-    """Key_Shared gives a consumer an entry while an older one of its key waits."""
-
-    def broken(_: Any) -> Any:
-        def any_time(self: KeyShared, position: Position, metadata: Any, taken: Any, _held: Any) -> Any:
-            from bkdaemon.broker.key_shared import entry_slot
-
-            slot = self._slots.get(position)
-            if slot is None:
-                slot = self._slots[position] = entry_slot(metadata)
-            consumer = self._free(slot)
-            return consumer if consumer is not None and consumer.permits > taken.get(consumer, 0) else None
-
-        return any_time
-
-    return _patched(KeyShared, "_consumer_for", broken)
-
-
 def snapshot_without_numbers() -> Any:
     """The place of a snapshot is stored, and not what it says of producers."""
 
@@ -197,7 +178,6 @@ FEATURE_MUTATIONS: Final[dict[str, Callable[[], Any]]] = {
         seek_to_the_next,
         delays_ignored,
         times_missed,
-        keys_overtaken,
         snapshot_without_numbers,
         permits_wake_nobody,
         failed_read_is_the_end,
