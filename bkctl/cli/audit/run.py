@@ -91,6 +91,9 @@ def run(
     session = _session(master, spark_conf or [])
     try:
         outcome = audit(session, request, _Progress(env))
+    except KeyboardInterrupt:
+        env.note(f"stopped; bkctl audit run --to {request.to} goes on with the files that were read whole")
+        raise
     finally:
         session.stop()
     return _answer(env, request, outcome)
@@ -153,8 +156,12 @@ def _has_uri(env: Env) -> bool:
 
 
 def _session(master: str | None, settings: list[str]) -> Any:
+    import logging
+
     from bkinspect.audit.session import session
 
+    if not logging.getLogger().handlers:  # py4j would tell an interrupt as tracebacks
+        logging.getLogger().addHandler(logging.NullHandler())
     conf = {}
     for setting in settings:
         name, equals, value = setting.partition("=")

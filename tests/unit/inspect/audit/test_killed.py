@@ -61,6 +61,32 @@ def test_without_spark_one_sentence_says_what_to_install(tmp_path: Path) -> None
     assert not (tmp_path / "run").exists()
 
 
+def test_an_interrupted_audit_says_how_it_goes_on(damaged: Path, tmp_path: Path) -> None:
+    to = tmp_path / "run"
+    command = [sys.executable, "-m", "bkctl", "audit", "run", "--offline", str(damaged), "--to", str(to)]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "BKCTL_STATE_DIR": str(tmp_path)},
+    )
+    try:
+        wait_for(lambda: [*to.glob("facts-*")] or process.poll() is not None, LIMIT_S, "its facts")
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=LIMIT_S)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(60)
+    assert process.returncode == 130, said
+    assert f"bkctl audit run --to {to} goes on" in said
+    assert "Traceback" not in said
+    with pytest.raises(NotFound):
+        find_run(to)
+
+
 def test_a_killed_driver_leaves_no_results_and_the_next_run_goes_on(spark: Any, damaged: Path, tmp_path: Path) -> None:
     to = tmp_path / "run"
     settings = [word for name, value in SETTINGS.items() for word in ("--spark-conf", f"{name}={value}")]
