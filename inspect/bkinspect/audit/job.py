@@ -97,6 +97,7 @@ def run(spark: SparkSession, request: Request, progress: Progress | None = None)
         live = request.sources.metadata is not None and is_live(request.sources.metadata)
         tables = Tables(spark, as_of_ms, makers, live=live, min_age_ms=request.min_age_ms)
         tables.sampled, tables.empty = _share(request.sources), facts.empty
+        tables.by_time = request.sources.selection.since_ms is not None
         findings = request.to.absolute() / f"findings-{as_of_ms}"
         with suited(spark, facts.size):
             if space.NAME in names and tables.has("entries") and tables.has("index"):
@@ -200,7 +201,7 @@ def second_tables(tables: Tables, facts: Facts, ids: Sequence[int]) -> Tables:
             makers[name] = lambda maker=maker: narrowed(maker)  # type: ignore[misc]
     return Tables(
         tables.spark, tables.as_of_ms, makers, live=True, second_look=True,
-        min_age_ms=tables.min_age_ms, sampled=tables.sampled,
+        min_age_ms=tables.min_age_ms, sampled=tables.sampled, by_time=tables.by_time,
     )  # fmt: skip
 
 

@@ -36,6 +36,7 @@ class Tables:
         live: True where bookies or metadata can change while they are read.
         min_age_ms: ledgers created later than this before as_of_ms are never orphans.
         sampled: the share of ledgers that was asked for, None for all.
+        by_time: True where only ledgers of a time were asked for: what `ledgers` lacks may be older ones.
         empty: tables that are known to hold nothing.
     """
 
@@ -46,6 +47,7 @@ class Tables:
     second_look: bool = False
     min_age_ms: int = 3_600_000
     sampled: float | None = None
+    by_time: bool = False
     empty: frozenset[str] = frozenset()
     _made: dict[str, DataFrame] = field(default_factory=dict)
 

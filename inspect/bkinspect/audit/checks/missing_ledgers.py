@@ -27,7 +27,7 @@ TEXT: Final = "every ledger that is named is there; shuffles ledgers by id"
 def findings(tables: Tables) -> DataFrame:
     """BKC413 once for each that names it, BKC414 once a ledger."""
     named = tables.topics.where("not coalesce(offloaded, false)")
-    if not tables.has("ledgers"):
+    if not tables.has("ledgers") or tables.by_time:
         named = named.where("false")
     named = named.join(tables.ledgers.select("ledger_id"), "ledger_id", "left_anti")
     gone = findings_of(

@@ -83,7 +83,7 @@ def _without_metadata(tables: Tables) -> DataFrame:
     rows = rows.groupBy("ledger_id").agg(
         F.array_sort(F.collect_set("bookie_id")).alias("bookies"), F.sum("entries").alias("entries")
     )
-    if not tables.has("ledgers"):
+    if not tables.has("ledgers") or tables.by_time:
         rows = rows.where("false")
     rows = rows.join(tables.ledgers.select("ledger_id"), "ledger_id", "left_anti")
     return findings_of(

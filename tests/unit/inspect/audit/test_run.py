@@ -171,6 +171,15 @@ def test_space_by_owner_and_reason(runs: Runs) -> None:
     assert "live" in sums
 
 
+def test_older_ledgers_are_no_orphans_of_a_run_since(spark: Any, runs: Runs, golden: Golden, tmp_path: Path) -> None:
+    sources = Sources(ZK_TREE, (golden.bookie("bookie0"),), selection=Selection(since_ms=1_900_000_000_000))
+    outcome = run(spark, Request(sources, tmp_path / "since", ("orphan-ledgers", "missing-ledgers")))
+    assert outcome.counts == {}
+    with opened(outcome.run) as results:
+        assert results.count("ledgers") == 0
+        assert results.count("bookie_ledgers") > 0
+
+
 def test_half_a_run_is_nothing(spark: Any, runs: Runs, golden: Golden, tmp_path: Path) -> None:
     """A driver that was killed leaves facts without run.json: they are used where whole, and nothing is reported."""
     folder = tmp_path / "killed"
