@@ -62,7 +62,7 @@ def test_ids_as_they_are_confirmed_and_a_part_of_the_entries(local: Local) -> No
     entries = local.json("ledger", "read", ledger, "--from", 990, "--to", 1010)
     assert [base64.b64decode(e["payload"]) for e in entries] == [f"line {n}".encode() for n in range(990, 1011)]
     assert all(e["digest_ok"] for e in entries)
-    assert local.error("ledger", "read", ledger, "--to", 2500, code=2)["kind"] == "usage"
+    assert local.error("ledger", "read", ledger, "--to", 2500, code=4)["kind"] == "no_such_entry"
 
 
 def test_binary_records_survive_the_way_there_and_back(local: Local) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import functools
 import logging
 import multiprocessing
@@ -115,8 +116,12 @@ def run_seeds(runs: Iterable[Run], jobs: int) -> Iterator[Outcome]:
     if jobs <= 1:
         yield from map(run_one, runs)
         return
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        yield from pool.imap(run_one, runs, chunksize=4)
+    gc.freeze()  # what the parent has made, in a long test session very much, is not gone through by each child again
+    try:
+        with multiprocessing.get_context("fork").Pool(jobs) as pool:
+            yield from pool.imap(run_one, runs, chunksize=4)
+    finally:
+        gc.unfreeze()
 
 
 def replay(outcome: Outcome, mutation: str | None = None) -> str:
