@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
 import functools
+import gc
 import logging
 import multiprocessing
 import sys
