@@ -185,7 +185,7 @@ class LiveReader(Reader):
         from bkinspect.audit.sources.live_wire import read_copies
 
         async with self._client() as client:
-            async for batch in read_copies(client, BookieId(part.bookie), wanted):
+            async for batch in read_copies(client, BookieId(part.bookie), wanted, part.file):
                 yield batch
 
     def _wanted(self, part: LivePartition) -> Iterator[Wanted]:

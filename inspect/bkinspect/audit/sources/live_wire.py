@@ -24,6 +24,7 @@ from bkctl.codec import availability
 from bkctl.codec.checksum import Digest, digest_for
 from bkctl.codec.entry import IDS
 from bkctl.errors import BadBytes
+from bkctl.model.ids import BookieId
 from bkctl.model.ledger import DigestType
 from bkctl.model.status import Status
 from bkctl.protocol.quorum import TIMED_OUT
@@ -36,10 +37,12 @@ if TYPE_CHECKING:
 
     from bkctl.client.client import BookKeeper
     from bkctl.codec.wire import Reply
-    from bkctl.model.ids import BookieId
 
 LISTS_IN_FLIGHT: Final = 64
 LIST_PROBE_S: Final = 5.0
+SILENT_MAX: Final = 10_000
+"""Bookies that are remembered, by run, as ones that do not answer: a worker of Spark reads many parts of each."""
+_silent: set[tuple[str, BookieId]] = set()
 NEWEST: Final = -1
 """The entry id that asks for the newest entry of a ledger."""
 BYTES_IN_FLIGHT: Final = 8 << 20
@@ -117,14 +120,21 @@ def digests_of(wanted: Sequence[Wanted]) -> Digests:
     return digests
 
 
-async def read_copies(client: BookKeeper, bookie: BookieId, wanted: Sequence[Wanted]) -> AsyncIterator[pa.RecordBatch]:
-    """The copies that a bookie has of these ledgers; rows of kind `_unread` for what it did not answer."""
+async def read_copies(
+    client: BookKeeper, bookie: BookieId, wanted: Sequence[Wanted], run: str
+) -> AsyncIterator[pa.RecordBatch]:
+    """The copies that a bookie has of these ledgers; rows of kind `_unread` for what it did not answer.
+
+    run is anything that tells one run from another: a bookie without lists is waited for once in a run.
+    """
     digests = digests_of(wanted)
     under_way: Window | None = None
     pairs: Pairs = []
     size = 0
     wanted = sorted(wanted, key=lambda one: bookie not in one.bookies)
-    lists = await _lists(client, bookie, wanted)
+    lists = (run, bookie) not in _silent and await _lists(client, bookie, wanted)
+    if not lists and len(_silent) < SILENT_MAX:
+        _silent.add((run, bookie))
     if not lists:
         wanted = [one for one in wanted if bookie in one.bookies]
     for start in range(0, len(wanted), LISTS_IN_FLIGHT):
