@@ -219,15 +219,14 @@ class Connection(asyncio.Protocol):
             topic.publish(producer, event.sends, event.size)
             return None
         passing, waiting = take(topic.limits.publish, event)
-        passed_bytes = sum(len(send[3]) for send in passing)
-        if passing:
-            topic.publish(producer, passing, passed_bytes)
-        if not waiting:
+        if passing.sends:
+            topic.publish(producer, passing.sends, passing.size)
+        if not waiting.sends:
             return None
         topic.limits.publish_waits += 1
         if self._throttle is None:
             self._throttle = self._loop.call_later(wait_s(topic.limits.publish), self._go_on)
-        return Sends(event.producer_id, waiting, event.size - passed_bytes)
+        return waiting
 
     def _take_call(self, call: Call) -> None:
         if self._transport is None or self._transport.is_closing():

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from bkctl.protocol.broker import Send, Sends
+    from bkctl.protocol.broker import Sends
     from bkdaemon.broker.backend import TopicRules
     from bkdaemon.broker.config import BrokerConfig
 
@@ -126,15 +126,18 @@ def wait_s(limits: Limits, counted: dict[str, int] | None = None) -> float:
     return min(max(longest, CLOCK_S), LOOK_S) if longest else 0.0
 
 
-def take(limits: Limits, event: Sends) -> tuple[list[Send], list[Send]]:
-    """What of a producer's sends may pass, which is spent, and what has to wait."""
-    sends = event.sends
-    for count, send in enumerate(sends):
+def take(limits: Limits, event: Sends) -> tuple[Sends, Sends]:
+    """What of a producer's sends may pass, which is spent, and what has to wait; each with its own bytes."""
+    sends, count, size = event.sends, 0, 0
+    for send in sends:
         if any(bucket.wait_s > 0 for bucket in limits):
-            return sends[:count], sends[count:]
+            break
         for bucket in limits:
             bucket.spend(max(send[2], 1), len(send[3]))
-    return sends, []
+        count += 1
+        size += len(send[3])
+    passing = event._replace(sends=sends[:count], size=size)
+    return passing, event._replace(sends=sends[count:], size=event.size - size)
 
 
 def readable(limits: Limits, entries: int, size: int, messages_per_entry: float) -> tuple[int, int]:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from bkdaemon.broker.backend import TopicRules
-from bkdaemon.broker.throttle import Bucket, Rate, Subscribing, limited, readable, wait_s
-from bkdaemon.broker.topic import Topic
+from bkdaemon.broker.throttle import Bucket, Rate, Subscribing, limited, readable, take, wait_s
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bkctl.codec.pulsar import Command, ErrorCode
+from bkctl.protocol.broker import Sends
 from tests.broker.admin import Admin, administering
 from tests.broker.raw import RawClient, Stage, on_stage
 
@@ -148,21 +148,33 @@ def test_a_connection_that_ends_while_it_is_held_leaves_nothing() -> None:
     on_stage(scenario, rules=TopicRules(publish_rate=Rate(RATE)))
 
 
-def test_who_waits_goes_on_when_the_rate_is_taken_back() -> None:
+def test_what_passes_and_what_waits_have_their_own_bytes() -> None:
+    sends = [(number, 0, 1, bytes(10 + number), False) for number in range(5)]
+    event = Sends(7, sends, sum(len(send[3]) for send in sends))
+    passing, waiting = take((Bucket(Rate(2), Clock()),), event)
+    assert passing == Sends(7, sends[:2], 10 + 11)
+    assert waiting == Sends(7, sends[2:], 12 + 13 + 14)
+
+
+@pytest.mark.parametrize("name", [TOPIC, TOPIC.replace("persistent", "non-persistent")])
+def test_who_waits_goes_on_when_the_rate_is_taken_back(name: str) -> None:
     async def scenario(stage: Stage) -> None:
         client = await stage.client()
-        await client.produce(TOPIC)
+        await client.produce(name)
         for i in range(1000):
             client.publish(i)
-        await client.until(lambda: client.said)
+        await asyncio.sleep(0.1)
         (topic,) = stage.server.topics.open.values()
-        assert isinstance(topic, Topic)
         assert topic.limits.publish_waits > 0
+        one_message = topic.bytes_in
+        assert topic.messages_in == 1
         topic.rules = replace(topic.rules, publish_rate=Rate())
         topic.hold_to_rates(stage.server.topics.limits)
         started = elapsed()
         await receipts(client, 1000)
         assert elapsed() - started <= 2
+        assert topic.messages_in == 1000
+        assert topic.bytes_in == 1000 * one_message + 872  # numbers from 128 on take a byte more
 
     on_stage(scenario, rules=TopicRules(publish_rate=Rate(1)))
 
