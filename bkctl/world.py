@@ -285,16 +285,23 @@ class SystemDisk:
         return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
 
     def lock(self, path: Path) -> Callable[[], None] | None:
-        """flock on a file that stays."""
+        """flock on a file that stays, or that its holder removes: a lock on a file which is there no more is none."""
         import fcntl
 
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            return None
-        return lambda: os.close(fd)
+        while True:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(fd)
+                return None
+            try:
+                there = os.path.samestat(os.fstat(fd), os.stat(path))
+            except FileNotFoundError:
+                there = False
+            if there:
+                return lambda: os.close(fd)
+            os.close(fd)  # removed between the two: each turn of this is one more removal by somebody
 
 
 def _sync_dir(path: Path) -> None:

@@ -276,7 +276,6 @@ class Controlled:
     def __enter__(self) -> None:
         import asyncio
 
-        self._file.forget()
         self._worker = asyncio.current_task()
         self._obeys = asyncio.get_running_loop().create_task(self._obey(), name="requests to the job")
 
@@ -284,7 +283,6 @@ class Controlled:
         import asyncio
 
         self._obeys.cancel()
-        self._file.forget()
         if self._by is not None and kind is asyncio.CancelledError:
             assert self._worker is not None
             self._worker.uncancel()

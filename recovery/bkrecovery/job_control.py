@@ -4,7 +4,8 @@
     <directory>/bookie-drain-1a2b….lock       held while a process works on it
     <directory>/bookie-drain-1a2b….control    what is asked of it, written by others; read every LOOK_S
 
-A request holds for the run that it was made in: a job that begins forgets what was asked of the one before.
+A request holds for the run that it was made in: a job forgets what was asked when it takes its lock, and when it
+gives it back. Whoever removes a lock file holds it.
 """
 
 from __future__ import annotations
@@ -18,13 +19,11 @@ from typing import Any, Final
 
 from bkctl.errors import BkctlError, Refused
 from bkctl.world import Disk
-from bkrecovery.job_state import RATE_FILE, SUFFIX, JobState
+from bkrecovery.job_state import CONTROL_SUFFIX, LOCK_SUFFIX, RATE_FILE, SUFFIX, JobState
 
 VERSION: Final = 1
 LOOK_S: Final = 0.5
 """Between two looks of a running job at what is asked of it."""
-CONTROL_SUFFIX: Final = ".control"
-LOCK_SUFFIX: Final = ".lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +86,6 @@ class ControlFile:
         control = replace(self.read(), **changes)
         self._disk.replace(self.path, control.encode())
         return control
-
-    def forget(self) -> None:
-        """Nothing is asked any more."""
-        if self._disk.exists(self.path):
-            self._disk.remove(self.path)
 
     async def obey(self, apply: Callable[[JobControl], None], unreadable: Callable[[str], None]) -> str:
         """Hears what is asked, for ever; returns who wants the job to end, once somebody does.

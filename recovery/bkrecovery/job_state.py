@@ -23,6 +23,8 @@ VERSION: Final = 1
 SAVE_EVERY_S: Final = 1.0
 """Between two writes of the file while a job runs."""
 SUFFIX: Final = ".json"
+LOCK_SUFFIX: Final = ".lock"
+CONTROL_SUFFIX: Final = ".control"
 RATE_FILE: Final = "measured-rate.json"
 NAME_DIGITS: Final = 12
 
@@ -102,7 +104,8 @@ class JobFile:
 
     def __init__(self, disk: Disk, path: Path, *, restart: bool = False) -> None:
         self.path = path
-        self._lock = path.with_suffix(".lock")
+        self._lock = path.with_suffix(LOCK_SUFFIX)
+        self._control = path.with_suffix(CONTROL_SUFFIX)
         self._disk = disk
         self._restart = restart
         self._release: Callable[[], None] | None = None
@@ -111,12 +114,16 @@ class JobFile:
     def acquire(self) -> None:
         """Keeps other runs of this job on this machine out, until `close` or the end of the process.
 
+        What was asked of an earlier run is forgotten here, and what is asked from now on is not.
+
         Raises:
             Conflict: one is at work. Refused: nothing can be written there.
         """
         try:
             self._disk.make_dirs(self.path.parent)
             self._release = self._disk.lock(self._lock)
+            if self._release is not None:
+                self._forget_requests()
         except OSError as e:
             raise Refused(
                 f"the job cannot be remembered in {self.path}: {e.strerror or e}",
@@ -129,8 +136,13 @@ class JobFile:
     def close(self) -> None:
         """Lets others in. Idempotent."""
         if self._release is not None:
+            self._forget_requests()
             self._release()
             self._release = None
+
+    def _forget_requests(self) -> None:
+        if self._disk.exists(self._control):
+            self._disk.remove(self._control)
 
     def load(self, kind: str, cluster: str, subjects: Sequence[str], now_ms: int) -> JobState:
         """What the last run left, or the state of a job that begins.

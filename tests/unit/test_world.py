@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import threading
 from pathlib import Path
 
@@ -52,6 +53,25 @@ def test_a_lock_is_held_once_until_released(tmp_path: Path) -> None:
     again = disk.lock(tmp_path / "lock")
     assert again is not None
     again()
+
+
+def test_a_lock_on_a_file_that_was_removed_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, path, flock = SystemDisk(), tmp_path / "lock", fcntl.flock
+    first = disk.lock(path)
+    assert first is not None
+
+    def overtaken(fd: int, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        disk.remove(path)  # its holder goes, with the file that was opened just now
+        first()
+        flock(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", overtaken)
+    release = disk.lock(path)
+    assert release is not None
+    assert disk.exists(path)
+    assert disk.lock(path) is None, "two would hold it"
+    release()
 
 
 def test_a_worker_keeps_the_order_and_brings_errors_back() -> None:

@@ -28,9 +28,10 @@ def run(env: Env, job: JobName) -> dict[str, Any]:
     """Stops the process that works on a job, if one does, and forgets the job. What is done stays done.
 
     The process ends with exit 5. Bookies that a drain has made read-only stay so, and claimed: `bookie drain --cancel`
-    gives them back.
+    gives them back. Where the same job has begun anew meanwhile, that run is left alone: exit 5.
     """
     from bkrecovery.job_control import ControlFile, is_running
+    from bkrecovery.job_state import JobFile
 
     found = job_of(env, job)
     state = found.state
@@ -41,16 +42,17 @@ def run(env: Env, job: JobName) -> dict[str, Any]:
     if drains:
         steps.append(f"{', '.join(state.subjects)} stay read-only if they are: bkctl bookie drain --cancel")
     env.confirm(Plan(f"cancel {found.name}", tuple(steps), subject=found.name))
-    control = ControlFile(disk(), found.path)
     if is_running(disk(), found.path):
-        control.ask(cancelled_by=who(env))
+        ControlFile(disk(), found.path).ask(cancelled_by=who(env))
         deadline = time.monotonic() + END_WAIT_S
         while is_running(disk(), found.path):
             if time.monotonic() > deadline:
                 raise Unavailable(f"the process of {found.name} has not ended in {END_WAIT_S:.0f} s; it is asked to")
             time.sleep(POLL_S)
-    control.forget()
-    for path in (found.path, found.path.with_suffix(".lock")):
-        if disk().exists(path):
-            disk().remove(path)
+    file = JobFile(disk(), found.path)
+    file.acquire()  # a run that has begun since then keeps its file and its lock
+    try:
+        file.remove()
+    finally:
+        file.close()
     return {"job": found.name, "was_running": found.running, "done": state.done, "left": len(state.left or ())}

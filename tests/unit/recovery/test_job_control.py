@@ -50,7 +50,7 @@ def test_requests_are_heard_once_each_and_a_damaged_file_is_not_obeyed(tmp_path:
         await asyncio.sleep(2)
         file.path.write_text("{")
         await asyncio.sleep(5)
-        file.forget()
+        file.path.unlink()
         file.ask(rate=5.0, parallel=2)
         await asyncio.sleep(2)
         file.ask(cancelled_by="ann@a")
@@ -60,6 +60,26 @@ def test_requests_are_heard_once_each_and_a_damaged_file_is_not_obeyed(tmp_path:
     assert heard[0] == JobControl(rate=5.0)
     assert heard[-1] == JobControl(rate=5.0, parallel=2)
     assert len(faults) == 1
+
+
+def test_what_is_asked_between_two_pieces_of_a_run_is_kept_until_the_run_ends(tmp_path: Path) -> None:
+    disk, path = SystemDisk(), tmp_path / "job.json"
+    control, file = ControlFile(disk, path), JobFile(disk, path)
+    control.ask(cancelled_by="of the run before")
+    file.acquire()
+    assert control.read() == JobControl()
+    control.ask(cancelled_by="ann@a")
+
+    async def piece(loop: SimLoop) -> str:
+        return await control.obey(lambda _: None, pytest.fail)
+
+    assert run(piece) == "ann@a", "though it was asked while nobody looked"
+    assert run(piece) == "ann@a"
+    file.close()
+    assert control.read() == JobControl()
+    control.ask(rate=5.0)
+    file.close()
+    assert control.read() == JobControl(rate=5.0), "who does not hold the lock removes nothing"
 
 
 def test_known_jobs(tmp_path: Path) -> None:
