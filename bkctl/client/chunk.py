@@ -174,7 +174,6 @@ class ChunkRead:
     async def _read_rest(self) -> None:
         """What is missing, from the replicas that were not asked yet; all of it at once."""
         missing = [self._first + i for i, entry in enumerate(self._entries) if entry is None]
-        size = self._metadata.ensemble_size
         found = await asyncio.gather(
             *(
                 read_entry(
@@ -184,7 +183,6 @@ class ChunkRead:
                     self._digest,
                     e,
                     asked=self._troubles.get(e),
-                    slow=self._healthy(e % size),
                 )
                 for e in missing
             )
@@ -201,23 +199,20 @@ async def read_entry(
     entry_id: int,
     *,
     asked: tuple[int, int] | None = None,
-    slow: int | None = None,
 ) -> Entry:
-    """One entry: replica after replica, the next one early where one is slow.
+    """One entry: replica after replica, the next one early where one is slow; those that were slow lately are the last.
 
     Args:
         asked: (index, status) of a replica that answered already.
-        slow: a replica to ask last, as it was asked and has not answered yet.
 
     Raises:
         NoSuchEntry, BadBytes, Unavailable: no replica could give it, and why.
     """
     quorum, bookies = Quorum.of(metadata), metadata.ensemble_of(entry_id).bookies
-    order = write_set(entry_id, quorum.ensemble_size, quorum.write_quorum_size)
+    replicas = write_set(entry_id, quorum.ensemble_size, quorum.write_quorum_size)
+    order = tuple(sorted(replicas, key=lambda index: context.pool.suspicious(bookies[index])))
     if asked is not None:
         order = (asked[0], *(i for i in order if i != asked[0]))
-    elif slow is not None:
-        order = (*(i for i in order if i != slow), slow)
     read = ReplicaRead(quorum, entry_id, order)
     if asked is not None:
         read.ask()

@@ -29,6 +29,7 @@ from tests.sim.bookies import small_config
 from tests.unit.client.cluster import SimCluster, simulate
 
 PAYLOADS = [b"entry %d" % i for i in range(1_000)]
+SPECULATIVE_S = 2.0
 
 
 async def read_all(bookkeeper: BookKeeper, ledger_id: int, password: bytes = b"") -> list[bytes]:
@@ -208,6 +209,23 @@ def test_a_slow_replica_is_not_waited_for(version: int) -> None:
         assert asyncio.get_running_loop().time() - started < 5  # virtual; the time-out alone is 30
 
     simulate(scenario, version=version, read_timeout_s=30.0, speculative_read_s=0.5)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("hung", [0, 1])
+def test_a_replica_that_did_not_answer_in_time_is_not_asked_first_again(version: int, hung: int) -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        async with await bookkeeper.create(2, 2, 2) as writer:
+            writer.append_many(PAYLOADS[:100])
+        reader = await bookkeeper.open(writer.ledger_id)
+        cluster.fabric.part("client", writer.metadata.last_ensemble.bookies[hung].partition(":")[0])
+        started = asyncio.get_running_loop().time()
+        found = [entry.payload async for entries in reader.read() for entry in entries]
+        assert found == PAYLOADS[:100]
+        # virtual: once the time after which the other one is asked, and what the poll for late answers comes late
+        assert asyncio.get_running_loop().time() - started < 2 * SPECULATIVE_S
+
+    simulate(scenario, version=version, read_timeout_s=30.0, speculative_read_s=SPECULATIVE_S)
 
 
 def test_recovery_finds_what_was_confirmed_and_fences_the_writer() -> None:
