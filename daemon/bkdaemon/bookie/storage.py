@@ -24,7 +24,7 @@ from bkctl.codec.data_dir import CURRENT
 from bkctl.codec.ledger_index import LedgerData, decode_ledger_data, encode_ledger_data, location_key
 from bkctl.errors import BadBytes, NotFound
 from bkctl.model.status import Status
-from bkdaemon.bookie import idx_import
+from bkdaemon.bookie import idx_import, unfinished
 from bkdaemon.bookie.entry_log import GAP_MAX, EntryLogs
 
 if TYPE_CHECKING:
@@ -172,6 +172,7 @@ class Storage:
             if old:
                 idx_import.import_idx(self._disk, indexes, shard.index)
                 idx_import.end(self._disk, indexes)
+            unfinished.settle(self._disk, current, shard.index)
             # Java's offline rebuild tool writes every ledger into every directory: only one of them is the ledger's.
             self._data.update((i, row) for i, row in shard.index.load_ledgers().items() if i % count == number)
 
