@@ -51,6 +51,7 @@ class Dispatcher(ABC):
         self.generation = 0
         self.closed = False
         self._busy = False
+        self._work: Coroutine[Any, Any, None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._again = False
 
@@ -63,7 +64,7 @@ class Dispatcher(ABC):
 
     def _begin(self) -> None:
         """Works as far as that needs no waiting; only the rest is a task."""
-        work = self._run()
+        work = self._work = self._run()
         try:
             waits_for = work.send(None)
         except StopIteration:
@@ -91,16 +92,42 @@ class Dispatcher(ABC):
                     continue
                 try:
                     went_on = await self._step()
-                except BkctlError as error:
-                    logger.warning("%s: %s", self.subscription, error.message)
+                except Exception as error:  # a bug of ours too: who waits for messages shall not wait for ever
+                    known = isinstance(error, BkctlError)
+                    logger.warning("%s: cannot be sent anything: %s", self.subscription, error, exc_info=not known)
                     await asyncio.sleep(RETRY_S)
                     went_on = True
                 if not went_on and not self._again:
                     return
         finally:
-            self._busy, self._task = False, None
+            self._busy, self._work, self._task = False, None, None
             if self._again and not self.closed and self.consumers:
                 self.wake()
+
+    @property
+    def asleep(self) -> bool:
+        """True while only a `wake` makes it go on."""
+        return not self._busy
+
+    @property
+    def waits_for(self) -> str:
+        """Where its work has come to: functions and lines, from the outermost to the one that waits."""
+        places: list[str] = []
+        work: Any = self._work
+        while getattr(work, "cr_frame", None) is not None:
+            places.append(f"{work.cr_code.co_name}:{work.cr_frame.f_lineno}")
+            work = work.cr_await
+        return " > ".join(places)
+
+    @property
+    @abstractmethod
+    def could_send(self) -> bool:
+        """True if somebody can take something, and something is there for them."""
+
+    @property
+    def _new_is_there(self) -> bool:
+        ledgers = self.subscription.ledger.ledgers
+        return ledgers.contains(ledgers.at_or_after(self.subscription.cursor.read_position))
 
     @property
     def waiting(self) -> tuple[int, int]:
@@ -284,6 +311,11 @@ class SingleActive(Dispatcher):
         ring = sorted((murmur3(f"{c.name}{i}".encode()), k) for k, c in enumerate(group) for i in range(RING_POINTS))
         at = bisect_left(ring, (murmur3(str(topic).encode()), -1))
         return group[ring[at % len(ring)][1]]
+
+    @property
+    def could_send(self) -> bool:
+        """As the class before it says."""
+        return self.active is not None and self.active.ready and self._timer is None and self._new_is_there
 
     async def _step(self) -> bool:
         consumer = self.active

@@ -250,8 +250,9 @@ class ManagedLedger:
                 await self._close_writer()
                 if self._still(State.SWITCHING):
                     await self._next_ledger()
-            except BkctlError as e:
-                self.failed(e)
+            except Exception as e:  # noqa: BLE001 - of a bug of ours too: adds would wait for ever
+                _log.error("%s: no next ledger: %s", self.name, e, exc_info=not isinstance(e, BkctlError))
+                self.failed(e if isinstance(e, BkctlError) else Unavailable(f"{self.name}: no next ledger: {e!r}"))
                 return
         if self._still(State.SWITCHING):
             self.state = State.OPEN

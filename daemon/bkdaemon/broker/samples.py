@@ -150,6 +150,9 @@ def _broker(service: BrokerService, rows: list[_TopicRow], cluster: Labels) -> I
     yield Sample("pulsar_lb_bandwidth_out_usage", "gauge", leaving.size * 8 / 1000, balance)
     yield Sample("bkctl_lb_bundles_split_total", "counter", service.balancer.split, cluster)
     yield Sample("bkctl_lb_bundles_unloaded_total", "counter", service.balancer.unloaded, cluster)
+    for kind, count in service.watch.stalls.items():
+        yield Sample("bkctl_broker_stalls_total", "counter", count, (*cluster, ("kind", kind)))
+    yield Sample("bkctl_broker_standing_still", "gauge", service.watch.still, cluster)
     yield Sample("bkctl_ml_cache_hits_total", "counter", cache.hits, cluster)
     yield Sample("bkctl_ml_cache_misses_total", "counter", cache.misses, cluster)
     yield Sample("bkctl_ml_catch_up_cache_size", "gauge", cache.catch_up_bytes, cluster)

@@ -36,6 +36,7 @@ from bkdaemon.broker.ownership import BrokerAddress
 from bkdaemon.broker.rates import STATS_S, Flow, Rates
 from bkdaemon.broker.server import BrokerServer
 from bkdaemon.broker.upkeep import Upkeep
+from bkdaemon.broker.watch import Watch
 from bkdaemon.memory import Slack
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 UPKEEP_S: Final = 10.0
 """How often policies are looked at again, expired messages acknowledged, unused topics deleted."""
 LOAD_REPORT_S: Final = 60.0
+WATCH_S: Final = 5.0
+"""How often is looked for what stands still."""
 MEMORY_S: Final = 5.0
 """How often free memory is looked at."""
 FREE_BYTES_MAX: Final = 24 * 1024 * 1024
@@ -79,6 +82,7 @@ class BrokerService:
         self.server = BrokerServer(self.backend, world, expose_broker_metadata=config.expose_entry_metadata)
         self.server.topics.limits.hold_to(config)
         self.upkeep = Upkeep(self)
+        self.watch = Watch()
         self.rates = Rates()
         self.meter = Meter()
         self.topic_policies = asyncio.Lock()
@@ -115,6 +119,7 @@ class BrokerService:
             asyncio.create_task(self._every(UPKEEP_S, self._look_after), name="upkeep"),
             asyncio.create_task(self._every(STATS_S, self.look), name="rates"),
             asyncio.create_task(self._every(LOAD_REPORT_S, ownership.tell_load), name="load report"),
+            asyncio.create_task(self._every(WATCH_S, self._watch), name="watch"),
             asyncio.create_task(self._every(MEMORY_S, self._give_back), name="memory"),
             asyncio.create_task(self._every(BALANCE_S, self.balancer.run), name="balance"),
         ]
@@ -158,6 +163,9 @@ class BrokerService:
     async def _look_after(self) -> None:
         await take_dynamic(self)
         await self.upkeep.run()
+
+    async def _watch(self) -> None:
+        self.watch.look(list(self.server.topics.open.values()), asyncio.get_running_loop().time())
 
     async def _give_back(self) -> None:
         self._slack.give_back()

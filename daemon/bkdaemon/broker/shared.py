@@ -14,10 +14,11 @@ import asyncio
 import heapq
 import logging
 from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.codec.pulsar_entry import count_unacked, decode_metadata
-from bkctl.errors import BadBytes, BkctlError
+from bkctl.errors import BadBytes
 from bkctl.model.topic import Position
 from bkdaemon.broker.consumer import Consumer, Delivery
 from bkdaemon.broker.dispatch import READ_BYTES_MAX, READ_ENTRIES_MAX, Dispatcher
@@ -34,6 +35,7 @@ REPLAY_MAX: Final = 100_000
 """Entries that were read and could not be sent: above, nothing new is read."""
 DELAYED_MAX: Final = 1_000_000
 """Entries that wait for their time: above, nothing new is read."""
+LOOKED_AT_MAX: Final = 1_000
 CHUNKED_MAX: Final = 10_000
 """Chunked messages that are under way to a consumer."""
 
@@ -176,6 +178,15 @@ class Shared(Dispatcher):
 
     # -- what goes out -----------------------------------------------------------------------------------------------
 
+    @property
+    def could_send(self) -> bool:
+        """As the class before it says; of what waits to be sent again the first LOOKED_AT_MAX are looked at."""
+        if self.full or not any(consumer.ready for consumer in self.consumers):
+            return False
+        if any(self._possible(position) for position in islice(self.replay, LOOKED_AT_MAX)):
+            return True
+        return len(self.replay) < self._replay_max and len(self._delayed) < DELAYED_MAX and self._new_is_there
+
     async def _step(self) -> bool:
         if self.full or not any(c.ready for c in self.consumers):
             return False
@@ -184,7 +195,7 @@ class Shared(Dispatcher):
         if positions:
             try:
                 entries = await self._read(positions)
-            except BkctlError:
+            except Exception:
                 if generation == self.generation:
                     for position in positions:
                         self._again_later(position)

@@ -1,0 +1,206 @@
+"""What stands still is found, told with its causes, counted, and woken where that is all it needs; in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from bkdaemon.broker.dispatch import RETRY_S, Dispatcher
+from bkdaemon.broker.managed_ledger import State
+from bkdaemon.broker.throttle import Bucket, Rate
+from bkdaemon.broker.watch import STALL_S, Watch
+
+from bkctl.codec.pulsar import Command
+from tests.broker.raw import RawClient, Stage, on_stage
+from tests.unit.daemon.broker.logs import until
+from tests.unit.daemon.broker.test_dispatch import waiting
+
+TOPIC = "persistent://public/default/t"
+EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = range(4)
+
+
+def topic_of(stage: Stage) -> Any:
+    (topic,) = stage.server.topics.open.values()
+    return topic
+
+
+def dispatcher_of(stage: Stage) -> Any:
+    return topic_of(stage).subscriptions["s"].dispatcher
+
+
+async def look(stage: Stage, watch: Watch, seconds: float = STALL_S) -> dict[str, int]:
+    """Two looks, so far apart; what stands still after the second, of the kinds that do."""
+    for pause_s in (0, seconds):
+        await asyncio.sleep(pause_s)
+        watch.look(stage.server.topics.open.values(), asyncio.get_running_loop().time())
+    return {kind: count for kind, count in watch.stalls.items() if count}
+
+
+async def received(client: RawClient, count: int) -> list[bytes]:
+    return [said.entry for said in await client.messages(count)]
+
+
+async def filled(stage: Stage, kind: int, count: int = 5) -> RawClient:
+    client = await stage.client()
+    await client.produce(TOPIC)
+    await client.subscribe(TOPIC, kind=kind)
+    for i in range(count):
+        client.publish(i, partition_key=f"k{i}")
+    for _ in range(count):
+        await client.next(Command.SEND_RECEIPT)
+    return client
+
+
+@pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED])
+def test_a_wake_that_was_lost_is_found_told_and_made_good(
+    kind: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        client, watch = await filled(stage, kind), Watch()
+        await asyncio.sleep(2)  # Failover waits a second before the active consumer is sent anything
+        with monkeypatch.context() as broken:
+            broken.setattr(Dispatcher, "wake", lambda self: None)
+            client.flow(10)
+            await asyncio.sleep(1)
+        assert dispatcher_of(stage).could_send
+        assert await look(stage, watch, STALL_S / 2) == {}
+        assert waiting(client) == []
+        with caplog.at_level(logging.WARNING):
+            assert await look(stage, watch, STALL_S / 2) == {"asleep": 1}
+        (told,) = [record.getMessage() for record in caplog.records if "stands still" in record.getMessage()]
+        for part in ("asleep", f"{TOPIC} s", "permits 10", "work: none", "backlog 5", "takes what is sent True"):
+            assert part in told
+        assert watch.still == 1
+        assert len(await received(client, 5)) == 5
+        assert not dispatcher_of(stage).could_send
+        assert await look(stage, watch) == {"asleep": 1}
+        assert watch.still == 0
+
+    on_stage(scenario)
+
+
+def test_a_read_that_does_not_end_is_told_with_its_place_and_not_disturbed(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(stage: Stage) -> None:
+        client, watch = await filled(stage, EXCLUSIVE), Watch()
+        log = topic_of(stage).ledger
+        read, goes_on = log.read, asyncio.Event()
+
+        async def waits(*where: Any) -> Any:
+            await goes_on.wait()
+            return await read(*where)
+
+        log.read = waits
+        client.flow(10)
+        await asyncio.sleep(1)
+        assert await look(stage, watch) == {"reading": 1}
+        assert await look(stage, watch) == {"reading": 1}  # told once
+        (told,) = [record.getMessage() for record in caplog.records if "stands still" in record.getMessage()]
+        assert "_run" in told
+        assert "> waits:" in told
+        goes_on.set()
+        assert len(await received(client, 5)) == 5
+
+    on_stage(scenario)
+
+
+def test_who_cannot_be_sent_anything_or_waits_for_a_rate_does_not_stand_still() -> None:
+    async def scenario(stage: Stage) -> None:
+        client, watch = await filled(stage, EXCLUSIVE), Watch()
+        assert await look(stage, watch) == {}  # no permits
+        bucket = Bucket(Rate(1, 0, 1000), asyncio.get_running_loop().time)
+        bucket.spend(5, 0)
+        topic_of(stage).subscriptions["s"].dispatch_limits = (bucket,)
+        client.flow(3)
+        assert await look(stage, watch) == {}
+        topic_of(stage).subscriptions["s"].dispatch_limits = ()
+        assert len(await received(client, 3)) == 3
+        assert await look(stage, watch) == {}
+        client.flow(10)
+        assert len(await received(client, 2)) == 2
+        assert await look(stage, watch) == {}  # nothing is left
+
+    on_stage(scenario)
+
+
+def test_keys_that_another_consumer_holds_do_not_stand_still() -> None:
+    async def scenario(stage: Stage) -> None:
+        client, watch = await filled(stage, KEY_SHARED, 20), Watch()
+        client.flow(20)
+        assert len(await received(client, 20)) == 20  # all keys are held, by the first
+        await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=1)
+        client.flow(100, 1)
+        for i in range(20, 40):
+            client.publish(i, partition_key=f"k{i - 20}")
+        await asyncio.sleep(1)
+        assert await look(stage, watch) == {}
+
+    on_stage(scenario)
+
+
+def test_adds_that_are_not_stored_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(stage: Stage) -> None:
+        client, watch = await filled(stage, EXCLUSIVE), Watch()
+        topic_of(stage).ledger.state = State.SWITCHING  # nobody is at it
+        client.publish(5)
+        await asyncio.sleep(1)
+        assert await look(stage, watch) == {"adding": 1}
+        assert any("1 adds wait, the log is switching" in record.getMessage() for record in caplog.records)
+        topic_of(stage).ledger.state = State.OPEN
+
+    on_stage(scenario)
+
+
+@pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED, KEY_SHARED])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_bug_in_a_read_costs_a_pause_and_no_message(kind: int, again: bool) -> None:
+    """What is no error of the tree ended the deliveries, until something else woke the dispatcher."""
+
+    async def scenario(stage: Stage) -> None:
+        client = await filled(stage, kind)
+        if again:  # what comes back is read again
+            client.flow(5)
+            await client.messages(5)
+            client.send(Command.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=0)
+            await asyncio.sleep(0.1)
+        log = topic_of(stage).ledger
+        read, left = log.read, [2]
+
+        async def breaks(*where: Any) -> Any:
+            if left[0]:
+                left[0] -= 1
+                await asyncio.sleep(0)
+                raise KeyError("a bug")
+            return await read(*where)
+
+        log.read = breaks
+        began = asyncio.get_running_loop().time()
+        client.flow(10)
+        assert len(await received(client, 5)) == 5
+        assert left == [0]
+        assert asyncio.get_running_loop().time() - began < 3 * RETRY_S
+
+    on_stage(scenario)
+
+
+def test_a_bug_between_two_ledgers_ends_the_log_instead_of_holding_its_adds_for_ever() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await filled(stage, EXCLUSIVE)
+        topic = topic_of(stage)
+
+        async def breaks() -> None:
+            raise KeyError("a bug")
+
+        topic.ledger._next_ledger = breaks
+        topic.ledger._switch()
+        client.publish(5)
+        await client.next(Command.CLOSE_PRODUCER)  # and comes back, where the log is opened anew
+        await until(lambda: topic.closed)
+        assert topic.ledger.state is State.FAILED or topic.ledger.state is State.CLOSED
+        del topic.ledger._next_ledger
+        await client.produce(TOPIC, producer_id=1)
+        client.publish(0, producer_id=1)
+        await client.next(Command.SEND_RECEIPT)
+
+    on_stage(scenario)
