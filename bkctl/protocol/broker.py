@@ -1,9 +1,9 @@
 """The broker's side of one Pulsar connection, without the connection: bytes in, events out; commands out as bytes.
 
 Everything that has arrived is parsed in one go. What a producer sent in a row comes out as one `Sends`; any other
-command as a `Call`. Garbage, a command before CONNECT, a second CONNECT, a frame above the limit: `failed` is set and
-nothing more is read; the owner answers what came before it and closes. Nobody is asked who the client is: the owner
-decides on CONNECT, and says `accept`.
+command as a `Call`; so does a SEND of a transaction, or one that names its own place. Garbage, a command before
+CONNECT, a second CONNECT, a frame above the limit: `failed` is set and nothing more is read; the owner answers what
+came before it and closes. Nobody is asked who the client is: the owner decides on CONNECT, and says `accept`.
 
     silence    tick() every half minute: a PING, or "dead" if nothing at all came since the last one
 
@@ -32,8 +32,10 @@ from bkctl.errors import BadBytes, Corrupt
 CONNECT_SIZE_MAX: Final = 64 * 1024
 """Of what is said before CONNECT is accepted: who is not known yet is given no more memory."""
 KEEP_ALIVE_S: Final = 30.0
-CHECKSUM_VERSION: Final = 6
-"""The first protocol version whose clients know checksums."""
+CHECKSUM_VERSION: Final = 11
+"""The first protocol version whose clients are sent checksums: those before it compute them wrongly, or not at all."""
+END_OF_TOPIC_VERSION: Final = 9
+"""The first whose clients know REACHED_END_OF_TOPIC."""
 BROKER_METADATA_VERSION: Final = 18
 """The first whose clients may read what the broker put in front of an entry."""
 
@@ -208,6 +210,10 @@ class BrokerConversation:
             raise self._wrong("first command", "CONNECT", "SEND")
         if not entry:
             raise self._wrong("SEND", "an entry", "nothing")
+        if message.HasField("message_id") or message.HasField("txnid_most_bits"):
+            self._close_sends()
+            self._events.append(Call(Command.SEND, message))
+            return
         producer_id = message.producer_id
         if producer_id != self._producer_id:
             self._close_sends()
@@ -252,8 +258,8 @@ class BrokerConversation:
 
     @property
     def knows_end_of_topic(self) -> bool:
-        """False for C++ clients, which drop a connection that tells them of a topic's end."""
-        return not self.client_version.startswith("Pulsar-CPP-")
+        """False for old clients, and for C++ ones, which drop a connection that tells them of a topic's end."""
+        return self.protocol_version >= END_OF_TOPIC_VERSION and not self.client_version.startswith("Pulsar-CPP-")
 
     def tick(self, *, listening: bool = True) -> bytes | None:
         """Half a minute has passed: the PING to send, or None if the client is gone.

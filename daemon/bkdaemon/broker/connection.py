@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from bkctl.codec.pulsar import NO_REQUEST, PONG_FRAME, AccessMode, Command, ErrorCode, encode_command
+from bkctl.codec.pulsar import NO_REQUEST, PING_FRAME, PONG_FRAME, AccessMode, Command, ErrorCode, encode_command
 from bkctl.errors import BkctlError
 from bkctl.protocol.broker import KEEP_ALIVE_S, BrokerConversation, Call, Sends
 from bkdaemon.broker.access import ANONYMOUS, authenticate
@@ -46,6 +46,8 @@ PRODUCERS_MAX: Final = 50_000
 CONSUMERS_MAX: Final = 50_000
 """Of one connection."""
 FORGOTTEN_MAX: Final = 10_000
+LIVENESS_S: Final = 5.0
+"""As connectionLivenessCheckTimeoutMillis: how long a client may keep silent whose place another wants."""
 
 
 class Connection(asyncio.Protocol):
@@ -81,6 +83,7 @@ class Connection(asyncio.Protocol):
         self._poll: asyncio.TimerHandle | None = None
         self._held: list[Sends | Call] = []  # what had arrived when a publish rate was reached
         self._throttle: asyncio.TimerHandle | None = None
+        self._alive: asyncio.Future[bool] | None = None  # somebody asks whether the client is there
 
     # -- what asyncio tells ------------------------------------------------------------------------------------------
 
@@ -118,6 +121,7 @@ class Connection(asyncio.Protocol):
         for consumer in consumers:
             consumer.gone = True
             self.server.spawn(consumer.subscription.remove(consumer))
+        self._tell_alive(alive=False)
 
     def pause_writing(self) -> None:
         """The client does not take what it is sent."""
@@ -134,6 +138,8 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Everything that has arrived, in one go."""
+        if self._alive is not None:
+            self._tell_alive(alive=True)
         events = self.conversation.feed(data)
         if self._held:  # arrived before reading was paused
             self._held += events
@@ -208,11 +214,8 @@ class Connection(asyncio.Protocol):
 
     def _take_sends(self, event: Sends) -> Sends | None:
         """What a producer sent; returns what has to wait for a publish rate."""
-        producer = self.producers.get(event.producer_id)
-        if producer is None or not producer.ready:
-            closed = self._closed_producers.get(event.producer_id)
-            if closed is None or self._loop.time() - closed > KEEP_ALIVE_S:
-                self.end(f"messages of producer {event.producer_id}, which is not there")
+        producer = self.sending(event.producer_id)
+        if producer is None:
             return None
         topic = producer.topic
         if not topic.limits.publish:
@@ -227,6 +230,16 @@ class Connection(asyncio.Protocol):
         if self._throttle is None:
             self._throttle = self._loop.call_later(wait_s(topic.limits.publish), self._go_on)
         return waiting
+
+    def sending(self, producer_id: int) -> Producer | None:
+        """The producer that sends; where there is none the link ends, unless the client cannot know yet."""
+        producer = self.producers.get(producer_id)
+        if producer is not None and producer.ready:
+            return producer
+        closed = self._closed_producers.get(producer_id)
+        if closed is None or self._loop.time() - closed > KEEP_ALIVE_S:
+            self.end(f"messages of producer {producer_id}, which is not there")
+        return None
 
     def _take_call(self, call: Call) -> None:
         if self._transport is None or self._transport.is_closing():
@@ -266,6 +279,28 @@ class Connection(asyncio.Protocol):
         if not self._reading:
             self.balance()
 
+    async def alive(self) -> bool:
+        """True if the client says anything within `LIVENESS_S`; else the connection ends, with all it had."""
+        if self._transport is None:
+            return False
+        if not self._reading:  # what it says would not be heard
+            return True
+        asked = self._alive
+        if asked is None:
+            asked = self._alive = self._loop.create_future()
+            self.queue((PING_FRAME,))
+        await asyncio.wait((asked,), timeout=LIVENESS_S)
+        if not asked.done():
+            logger.info("%s: no sign of life, and another client wants its place", self.peer)
+            self.abort()
+            await asyncio.wait((asked,))
+        return asked.result()
+
+    def _tell_alive(self, *, alive: bool) -> None:
+        asked, self._alive = self._alive, None
+        if asked is not None and not asked.done():
+            asked.set_result(alive)
+
     def error_for(self, request_id: int) -> Callable[[ErrorCode, str], None]:
         """Answers a request with ERROR."""
 
@@ -298,7 +333,7 @@ class Connection(asyncio.Protocol):
             producer_name=producer.name,
             last_sequence_id=producer.topic.last_sequence_id(producer.name),
             schema_version=producer.schema_version,
-            topic_epoch=producer.topic_epoch if producer.ready and producer.mode != AccessMode.SHARED else None,
+            topic_epoch=_epoch(producer) if producer.ready else None,
             producer_ready=producer.ready,
         )
 
@@ -344,3 +379,8 @@ class Connection(asyncio.Protocol):
             return
         self.queue((ping,))
         self._timer = self._loop.call_later(KEEP_ALIVE_S, self._tick)
+
+
+def _epoch(producer: Producer) -> int | None:
+    """Whoever is not alone is told the epoch of the last that was."""
+    return producer.topic.producers.epoch if producer.mode == AccessMode.SHARED else producer.topic_epoch

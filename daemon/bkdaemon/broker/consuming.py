@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, Union
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
-from bkctl.codec.pulsar import POSITION_EARLIEST, Command, ErrorCode, SubscriptionType
+from bkctl.codec.pulsar import ACK_CUMULATIVE, POSITION_EARLIEST, Command, ErrorCode, SubscriptionType
 from bkctl.errors import BkctlError
 from bkctl.model.topic import EARLIEST, LATEST, Position
 from bkdaemon.broker.access import Action
@@ -14,14 +15,23 @@ from bkdaemon.broker.compatibility import schema_of
 from bkdaemon.broker.connection import CONSUMERS_MAX
 from bkdaemon.broker.consumer import Consumer
 from bkdaemon.broker.migration import CONSUMER, send_away
-from bkdaemon.broker.refusal import Refusal, error_code
+from bkdaemon.broker.refusal import Refusal
 from bkdaemon.broker.requests import Handler, topic_named
 from bkdaemon.broker.subscription import TYPE_NAMES, Subscription
 from bkdaemon.broker.topic import AnyTopic, Topic, reserved
 
 if TYPE_CHECKING:
     from bkdaemon.broker.connection import Connection
+    from bkdaemon.broker.nonpersistent import NonPersistentSubscription
 
+logger = logging.getLogger(__name__)
+
+AnySubscription: TypeAlias = Union[Subscription, "NonPersistentSubscription"]
+
+METADATA_MAX: Final = 1024
+"""As maxConsumerMetadataSize: characters of a consumer's own names and values."""
+REPLICATED: Final = "pulsar.replicated.subscription"
+"""The number that marks the cursor of a subscription whose state goes to other clusters."""
 _ORDERED: Final = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
 
 
@@ -34,7 +44,7 @@ def subscribe(connection: Connection, message: Any) -> None:
         return
     if consumer_id in connection.consumers:
         if connection.consumers[consumer_id] is None:
-            failed(ErrorCode.SERVICE_NOT_READY, "Consumer is already being created on the connection")
+            failed(ErrorCode.SERVICE_NOT_READY, "Consumer is already present on the connection")
         else:
             connection.say(Command.SUCCESS, request_id=request_id)
         return
@@ -54,23 +64,12 @@ def subscribe(connection: Connection, message: Any) -> None:
 async def _create(connection: Connection, message: Any) -> None:
     name = topic_named(connection, message.topic, Action.CONSUME)
     kind = SubscriptionType(message.subType)
-    if not message.subscription.strip() or reserved(message.subscription):
-        raise Refusal(ErrorCode.PRODUCER_BUSY, f"'{message.subscription}' is no name for a subscription")
-    if message.read_compacted and kind not in _ORDERED:
-        raise Refusal(ErrorCode.NOT_ALLOWED, "readCompacted only allowed on failover or exclusive subscriptions")
+    if sum(len(m.key) + len(m.value) for m in message.metadata) > METADATA_MAX:
+        raise Refusal(ErrorCode.METADATA, f"metadata has a max size of {METADATA_MAX} bytes")
     topic = await connection.server.topics.get(name, create=message.force_topic_creation)
-    if TYPE_NAMES[kind] not in topic.rules.subscription_types:
-        raise Refusal(ErrorCode.NOT_ALLOWED, f"Topic[{name}] doesn't support {TYPE_NAMES[kind]} sub type!")
-    if message.HasField("schema"):
-        await connection.server.schemas.admit(name, schema_of(message.schema), consumer=True)
     durable = message.durable and topic.persistent
-    subscription = await topic.subscription(
-        message.subscription,
-        durable=durable,
-        initial=await _initial(topic, message, durable),
-        create=topic.rules.auto_create_subscription or not durable,
-        properties={p.key: p.value for p in message.subscription_properties},
-    )
+    await _check(connection, topic, message, durable=durable)
+    subscription = await _subscription(topic, message, durable=durable)
     if topic.rules.migrated_to is not None and not (
         isinstance(subscription, Subscription) and subscription.cursor.backlog()
     ):
@@ -83,10 +82,11 @@ async def _create(connection: Connection, message: Any) -> None:
     new.priority = message.priority_level
     new.metadata = {m.key: m.value for m in message.metadata}
     new.connected_since_ms = connection.server.now_ms()
-    if message.HasField("consumer_epoch"):
+    if message.HasField("consumer_epoch") and kind in _ORDERED:
         new.epoch = message.consumer_epoch
-    if kind == SubscriptionType.KEY_SHARED:
+    if kind == SubscriptionType.KEY_SHARED or (kind == SubscriptionType.EXCLUSIVE and message.keySharedMeta.hashRanges):
         new.key_shared = message.keySharedMeta if message.HasField("keySharedMeta") else None
+    await _let_go_of_the_dead(subscription, kind)
     try:
         if connection.consumers.get(new.consumer_id, ...) is not None:
             raise Refusal(ErrorCode.SERVICE_NOT_READY, "Consumer was closed before it was created")
@@ -99,6 +99,57 @@ async def _create(connection: Connection, message: Any) -> None:
         raise
     connection.consumers[new.consumer_id] = new
     connection.say(Command.SUCCESS, request_id=message.request_id)
+
+
+async def _check(connection: Connection, topic: AnyTopic, message: Any, *, durable: bool) -> None:
+    """Raises: Refusal, what a topic takes no such consumer for, in Java's order."""
+    kind = TYPE_NAMES[message.subType]
+    if 0 < topic.rules.consumers_max <= sum(len(s.consumers) for s in topic.subscriptions.values()):
+        raise Refusal(ErrorCode.CONSUMER_BUSY, "Topic reached max consumers limit")
+    if durable and not topic.rules.auto_create_subscription and message.subscription not in topic.subscriptions:
+        raise Refusal(ErrorCode.SUBSCRIPTION_NOT_FOUND, "Subscription does not exist")
+    if message.HasField("schema"):
+        await connection.server.schemas.admit(topic.name, schema_of(message.schema), consumer=True)
+    if message.read_compacted and message.subType not in _ORDERED:
+        raise Refusal(ErrorCode.NOT_ALLOWED, "readCompacted only allowed on failover or exclusive subscriptions")
+    if kind not in topic.rules.subscription_types:
+        raise Refusal(ErrorCode.NOT_ALLOWED, f"Topic[{{{topic.name}}}] doesn't support {kind} sub type!")
+    if not message.subscription.strip():
+        raise Refusal(ErrorCode.PRODUCER_BUSY, "Empty subscription name")
+    if reserved(message.subscription):
+        raise Refusal(ErrorCode.PRODUCER_BUSY, "Subscription with reserved subscription name attempted")
+
+
+async def _subscription(topic: AnyTopic, message: Any, *, durable: bool) -> AnySubscription:
+    """The subscription a client means, made where it is missing, and moved back in time where that is asked."""
+    there = message.subscription in topic.subscriptions
+    found = await topic.subscription(
+        message.subscription,
+        durable=durable,
+        initial=await _initial(topic, message, durable),
+        properties={p.key: p.value for p in message.subscription_properties},
+    )
+    if not isinstance(found, Subscription):
+        return found
+    if durable and message.replicate_subscription_state and REPLICATED not in found.cursor.longs:
+        found.cursor.longs[REPLICATED] = 1
+        found.cursor.touch()
+    if there and message.start_message_rollback_duration_sec:
+        try:
+            await found.seek_time(found.now_ms() - 1000 * message.start_message_rollback_duration_sec)
+        except BkctlError as error:
+            logger.warning("%s: not moved back in time: %s", found, error.message)
+    await found.settled()
+    return found
+
+
+async def _let_go_of_the_dead(subscription: AnySubscription, kind: SubscriptionType) -> None:
+    """An Exclusive consumer whose client gives no sign of life makes room for another."""
+    if kind != SubscriptionType.EXCLUSIVE or subscription.type != kind or not subscription.consumers:
+        return
+    holder = subscription.consumers[0]
+    if not await holder.connection.alive():
+        await subscription.remove(holder)
 
 
 async def _initial(topic: AnyTopic, message: Any, durable: bool) -> Position:
@@ -128,6 +179,9 @@ def ack(connection: Connection, message: Any) -> None:
     if consumer is None:
         return
     subscription = consumer.subscription
+    if message.HasField("txnid_most_bits") and message.HasField("txnid_least_bits"):
+        _ack_of_transaction(connection, consumer, message)
+        return
     subscription.ack(consumer, message)
     if not message.HasField("request_id"):
         return
@@ -142,6 +196,21 @@ def ack(connection: Connection, message: Any) -> None:
         connection.say(Command.ACK_RESPONSE, consumer_id=consumer_id, request_id=request_id, error=code, message=text)
 
     connection.later(work(), failed)
+
+
+def _ack_of_transaction(connection: Connection, consumer: Consumer, message: Any) -> None:
+    """Counts for nothing: there are no transactions."""
+    if not message.HasField("request_id"):
+        return
+    cumulative = message.ack_type == ACK_CUMULATIVE
+    ignored = cumulative and (len(message.message_id) != 1 or consumer.subscription.type not in _ORDERED)
+    connection.say(
+        Command.ACK_RESPONSE,
+        consumer_id=message.consumer_id,
+        request_id=message.request_id,
+        error=None if ignored else ErrorCode.NOT_ALLOWED,
+        message=None if ignored else "Server don't support transaction ack!",
+    )
 
 
 def redeliver(connection: Connection, message: Any) -> None:
@@ -161,23 +230,30 @@ def _consumer(connection: Connection, message: Any) -> Consumer | None:
 
 def seek(connection: Connection, message: Any) -> None:
     """SEEK: consumers are closed, the cursor is moved, then SUCCESS."""
+    by_id = message.HasField("message_id")
+    if not by_id and not message.HasField("message_publish_time"):
+        why = "Message id and message publish time were not present"
+        connection.error_for(message.request_id)(ErrorCode.METADATA, why)
+        return
     consumer = _consumer(connection, message)
     if consumer is None:
         return
     subscription = consumer.subscription
 
     async def work() -> None:
-        if message.HasField("message_id"):
+        if by_id:
             place = message.message_id
             first = place.first_chunk_message_id if place.HasField("first_chunk_message_id") else place
-            await subscription.seek(Position(first.ledgerId, first.entryId))
-        elif message.HasField("message_publish_time"):
-            await subscription.seek_time(message.message_publish_time)
+            await subscription.seek(Position(first.ledgerId, first.entryId), list(first.ack_set))
         else:
-            raise Refusal(ErrorCode.METADATA, "Message id and message publish time were not present")
+            await subscription.seek_time(message.message_publish_time)
         connection.say(Command.SUCCESS, request_id=message.request_id)
 
-    connection.later(work(), connection.error_for(message.request_id))
+    def failed(code: ErrorCode, text: str) -> None:
+        what = "Error when resetting subscription" if by_id else "Reset subscription to publish time error"
+        connection.error_for(message.request_id)(ErrorCode.UNKNOWN, f"{what}: {text}")
+
+    connection.later(work(), failed)
 
 
 def unsubscribe(connection: Connection, message: Any) -> None:
@@ -240,21 +316,20 @@ def get_last_message_id(connection: Connection, message: Any) -> None:
 
 def consumer_stats(connection: Connection, message: Any) -> None:
     """CONSUMER_STATS; rates are since the consumer came."""
-    consumer = connection.consumers.get(message.consumer_id)
-    if consumer is None:
+    if message.consumer_id not in connection.consumers:
         connection.end(f"stats of consumer {message.consumer_id}, which is not there")
         return
-    subscription = consumer.subscription
-    try:
-        backlog = subscription.cursor.backlog() if subscription.topic.persistent else 0
-    except BkctlError as error:
+    consumer = connection.consumers[message.consumer_id]
+    if consumer is None:  # it is being made
         connection.say(
             Command.CONSUMER_STATS_RESPONSE,
             request_id=message.request_id,
-            error_code=error_code(error),
-            error_message=error.message,
+            error_code=ErrorCode.CONSUMER_NOT_FOUND,
+            error_message=f"Consumer {message.consumer_id} not found",
         )
         return
+    subscription = consumer.subscription
+    backlog = subscription.cursor.backlog() if subscription.topic.persistent else 0
     since_s = max((connection.server.now_ms() - consumer.connected_since_ms) / 1000, 0.001)
     connected = datetime.fromtimestamp(consumer.connected_since_ms / 1000, UTC)
     connection.say(

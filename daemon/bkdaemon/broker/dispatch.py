@@ -30,6 +30,7 @@ from bkdaemon.broker.refusal import Refusal
 from bkdaemon.broker.throttle import readable, wait_s
 
 if TYPE_CHECKING:
+    from bkdaemon.broker.key_shared import Ranges
     from bkdaemon.broker.subscription import Subscription
 
 logger = logging.getLogger(__name__)
@@ -224,11 +225,13 @@ class SingleActive(Dispatcher):
         self._failover = failover
         self._per_entry = 1.0  # messages in an entry, as they were lately
         self._timer: asyncio.TimerHandle | None = None
+        self._ranges: Ranges | None = None  # of keys, where a reader wants some alone
 
     def add(self, consumer: Consumer) -> None:
         """The second consumer of an Exclusive subscription is refused."""
         if self.consumers and not self._failover:
             raise Refusal(ErrorCode.CONSUMER_BUSY, "Exclusive consumer is already connected")
+        self._ranges = _ranges_of(consumer)
         self.consumers.append(consumer)
         if not self._choose():
             self._notify(consumer)
@@ -343,7 +346,7 @@ class SingleActive(Dispatcher):
                 break
             last = position
             delivery = self._examine(position, entry)
-            if delivery is not None:
+            if delivery is not None and (self._ranges is None or self._ranges.hold(entry)):
                 deliveries.append(delivery)
                 messages += delivery.messages
         cursor.read_position = ledger.next_position(last)
@@ -351,6 +354,16 @@ class SingleActive(Dispatcher):
             self._per_entry = messages / len(deliveries)
             consumer.deliver(deliveries)
         return True
+
+
+def _ranges_of(consumer: Consumer) -> Ranges | None:
+    if consumer.key_shared is None:
+        return None
+    from bkdaemon.broker.key_shared import Ranges
+
+    ranges = Ranges()
+    ranges.add(consumer)
+    return ranges
 
 
 ACTIVE_CHANGE_VERSION: Final = 12

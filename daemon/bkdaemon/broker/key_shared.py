@@ -94,6 +94,14 @@ class Ranges:
         """Whose slot it is; None where nobody chose it."""
         return next((c for start, end, c in self._ranges if start <= slot <= end), None)
 
+    def hold(self, entry: bytes) -> bool:
+        """True if somebody chose the slot of an entry."""
+        try:
+            metadata = decode_metadata(entry)
+        except BadBytes:
+            metadata = None
+        return self.owner(entry_slot(metadata)) is not None
+
 
 class KeyShared(Shared):
     """Many consumers, order within a key."""

@@ -6,7 +6,7 @@ NonPersistentDispatcherMultipleConsumers.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.codec.pulsar import (
@@ -55,8 +55,13 @@ class NonPersistentSubscription:
         Raises:
             Refusal: CONSUMER_BUSY, CONSUMER_ASSIGN.
         """
-        if self.consumers and (kind != self.type or kind == SubscriptionType.EXCLUSIVE):
-            raise Refusal(ErrorCode.CONSUMER_BUSY, "Exclusive consumer is already connected, or of another type")
+        if self.consumers and kind != self.type:
+            raise Refusal(ErrorCode.CONSUMER_BUSY, "Subscription is of different type")
+        if self.consumers and kind == SubscriptionType.EXCLUSIVE:
+            raise Refusal(ErrorCode.CONSUMER_BUSY, "Exclusive consumer is already connected")
+        most = self.topic.rules.consumers_per_subscription_max
+        if 0 < most <= len(self.consumers):
+            raise Refusal(ErrorCode.CONSUMER_BUSY, "Subscription reached max consumers limit")
         if not self.consumers:
             self.type = kind
             meta = consumer.key_shared
@@ -128,7 +133,7 @@ class NonPersistentSubscription:
     def redeliver(self, consumer: Consumer, message: Any) -> None:
         """What is gone is gone."""
 
-    async def seek(self, position: Position) -> None:
+    async def seek(self, position: Position, ack_set: Sequence[int] = ()) -> None:
         """There is no other place: done at once, as Java does."""
 
     async def seek_time(self, ms: int) -> None:
@@ -175,7 +180,15 @@ class NonPersistentTopic:
             Refusal: what forbids it.
         """
         self.check_open()
+        self.check_welcome(encrypted=producer.encrypted)
         await self.producers.admit(producer)
+
+    def check_welcome(self, *, encrypted: bool) -> None:
+        """Raises: Refusal, what forbids another producer, whoever it is."""
+        if 0 < self.rules.producers_max <= len(self.producers):
+            raise Refusal(ErrorCode.PRODUCER_BUSY, f"Topic '{self.name}' reached max producers limit")
+        if self.rules.encryption_required and not encrypted:
+            raise Refusal(ErrorCode.METADATA, f"Encryption is required in {self.name}")
 
     async def remove_producer(self, producer: Producer) -> None:
         """A producer has left."""
@@ -201,13 +214,15 @@ class NonPersistentTopic:
                 if not checksum_ok(entry):
                     raise Refusal(ErrorCode.CHECKSUM, "Checksum failed on the broker")
                 metadata = decode_metadata(entry)
+                if self.rules.encryption_required and not metadata.encryption_keys:
+                    raise Refusal(ErrorCode.METADATA, "Messages must be encrypted")
             except (BadBytes, Refusal) as error:
                 code = error.code if isinstance(error, Refusal) else ErrorCode.METADATA
                 answers.append(
                     encode_command(
                         Command.SEND_ERROR,
                         producer_id=producer.producer_id,
-                        sequence_id=sequence_id,
+                        sequence_id=max(sequence_id, highest),
                         error=code,
                         message=error.message,
                     )

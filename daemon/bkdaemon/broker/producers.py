@@ -119,12 +119,6 @@ class ProducerTable:
         Raises:
             Refusal: PRODUCER_BUSY or PRODUCER_FENCED.
         """
-        other = self.by_name.get(producer.name) or next((w for w in self._waiting if w.name == producer.name), None)
-        if other is not None and not other.gone and producer.mode != AccessMode.EXCLUSIVE_WITH_FENCING:
-            raise Refusal(
-                ErrorCode.PRODUCER_BUSY,
-                f"Producer with name '{producer.name}' is already connected to topic '{self._topic}'",
-            )
         if producer.mode == AccessMode.SHARED:
             self._admit_shared(producer)
         elif producer.mode == AccessMode.EXCLUSIVE_WITH_FENCING:
@@ -132,6 +126,8 @@ class ProducerTable:
             for fenced in [*self.by_name.values(), *self._waiting]:
                 fenced.gone = True
                 fenced.connection.forget_producer(fenced)
+            for waiting in self._waiting:
+                waiting.connection.error_for(waiting.request_id)(ErrorCode.PRODUCER_FENCED, "Fenced out")
             self.by_name.clear()
             self._waiting.clear()
             self._exclusive = None
@@ -142,7 +138,7 @@ class ProducerTable:
             self._waiting.append(producer)
         else:
             if self.by_name or self._waiting:
-                raise Refusal(ErrorCode.PRODUCER_FENCED, "Topic has other producers")
+                raise Refusal(ErrorCode.PRODUCER_FENCED, self._others())
             self._check_epoch(producer)
             await self._grant(producer)
 
@@ -156,9 +152,21 @@ class ProducerTable:
 
     def _admit_shared(self, producer: Producer) -> None:
         if self._exclusive is not None or self._waiting:
-            raise Refusal(ErrorCode.PRODUCER_BUSY, f"Topic '{self._topic}' has an exclusive producer")
+            raise Refusal(ErrorCode.PRODUCER_BUSY, self._others())
+        other = self.by_name.get(producer.name)
+        if other is not None and not other.gone:
+            raise Refusal(
+                ErrorCode.PRODUCER_BUSY,
+                f"Producer with name '{producer.name}' is already connected to topic '{self._topic}'",
+            )
         self.by_name[producer.name] = producer
         producer.ready = True
+
+    def _others(self) -> str:
+        if self._exclusive is not None or self._waiting:
+            name = self._exclusive.name if self._exclusive is not None else None
+            return f"Topic has an existing exclusive producer: {name}"
+        return "Topic has existing shared producers"
 
     async def _grant(self, producer: Producer) -> None:
         """Makes a producer the only one; its epoch is durable before it is ready."""

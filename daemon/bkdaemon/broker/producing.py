@@ -13,9 +13,11 @@ from bkdaemon.broker.migration import PRODUCER, send_away
 from bkdaemon.broker.producers import Producer
 from bkdaemon.broker.refusal import Refusal
 from bkdaemon.broker.requests import Handler, topic_named
+from bkdaemon.broker.topic import send_error
 
 if TYPE_CHECKING:
     from bkdaemon.broker.connection import Connection
+    from bkdaemon.broker.topic import AnyTopic
 
 
 def producer(connection: Connection, message: Any) -> None:
@@ -25,7 +27,7 @@ def producer(connection: Connection, message: Any) -> None:
     if producer_id in connection.producers:
         there = connection.producers[producer_id]
         if there is None or not there.ready:
-            failed(ErrorCode.SERVICE_NOT_READY, "Producer is already being created on the connection")
+            failed(ErrorCode.SERVICE_NOT_READY, "Producer is already present on the connection")
         else:
             there.request_id = request_id
             connection.producer_ready(there)
@@ -52,6 +54,7 @@ async def _create(connection: Connection, message: Any) -> None:
         connection.producers.pop(message.producer_id, None)
         send_away(connection, PRODUCER, message.producer_id, topic.rules.migrated_to)
         return
+    topic.check_welcome(encrypted=message.encrypted)  # before a schema is stored for it
     schema = schema_of(message.schema) if message.HasField("schema") else None
     version = await connection.server.schemas.admit(name, schema)
     given = message.producer_name if message.HasField("producer_name") and message.producer_name else None
@@ -70,14 +73,28 @@ async def _create(connection: Connection, message: Any) -> None:
     new.encrypted = message.encrypted
     new.metadata = {m.key: m.value for m in message.metadata}
     new.connected_since_ms = connection.server.now_ms()
-    if message.HasField("initial_subscription_name") and topic.persistent:
-        await topic.subscription(message.initial_subscription_name, durable=True, initial=EARLIEST)
+    await _first_subscription(topic, message.initial_subscription_name)
     await _let_in(connection, new)
+
+
+async def _first_subscription(topic: AnyTopic, name: str) -> None:
+    """Makes the subscription that a producer wants to be there before its first message."""
+    if not name or not topic.persistent or name in topic.subscriptions:
+        return
+    if not topic.rules.auto_create_subscription:
+        raise Refusal(
+            ErrorCode.NOT_ALLOWED,
+            "Could not create the initial subscription due to the auto subscription creation is not allowed.",
+        )
+    await topic.subscription(name, durable=True, initial=EARLIEST)
 
 
 async def _let_in(connection: Connection, new: Producer) -> None:
     """The topic takes it, unless the client has changed its mind meanwhile."""
     topic = new.topic
+    holder = topic.producers.by_name.get(new.name)
+    if holder is not None and new.mode == AccessMode.SHARED and holder.connection is not connection:
+        await holder.connection.alive()  # else the name is free now
     try:
         await topic.add_producer(new)
     except BaseException:
@@ -101,4 +118,20 @@ def close_producer(connection: Connection, message: Any) -> None:
     connection.server.spawn(there.topic.remove_producer(there))
 
 
-HANDLERS: Final[dict[int, Handler]] = {Command.PRODUCER: producer, Command.CLOSE_PRODUCER: close_producer}
+def send_with_more(connection: Connection, message: Any) -> None:
+    """A SEND of a transaction, or with the place it has in another topic: this broker has neither."""
+    there = connection.sending(message.producer_id)
+    if there is None:
+        return
+    why = "Only shadow topic supports sending messages with messageId"
+    if message.HasField("txnid_most_bits"):
+        why = "Transaction buffer disable!"
+    named = max(message.sequence_id, message.highest_sequence_id)
+    there.topic.answer_in_order(there, send_error(there, named, ErrorCode.NOT_ALLOWED, why))
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    Command.PRODUCER: producer,
+    Command.CLOSE_PRODUCER: close_producer,
+    Command.SEND: send_with_more,
+}

@@ -15,12 +15,14 @@ from bkctl.codec.pulsar import (
     LOOKUP_CONNECT,
     LOOKUP_FAILED,
     LOOKUP_REDIRECT,
+    NO_REQUEST,
     PARTITIONS_FAILED,
     PARTITIONS_SUCCESS,
     Command,
     ErrorCode,
 )
 from bkctl.codec.pulsar_hash import topics_hash
+from bkctl.errors import UsageError
 from bkctl.model.topic import TopicName
 from bkdaemon.broker.access import Action, allowed
 from bkdaemon.broker.compatibility import decode_version, encode_version, schema_of, to_wire
@@ -36,15 +38,21 @@ MODE_NON_PERSISTENT: Final = 1
 WATCHERS_MAX: Final = 1000
 """Of one connection."""
 SYSTEM_PREFIX: Final = "__"
+PATTERN_LENGTH_MAX: Final = 50
+"""As subscriptionPatternMaxLength: clients with a longer pattern filter by themselves."""
+_QUOTED: Final = re.compile(r"\\Q(.*?)(?:\\E|$)", re.DOTALL)
 
 
 def topic_named(connection: Connection, text: str, action: Action) -> TopicName:
     """The topic a client means.
 
     Raises:
-        UsageError: it names none. Refusal: the client may not do this with it.
+        Refusal: it names none, or the client may not do this with it.
     """
-    topic = TopicName.parse(text)
+    try:
+        topic = TopicName.parse(text)
+    except UsageError as error:
+        raise Refusal(ErrorCode.INVALID_TOPIC_NAME, f"Invalid topic name: {error.message}") from None
     if not allowed(connection.principal, action, topic):
         raise Refusal(ErrorCode.AUTHORIZATION, f"{connection.principal.role} may not {action.value} {topic}")
     return topic
@@ -110,13 +118,25 @@ async def _topics(connection: Connection, namespace: str, mode: int) -> list[str
     return sorted(n for n in names if not n.rpartition("/")[2].startswith(SYSTEM_PREFIX))
 
 
-def _filtered(names: list[str], pattern: str) -> list[str] | None:
-    """Names that a Java pattern fits, whatever its scheme; None where Python cannot read it."""
+def without_scheme(pattern: str) -> str:
+    """A pattern for names without their scheme; what stands before the scheme, as a (, stays."""
+    before, separator, behind = pattern.partition("://")
+    if not separator:
+        return pattern
+    return before.removesuffix("persistent").removesuffix("non-") + behind
+
+
+def _compiled(pattern: str) -> re.Pattern[str] | None:
+    """A Java pattern without its scheme; None where Python cannot read it."""
     try:
-        compiled = re.compile(pattern.partition("://")[2] or pattern)
+        return re.compile(_QUOTED.sub(lambda quoted: re.escape(quoted[1]), pattern))
     except re.error:
         return None
-    return [n for n in names if compiled.fullmatch(n.partition("://")[2])]
+
+
+def _fitting(names: list[str], compiled: re.Pattern[str]) -> list[str]:
+    """Names that a pattern fits; it is about whole topics, whatever their scheme, and brings all their partitions."""
+    return [n for n in names if compiled.fullmatch(str(TopicName.parse(n).partitioned).partition("://")[2])]
 
 
 def topics_of_namespace(connection: Connection, message: Any) -> None:
@@ -124,15 +144,16 @@ def topics_of_namespace(connection: Connection, message: Any) -> None:
 
     async def work() -> None:
         names = await _topics(connection, message.namespace, message.mode)
-        kept = _filtered(names, message.topics_pattern) if message.HasField("topics_pattern") else None
-        shown = names if kept is None else kept
+        wanted = message.HasField("topics_pattern") and len(message.topics_pattern) <= PATTERN_LENGTH_MAX
+        compiled = _compiled(without_scheme(message.topics_pattern)) if wanted else None
+        shown = names if compiled is None else _fitting(names, compiled)
         known = topics_hash(shown)
         changed = not (message.HasField("topics_hash") and message.topics_hash == known)
         connection.say(
             Command.GET_TOPICS_OF_NAMESPACE_RESPONSE,
             request_id=message.request_id,
             topics=shown if changed else [],
-            filtered=kept is not None,
+            filtered=compiled is not None,
             topics_hash=known,
             changed=changed,
         )
@@ -142,14 +163,25 @@ def topics_of_namespace(connection: Connection, message: Any) -> None:
 
 def watch_topic_list(connection: Connection, message: Any) -> None:
     """WATCH_TOPIC_LIST: the list now, and what changes in it from now on."""
-    watcher_id, pattern, namespace = message.watcher_id, message.topics_pattern, message.namespace
+    watcher_id, namespace = message.watcher_id, message.namespace
+    failed = connection.error_for(message.request_id)
+    pattern = without_scheme(message.topics_pattern)
+    if len(pattern) > PATTERN_LENGTH_MAX:
+        why = f"Unable to create topic list watcher: Pattern longer than maximum: {PATTERN_LENGTH_MAX}"
+        failed(ErrorCode.NOT_ALLOWED, why)
+        return
+    compiled = _compiled(pattern)
+    if compiled is None:
+        failed(ErrorCode.INVALID_TOPIC_NAME, f"Invalid topics pattern: {pattern}")
+        return
 
     async def names() -> list[str]:
-        every = await _topics(connection, namespace, MODE_PERSISTENT)
-        kept = _filtered(every, pattern)
-        return every if kept is None else kept
+        return _fitting(await _topics(connection, namespace, MODE_PERSISTENT), compiled)
 
     async def work() -> None:
+        there = connection.watchers.pop(watcher_id, None)
+        if there is not None:  # asked once more
+            there()
         if len(connection.watchers) >= WATCHERS_MAX:
             raise Refusal(ErrorCode.TOO_MANY_REQUESTS, f"{WATCHERS_MAX} watchers on this connection already")
         known: list[str] = []
@@ -184,7 +216,7 @@ def watch_topic_list(connection: Connection, message: Any) -> None:
             topics_hash=known_hash,
         )
 
-    connection.later(work(), connection.error_for(message.request_id))
+    connection.later(work(), failed)
 
 
 def watch_topic_list_close(connection: Connection, message: Any) -> None:
@@ -199,11 +231,13 @@ def get_schema(connection: Connection, message: Any) -> None:
     """GET_SCHEMA: a version, or the latest."""
 
     async def work() -> None:
+        if message.HasField("schema_version") and not message.schema_version:
+            raise Refusal(ErrorCode.INCOMPATIBLE_SCHEMA, "Empty schema version")
         topic = topic_named(connection, message.topic, Action.LOOKUP)
         version = decode_version(message.schema_version) if message.schema_version else None
         found = await connection.server.backend.schema(topic.partitioned, version)
         if found is None:
-            raise Refusal(ErrorCode.TOPIC_NOT_FOUND, "Topic not found or no-schema")
+            raise Refusal(ErrorCode.TOPIC_NOT_FOUND, f"Topic not found or no-schema {message.topic}")
         connection.say(
             Command.GET_SCHEMA_RESPONSE,
             request_id=message.request_id,
@@ -222,6 +256,7 @@ def get_or_create_schema(connection: Connection, message: Any) -> None:
 
     async def work() -> None:
         topic = topic_named(connection, message.topic, Action.PRODUCE)
+        await connection.server.topics.get(topic, create=False)
         version = await connection.server.schemas.admit(topic, schema_of(message.schema))
         connection.say(
             Command.GET_OR_CREATE_SCHEMA_RESPONSE, request_id=message.request_id, schema_version=encode_version(version)
@@ -240,8 +275,10 @@ def no_transactions(connection: Connection, message: Any) -> None:
     connection.error_for(message.request_id)(ErrorCode.NOT_ALLOWED, "Transactions are not enabled.")
 
 
-def ignore(connection: Connection, message: Any) -> None:
-    """What needs no answer."""
+def auth_response(connection: Connection, message: Any) -> None:
+    """AUTH_RESPONSE: nobody is challenged here."""
+    connection.error_for(NO_REQUEST)(ErrorCode.AUTHENTICATION, "Failed to authenticate")
+    connection.end("an AUTH_RESPONSE without a challenge")
 
 
 def out_of_place(connection: Connection, message: Any) -> None:
@@ -259,7 +296,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     Command.WATCH_TOPIC_LIST_CLOSE: watch_topic_list_close,
     Command.GET_SCHEMA: get_schema,
     Command.GET_OR_CREATE_SCHEMA: get_or_create_schema,
-    Command.AUTH_RESPONSE: ignore,
+    Command.AUTH_RESPONSE: auth_response,
     **dict.fromkeys(
         (
             Command.NEW_TXN,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.codec.pulsar import (
@@ -72,6 +73,7 @@ class Subscription:
         self.throttled: dict[str, int] = {}
         self._told_end: set[int] = set()
         self._going: asyncio.Task[None] | None = None
+        self._moving: asyncio.Future[None] | None = None  # while a seek is under way
 
     def __str__(self) -> str:
         return f"{self.topic.name} {self.name}"
@@ -221,8 +223,8 @@ class Subscription:
             self.cursor.ack_cumulative(position)
         elif self.rules.batch_index_acks:
             self.cursor.ack_cumulative(position, list(place.ack_set))
-        elif place.entryId > 0:
-            self.cursor.ack_cumulative(Position(place.ledgerId, place.entryId - 1))
+        else:
+            self.cursor.ack_cumulative(self.cursor.before(position))
         self._check_end()
 
     def _check_end(self) -> None:
@@ -234,22 +236,24 @@ class Subscription:
         """Applies a REDELIVER command."""
         if self.fenced or self.dispatcher is None:
             return
-        if message.HasField("consumer_epoch") and message.consumer_epoch > (consumer.epoch or 0):
+        known = -1 if consumer.epoch is None else consumer.epoch
+        if self.type not in _MANY and message.HasField("consumer_epoch") and message.consumer_epoch > known:
             consumer.epoch = message.consumer_epoch
         ids = [Position(place.ledgerId, place.entryId) for place in message.message_ids]
         self.dispatcher.redeliver(consumer, ids or None)
 
     # -- the cursor ----------------------------------------------------------------------------------------------------
 
-    async def seek(self, position: Position) -> None:
-        """Makes position the next entry. Consumers are closed first, and come back.
+    async def seek(self, position: Position, ack_set: Sequence[int] = ()) -> None:
+        """Makes position the next entry, or what ack_set leaves of it. Consumers are closed first, and come back.
 
         Raises:
             Refusal: SERVICE_NOT_READY while another seek is under way. Conflict, Unavailable: it could not be stored.
         """
         if self.fenced:
-            raise Refusal(ErrorCode.SERVICE_NOT_READY, "Subscription is fenced")
+            raise Refusal(ErrorCode.SERVICE_NOT_READY, "Failed to fence subscription")
         self.fenced = True
+        self._moving = asyncio.get_running_loop().create_future()
         try:
             self.disconnect(list(self.consumers))
             if position == EARLIEST:
@@ -257,6 +261,8 @@ class Subscription:
             elif position >= LATEST:
                 position = self.ledger.next_position(self.ledger.last_confirmed)
             await self.cursor.reset(position)
+            if any(ack_set) and self.rules.batch_index_acks:
+                self.cursor.ack_batch(position, ack_set)
             if self.dispatcher is not None:
                 self.dispatcher.reset()
                 self.dispatcher.close()
@@ -264,8 +270,15 @@ class Subscription:
             self._told_end.clear()
         finally:
             self.fenced = False
+            self._moving.set_result(None)
+            self._moving = None
             if not self.durable:
                 asyncio.get_running_loop().call_later(COME_BACK_S, self._come_back_or_go)
+
+    async def settled(self) -> None:
+        """Returns when no seek is under way."""
+        while self._moving is not None:
+            await asyncio.wait((self._moving,))
 
     def _come_back_or_go(self) -> None:
         """A reader that was closed for its seek had time enough to come back."""

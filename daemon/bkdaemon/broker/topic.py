@@ -43,6 +43,8 @@ DEDUPLICATION_CURSOR: Final = "pulsar.dedup"
 COMPACTION_CURSOR: Final = "__compaction"
 REPLICATOR_PREFIX: Final = "pulsar.repl"
 SUBSCRIPTIONS_MAX: Final = 10_000
+LOOK_BACK_MAX: Final = 1000
+"""Markers that are passed over on the way to a topic's last message."""
 _DUPLICATE: Final = -1
 
 
@@ -154,10 +156,16 @@ class Topic:
             Refusal: what forbids it.
         """
         self.check_open()
+        self.check_welcome(encrypted=producer.encrypted)
         if self.terminated:
             raise Refusal(ErrorCode.TOPIC_TERMINATED, "Topic was already terminated")
-        if self.rules.encryption_required and not producer.encrypted:
-            raise Refusal(ErrorCode.METADATA, f"Encryption is required in {self.name}")
+        self.used_ms = self.now_ms()
+        await self.producers.admit(producer)
+
+    def check_welcome(self, *, encrypted: bool) -> None:
+        """Raises: Refusal, what forbids another producer, whoever it is."""
+        if 0 < self.rules.producers_max <= len(self.producers):
+            raise Refusal(ErrorCode.PRODUCER_BUSY, f"Topic '{self.name}' reached max producers limit")
         if self.rules.backlog_exceeded == "producer_request_hold":
             raise Refusal(
                 ErrorCode.PRODUCER_BLOCKED_QUOTA_ERROR, "Cannot create producer on topic with backlog quota exceeded"
@@ -167,10 +175,8 @@ class Topic:
                 ErrorCode.PRODUCER_BLOCKED_QUOTA_EXCEPTION,
                 "Cannot create producer on topic with backlog quota exceeded",
             )
-        if 0 < self.rules.producers_max <= len(self.producers):
-            raise Refusal(ErrorCode.PRODUCER_BUSY, "Topic reached max producers limit")
-        self.used_ms = self.now_ms()
-        await self.producers.admit(producer)
+        if self.rules.encryption_required and not encrypted:
+            raise Refusal(ErrorCode.METADATA, f"Encryption is required in {self.name}")
 
     def last_sequence_id(self, producer_name: str) -> int:
         """The highest that is known to be stored, or -1."""
@@ -202,29 +208,33 @@ class Topic:
     def _refused(self, producer: Producer, send: Send) -> bytes | None:
         """The answer to a send that is not stored; None if it is to be."""
         sequence_id, highest, _, entry, chunk = send
+        named = max(sequence_id, highest)  # what the client knows a batch by
         if len(entry) > self._entry_size_max:
-            return _send_error(
+            return send_error(
                 producer,
-                sequence_id,
+                named,
                 ErrorCode.NOT_ALLOWED,
                 f"The message has {len(entry)} bytes, bookies take {self._entry_size_max}: see nettyMaxFrameSizeBytes",
             )
         if not checksum_ok(entry):
-            return _send_error(producer, sequence_id, ErrorCode.CHECKSUM, "Checksum failed on the broker")
+            return send_error(producer, named, ErrorCode.CHECKSUM, "Checksum failed on the broker")
         if self.rules.encryption_required:
             try:
                 encrypted = bool(decode_metadata(entry).encryption_keys)
             except BadBytes as error:
-                return _send_error(producer, sequence_id, ErrorCode.METADATA, error.message)
+                return send_error(producer, named, ErrorCode.METADATA, error.message)
             if not encrypted:
-                return _send_error(producer, sequence_id, ErrorCode.METADATA, "Messages must be encrypted")
+                return send_error(producer, named, ErrorCode.METADATA, "Messages must be encrypted")
         if self._deduplication is not None:
             verdict = self._deduplication.judge(producer.name, sequence_id, highest, entry if chunk else None)
             if verdict is Verdict.DUPLICATE:
                 return encode_receipts(producer.producer_id, [(sequence_id, highest, _DUPLICATE, _DUPLICATE)])
             if verdict is Verdict.UNKNOWN:
-                return _send_error(
-                    producer, sequence_id, ErrorCode.UNKNOWN, "Cannot determine whether the message is a duplicate"
+                return send_error(
+                    producer,
+                    named,
+                    ErrorCode.PERSISTENCE,
+                    f"[{self.name}][{producer.name}]Cannot determine whether the message is a duplicate at this time",
                 )
         return None
 
@@ -353,13 +363,17 @@ class Topic:
     async def last_message_id(self) -> tuple[Position, int]:
         """The last entry, and the index of its last message in its batch: -1 if it is none, or there is no entry."""
         last = self.ledger.last_confirmed
-        if last.entry_id < 0:
-            return EARLIEST, -1
-        entries = await self.ledger.read(last, 1, 1)
-        if not entries or entries[0][0] != last:
-            return last, -1
-        metadata = decode_metadata(entries[0][1])
-        return last, metadata.num_messages_in_batch - 1 if metadata.HasField("num_messages_in_batch") else -1
+        for _ in range(LOOK_BACK_MAX):
+            if last.entry_id < 0:
+                return EARLIEST, -1
+            entries = await self.ledger.read(last, 1, 1)
+            if not entries or entries[0][0] != last:
+                break
+            metadata = decode_metadata(entries[0][1])
+            if not metadata.HasField("marker_type"):
+                return last, metadata.num_messages_in_batch - 1 if metadata.HasField("num_messages_in_batch") else -1
+            last = self.ledger.ledgers.previous(last)  # no consumer ever sees a marker
+        return last, -1
 
     # -- its end -----------------------------------------------------------------------------------------------------
 
@@ -443,7 +457,8 @@ class Topic:
         return last
 
 
-def _send_error(producer: Producer, sequence_id: int, code: ErrorCode, message: str) -> bytes:
+def send_error(producer: Producer, sequence_id: int, code: ErrorCode, message: str) -> bytes:
+    """Tells a producer that a message is not stored; the highest sequence id of a batch names it."""
     return encode_command(
         Command.SEND_ERROR, producer_id=producer.producer_id, sequence_id=sequence_id, error=code, message=message
     )
