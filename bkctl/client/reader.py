@@ -1,8 +1,9 @@
 """Reads a ledger as it is: checked entries in order, the last confirmed entry, the tail. Never fences.
 
-`read` asks for chunks of consecutive entries, some chunks ahead, and hands them out in order. Each entry goes to the
-first bookie of its write set; in v2, where every bookie has every entry (E = Qw), a chunk is one batch read of one
-bookie. Whatever does not come back well, or not soon, is asked of the next replica entry by entry.
+`read` asks for chunks of consecutive entries, some chunks ahead, and hands them out in order. How far ahead is a matter
+of bytes that are known, not guessed: see reader_sizes.py. Each entry goes to the first bookie of its write set; in v2,
+where every bookie has every entry (E = Qw), a chunk is one batch read of one bookie. Whatever does not come back well,
+or not soon, is asked of the next replica entry by entry.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
 from bkctl.client.chunk import ChunkRead, read_entry
 from bkctl.client.context import ClientContext
+from bkctl.client.reader_sizes import LedgerSizes
 from bkctl.codec.checksum import Digest
 from bkctl.codec.entry import decode_entry, decode_lac
 from bkctl.codec.wire import Reply
-from bkctl.errors import DigestMismatch, NoSuchEntry, Unauthorized, Unavailable, UsageError
+from bkctl.errors import BkctlError, DigestMismatch, NoSuchEntry, Unauthorized, Unavailable, UsageError
 from bkctl.meta.store import WatchEvent
 from bkctl.model.entry import Entry
 from bkctl.model.ids import NO_ENTRY, BookieId
@@ -30,6 +32,11 @@ from bkctl.protocol.reader import NOTHING, Survey
 CHUNK_ENTRIES_MAX: Final = 250
 CHUNK_BYTES: Final = 2 * 1024 * 1024
 READ_AHEAD_BYTES: Final = 32 * 1024 * 1024
+"""What one read has asked for and not handed out."""
+STRETCH_BYTES: Final = 16 * 1024 * 1024
+"""Of the entries whose bytes are found out together."""
+UNMEASURED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of entries that are read whatever they have: as many as have no more if each is as long as bookies take."""
 ENTRY_SIZE_GUESS: Final = 64 * 1024
 """Of an open ledger nothing of which was read yet."""
 LONG_POLL_S: Final = 1.0
@@ -44,14 +51,20 @@ class LedgerReader:
     """A ledger, open for reading. `BookKeeper.open` makes it, and only that knows whether the password is right."""
 
     def __init__(
-        self, context: ClientContext, ledger_id: int, metadata: LedgerMetadata, version: int, digest: Digest
+        self,
+        context: ClientContext,
+        ledger_id: int,
+        metadata: LedgerMetadata,
+        version: int,
+        digest: Digest,
+        sizes: LedgerSizes | None = None,
     ) -> None:
         self.context = context
         self.ledger_id = ledger_id
         self.metadata = metadata
         self.version = version
         self.digest = digest
-        self._entry_size = float(ENTRY_SIZE_GUESS)
+        self.sizes = sizes or LedgerSizes()
         self._last_confirmed: int = metadata.last_entry_id if metadata.closed else NO_ENTRY
 
     @property
@@ -91,29 +104,87 @@ class LedgerReader:
         """The same without asking whether they are confirmed: they may vanish when the ledger is recovered."""
         if first < 0:
             raise UsageError(f"entry {first}: entries begin with 0")
-        if self.metadata.closed and self.metadata.last_entry_id >= 0:
-            self._entry_size = max(1.0, self.metadata.length / (self.metadata.last_entry_id + 1))
+        self._learn_end()
         running: deque[asyncio.Task[list[Entry]]] = deque()
         next_entry, handed_out = first, first
+        ahead = _Ahead(self, first, last)
         try:
             while next_entry <= last or running:
-                while next_entry <= last and self._may_run_ahead(next_entry - handed_out):
-                    end = self._chunk_end(next_entry, last)
+                ahead.extend()
+                while next_entry <= ahead.end and self._may_run_ahead(next_entry - handed_out):
+                    end = self._chunk_end(next_entry, ahead.end)
                     chunk = ChunkRead(
                         self.context, self.ledger_id, self.metadata, self.digest, next_entry, end, self._heard
                     )
                     running.append(asyncio.create_task(chunk.run(), name=f"read of ledger {self.ledger_id}"))
                     next_entry = end + 1
+                if not running:
+                    await ahead.measured()
+                    continue
                 entries = await running[0]
                 running.popleft()
                 handed_out += len(entries)
-                size = sum(len(entry.payload) for entry in entries) / len(entries)
-                self._entry_size = max(1.0, size, (self._entry_size + size) / 2)  # up at once, down slowly
+                ahead.handed_out(handed_out - 1, self._learn(entries))
                 yield entries
         finally:
-            for task in running:
+            left = [*running, *ahead.tasks()]
+            for task in left:
                 task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+            await asyncio.gather(*left, return_exceptions=True)
+
+    def _learn_end(self) -> None:
+        """What the metadata tells of sizes."""
+        metadata, sizes = self.metadata, self.sizes
+        if metadata.closed and metadata.last_entry_id >= 0:
+            sizes.learn(metadata.last_entry_id, metadata.length)
+            sizes.entry_size = sizes.entry_size or max(1.0, metadata.length / (metadata.last_entry_id + 1))
+
+    def _learn(self, entries: list[Entry]) -> int:
+        """What entries that were read tell of sizes; returns their bytes."""
+        first, last = entries[0], entries[-1]
+        size = sum([len(entry[4]) for entry in entries])
+        if size != last.length - first.length + len(first.payload):
+            self.sizes.trusted = False
+        self.sizes.learn(last.entry_id, last.length)
+        self.sizes.seen(size / len(entries))
+        return size
+
+    @property
+    def few(self) -> int:
+        """Entries that may be read whatever they have."""
+        return max(1, UNMEASURED_BYTES_MAX // self.context.config.frame_size_max)
+
+    def known_fitting(self, first: int, last: int, bytes_max: int) -> int | None:
+        """As `fitting`, where that is known without asking; else None."""
+        self._learn_end()
+        end, unseen = self.sizes.stretch(first, last, bytes_max, self.few)
+        return None if unseen else end
+
+    async def fitting(self, first: int, last: int, bytes_max: int) -> int:
+        """The end of a run from first on, `last` at most, that has no more than bytes_max bytes.
+
+        A few entries may have more, all together UNMEASURED_BYTES_MAX. One or two entries are in memory at a time.
+        """
+        self._learn_end()
+        vain: set[int] = set()
+        while True:
+            end, unseen = self.sizes.stretch(first, last, bytes_max, self.few, vain)
+            if not unseen:
+                return end
+            await self.measure(unseen, vain)
+
+    async def measure(self, entry_ids: Iterable[int], vain: set[int]) -> None:
+        """Reads entries for the place they have in the ledger; those that cannot be read are in vain afterwards."""
+        await asyncio.gather(*(self._measure(entry_id, vain) for entry_id in entry_ids))
+
+    async def _measure(self, entry_id: int, vain: set[int]) -> None:
+        try:
+            entry = await self.read_entry(entry_id)
+        except BkctlError as e:  # who reads on will come to it, and tell
+            _log.debug("ledger %d: entry %d does not tell its place: %s", self.ledger_id, entry_id, e)
+            vain.add(entry_id)
+        else:
+            self.sizes.learn(entry_id, entry.length)
 
     def _heard(self, last_confirmed: int) -> None:
         """A bookie told what is confirmed; that never goes back."""
@@ -123,12 +194,17 @@ class LedgerReader:
     def _may_run_ahead(self, entries: int) -> bool:
         """True while more may be asked for than was handed out."""
         return not entries or (
-            entries < self.context.config.read_ahead_entries_max and entries * self._entry_size < READ_AHEAD_BYTES
+            entries < self.context.config.read_ahead_entries_max and entries * self.entry_size < READ_AHEAD_BYTES
         )
+
+    @property
+    def entry_size(self) -> float:
+        """Bytes of an entry, as they were lately or by guess."""
+        return self.sizes.entry_size or ENTRY_SIZE_GUESS
 
     def _chunk_end(self, first: int, last: int) -> int:
         """A chunk stays inside its ensemble, and of a size that is good to handle."""
-        entries = max(1, min(CHUNK_ENTRIES_MAX, int(CHUNK_BYTES / self._entry_size)))
+        entries = max(1, min(CHUNK_ENTRIES_MAX, int(CHUNK_BYTES / self.entry_size)))
         end = min(last, first + entries - 1)
         for ensemble in self.metadata.ensembles:
             if first < ensemble.first_entry_id <= end:
@@ -265,6 +341,63 @@ class LedgerReader:
         )
         if reply.status == Status.OK and reply.max_lac is not None:
             self._heard(reply.max_lac)
+
+
+class _Ahead:
+    """How far one read may ask: stretches whose bytes are known, together READ_AHEAD_BYTES at most.
+
+    Attributes:
+        end: the last entry that may be asked for.
+    """
+
+    def __init__(self, reader: LedgerReader, first: int, last: int) -> None:
+        self.end = first - 1
+        self._reader = reader
+        self._last = last
+        self._stretches: deque[list[int]] = deque()  # [last entry, bytes of it that may still come]
+        self._vain: set[int] = set()
+        self._measuring: asyncio.Task[None] | None = None
+
+    def extend(self) -> None:
+        """Goes on as far as bytes allow; what is not known is asked for meanwhile."""
+        if self._measuring is not None:
+            if not self._measuring.done():
+                return
+            self._measuring.result()
+            self._measuring = None
+        reader, sizes = self._reader, self._reader.sizes
+        entries_max = reader.context.config.read_ahead_entries_max
+        while self.end < self._last:
+            first, last = self.end + 1, min(self._last, self.end + entries_max)
+            end, unseen = sizes.stretch(first, last, STRETCH_BYTES, reader.few, self._vain)
+            if unseen:
+                self._measuring = asyncio.create_task(reader.measure(unseen, self._vain))
+                return
+            bound = sizes.bound(first, end) if sizes.trusted else None
+            bound = UNMEASURED_BYTES_MAX if bound is None else min(bound, UNMEASURED_BYTES_MAX)
+            if self._stretches and sum([max(s[1], 0) for s in self._stretches]) + bound > READ_AHEAD_BYTES:
+                return
+            self._stretches.append([end, bound])
+            self.end = end
+
+    def handed_out(self, last: int, size: int) -> None:
+        """Entries up to this one, the newest with so many bytes, are with who asked."""
+        while self._stretches:
+            stretch = self._stretches[0]
+            stretch[1] -= size
+            if stretch[0] > last:
+                return
+            size = max(-stretch[1], 0)  # of a chunk that began in this stretch and went on in the next
+            self._stretches.popleft()
+
+    async def measured(self) -> None:
+        """Waits for what `extend` asked for."""
+        assert self._measuring is not None, "nothing is under way, and nothing may be asked for"
+        await asyncio.wait((self._measuring,))
+
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """What is still asked for."""
+        return [] if self._measuring is None else [self._measuring]
 
 
 async def _wait(event: asyncio.Event) -> None:

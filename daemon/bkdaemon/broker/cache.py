@@ -1,31 +1,45 @@
 """Entries in memory: the tail of every topic, and beside it what slow subscriptions are catching up on.
 
 The two have bounds of their own, so that a subscription that reads a day of backlog cannot push out the tail. The tail
-holds what was just written, oldest out first, over all topics of the broker. Catch-up reads fetch whole chunks of a
-ledger, one fetch however many subscriptions ask, and the next chunk while this one is being delivered.
+holds what was just written, oldest out first, over all topics of the broker. Catch-up reads fetch chunks of a ledger,
+one fetch however many subscriptions ask, and the next chunk while this one is being delivered. A chunk is as many
+entries as have a topic's share of bytes; what all fetches have under way is bounded too, and who finds no room waits.
 Source of the idea: EntryCacheImpl.java, RangeEntryCacheManagerImpl.java.
 """
 
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right, insort
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
+from bkctl.errors import BkctlError
 from bkctl.model.topic import Position
 
 CHUNK_ENTRIES_MAX: Final = 512  # of the tail: what is found by one comparison, and goes at once
 CHUNK_BYTES_MAX: Final = 256 * 1024
 CHUNKS_MIN: Final = 16  # into which the tails are cut at least
 READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
+"""Of one chunk."""
 READ_AHEAD_ENTRIES_MAX: Final = 2_000
+SHARE_BYTES_MIN: Final = 64 * 1024
+"""Of a chunk, however many topics catch up at once."""
+CATCHING_UP_S: Final = 1.0
+"""A topic that fetched nothing for so long leaves its share to others."""
+FLIGHT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""What fetches of all topics have under way."""
+CATCH_UP_CHUNKS_MAX: Final = 20_000
+ENTRY_OVERHEAD_BYTES: Final = 48
+"""Of an entry that waits to be delivered, besides its own: its object, and its place in the row."""
 TAIL_BYTES_DEFAULT: Final = 32 * 1024 * 1024
 CATCH_UP_BYTES_DEFAULT: Final = 16 * 1024 * 1024
 
 Found = list[tuple[Position, bytes]]
 Fetch = Callable[[int, int, int], Awaitable[list[bytes]]]
-"""(ledger, first entry, last entry) → the entries."""
+"""(ledger, first entry, last entry) → the entries from the first on, at least one, as far as bytes allow."""
 
 
 class _Chunk:
@@ -49,11 +63,14 @@ class EntryCache:
         self.tail_bytes_max = tail_bytes_max
         self.catch_up_bytes_max = catch_up_bytes_max
         self.chunk_bytes = min(CHUNK_BYTES_MAX, tail_bytes_max // CHUNKS_MIN)
-        self.tail_bytes = self.catch_up_bytes = 0
+        self.tail_bytes = self.catch_up_bytes = self.flight_bytes = 0
         self.hits = self.misses = 0
         self._order: deque[tuple[Tail, _Chunk]] = deque()
         self._chunks: OrderedDict[tuple[int, int], list[bytes]] = OrderedDict()  # (ledger, first entry)
-        self._fetches: dict[tuple[int, int], asyncio.Task[list[bytes]]] = {}
+        self._starts: dict[int, list[int]] = {}  # of each ledger's chunks, ascending
+        self._fetches: dict[int, dict[int, tuple[int, asyncio.Task[list[bytes]]]]] = {}  # ledger: first: (last, …)
+        self._catching_up: OrderedDict[int, float] = OrderedDict()  # topic: when it fetched last
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     # -- the tails ----------------------------------------------------------------------------------------------------
 
@@ -68,60 +85,137 @@ class EntryCache:
 
     # -- catching up --------------------------------------------------------------------------------------------------
 
-    async def chunk(self, ledger_id: int, first: int, last: int, fetch: Fetch) -> list[bytes]:
-        """The entries of a ledger from first on, at least up to last; fetched once for all who ask meanwhile.
+    async def chunk(self, ledger_id: int, entry_id: int, last: int, fetch: Fetch) -> tuple[int, list[bytes]]:
+        """(first entry, entries) of a chunk that has this entry, and goes to `last` at most.
 
-        A chunk that was shorter when it was fetched is completed.
+        It is fetched once for all who ask meanwhile.
         """
-        key = (ledger_id, first)
-        wanted = last - first + 1
         while True:
-            known = self._chunks.get(key)
-            if known is not None and len(known) >= wanted:
-                self._chunks.move_to_end(key)
+            known = self._known(ledger_id, entry_id)
+            if known is not None:
                 return known
-            task = self._fetches.get(key)
-            if task is None:
-                task = self._start(key, known or [], first, last, fetch)
-            entries = await asyncio.shield(task)
-            if len(entries) >= wanted:
-                return entries
+            under_way = self._under_way(ledger_id, entry_id)
+            first, task = under_way or (entry_id, self._start(ledger_id, entry_id, last, fetch))
+            try:
+                entries = await asyncio.shield(task)
+            except BkctlError:
+                if first == entry_id:
+                    raise
+                continue  # of an entry before this one, perhaps
+            if entry_id < first + len(entries):
+                return first, entries
 
     def ahead(self, ledger_id: int, first: int, last: int, fetch: Fetch) -> None:
         """Fetches a chunk that will be asked for soon; its failure is for those who ask."""
-        key = (ledger_id, first)
-        if key not in self._fetches and key not in self._chunks:
-            self._start(key, [], first, last, fetch)
+        if self._known(ledger_id, first) is None and self._under_way(ledger_id, first) is None:
+            self._start(ledger_id, first, last, fetch)
 
-    def _start(
-        self, key: tuple[int, int], known: list[bytes], first: int, last: int, fetch: Fetch
-    ) -> asyncio.Task[list[bytes]]:
-        task = asyncio.ensure_future(self._fetch(key, known, first, last, fetch))
-        self._fetches[key] = task
-        task.add_done_callback(lambda t: self._fetched(key, t))
+    def share(self, topic: object) -> int:
+        """Bytes of a topic's next chunk: this one and the one ahead shall stay until they were delivered."""
+        now = asyncio.get_running_loop().time()
+        active = self._catching_up
+        active[id(topic)] = now
+        active.move_to_end(id(topic))
+        while now - next(iter(active.values())) > CATCHING_UP_S:
+            active.popitem(last=False)
+        return min(READ_AHEAD_BYTES, max(SHARE_BYTES_MIN, self.catch_up_bytes_max // (2 * len(active))))
+
+    @asynccontextmanager
+    async def flight(self, size: int) -> AsyncIterator[None]:
+        """Room for so many bytes that are under way; who came first has it first."""
+        size = min(size, FLIGHT_BYTES_MAX)
+        if self._waiting or self.flight_bytes + size > FLIGHT_BYTES_MAX:
+            room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((size, room))
+            try:
+                await room
+            except asyncio.CancelledError:
+                if room.done() and not room.cancelled():
+                    self._landed(size)
+                else:
+                    self._waiting.remove((size, room))
+                    self._landed(0)
+                raise
+        else:
+            self.flight_bytes += size
+        try:
+            yield
+        finally:
+            self._landed(size)
+
+    def _landed(self, size: int) -> None:
+        self.flight_bytes -= size
+        while self._waiting and self.flight_bytes + self._waiting[0][0] <= FLIGHT_BYTES_MAX:
+            more, room = self._waiting.popleft()
+            if not room.done():
+                self.flight_bytes += more
+                room.set_result(None)
+
+    def _known(self, ledger_id: int, entry_id: int) -> tuple[int, list[bytes]] | None:
+        starts = self._starts.get(ledger_id, ())
+        at = bisect_right(starts, entry_id) - 1
+        if at < 0:
+            return None
+        first = starts[at]
+        entries = self._chunks[ledger_id, first]
+        if entry_id >= first + len(entries):
+            return None
+        self._chunks.move_to_end((ledger_id, first))
+        return first, entries
+
+    def _under_way(self, ledger_id: int, entry_id: int) -> tuple[int, asyncio.Task[list[bytes]]] | None:
+        for first, (last, task) in self._fetches.get(ledger_id, {}).items():
+            if first <= entry_id <= last and not task.done():  # one that has ended would be waited for without a pause
+                return first, task
+        return None
+
+    def _start(self, ledger_id: int, first: int, last: int, fetch: Fetch) -> asyncio.Task[list[bytes]]:
+        starts, fetches = self._starts.get(ledger_id, ()), self._fetches.setdefault(ledger_id, {})
+        at = bisect_right(starts, first)
+        behind = [*starts[at : at + 1], *(other for other in fetches if other > first)]
+        last = min(last, *(other - 1 for other in behind)) if behind else last
+        task = asyncio.ensure_future(self._fetch(ledger_id, first, last, fetch))
+        fetches[first] = last, task
+        task.add_done_callback(lambda t: self._fetched(ledger_id, first, t))
         return task
 
-    async def _fetch(
-        self, key: tuple[int, int], known: list[bytes], first: int, last: int, fetch: Fetch
-    ) -> list[bytes]:
-        entries = known + await fetch(key[0], first + len(known), last)
-        self.catch_up_bytes += sum(map(len, entries)) - sum(map(len, self._chunks.pop(key, ())))
+    async def _fetch(self, ledger_id: int, first: int, last: int, fetch: Fetch) -> list[bytes]:
+        entries = await fetch(ledger_id, first, last)
+        key = ledger_id, first
+        if key not in self._chunks:
+            insort(self._starts.setdefault(ledger_id, []), first)
+        self.catch_up_bytes += _size(entries) - _size(self._chunks.pop(key, ()))
         self._chunks[key] = entries
-        while self.catch_up_bytes > self.catch_up_bytes_max and len(self._chunks) > 1:
-            _, gone = self._chunks.popitem(last=False)
-            self.catch_up_bytes -= sum(map(len, gone))
+        while (self.catch_up_bytes > self.catch_up_bytes_max or len(self._chunks) > CATCH_UP_CHUNKS_MAX) and len(
+            self._chunks
+        ) > 1:
+            self._drop(next(iter(self._chunks)))
         return entries
 
-    def _fetched(self, key: tuple[int, int], task: asyncio.Task[list[bytes]]) -> None:
-        if self._fetches.get(key) is task:
-            del self._fetches[key]
+    def _drop(self, key: tuple[int, int]) -> None:
+        self.catch_up_bytes -= _size(self._chunks.pop(key))
+        starts = self._starts[key[0]]
+        starts.remove(key[1])
+        if not starts:
+            del self._starts[key[0]]
+
+    def _fetched(self, ledger_id: int, first: int, task: asyncio.Task[list[bytes]]) -> None:
+        fetches = self._fetches.get(ledger_id, {})
+        if first in fetches and fetches[first][1] is task:
+            del fetches[first]
+            if not fetches:
+                del self._fetches[ledger_id]
         if not task.cancelled():
             task.exception()  # whoever waits has it; nobody has to
 
     def forget(self, ledger_id: int) -> None:
         """A ledger is gone."""
-        for key in [key for key in self._chunks if key[0] == ledger_id]:
-            self.catch_up_bytes -= sum(map(len, self._chunks.pop(key)))
+        for first in list(self._starts.get(ledger_id, ())):
+            self._drop((ledger_id, first))
+
+
+def _size(entries: Sequence[bytes]) -> int:
+    return sum(map(len, entries)) + ENTRY_OVERHEAD_BYTES * len(entries)
 
 
 class Tail:
@@ -193,10 +287,3 @@ class Tail:
             self._cache.tail_bytes -= chunk.size
             chunk.entries = []  # the broker's row of chunks still has it for a while
         self._chunks.clear()
-
-
-def read_ahead_entries(entries: int, size: int) -> int:
-    """How many entries of a ledger with these figures make a chunk of READ_AHEAD_BYTES."""
-    if not entries or not size:
-        return 100
-    return max(1, min(READ_AHEAD_ENTRIES_MAX, READ_AHEAD_BYTES * entries // size))

@@ -6,9 +6,10 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from bkctl.client.reader import LedgerReader
+from bkctl.client.reader_sizes import LedgerSizes
 from bkctl.errors import NoSuchEntry
 from bkctl.model.topic import Position
-from bkdaemon.broker.cache import EntryCache, Found, Tail, read_ahead_entries
+from bkdaemon.broker.cache import READ_AHEAD_ENTRIES_MAX, EntryCache, Found, Tail
 from bkdaemon.broker.ledger_list import LedgerList
 from bkdaemon.broker.ledger_settings import LedgerSettings
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from bkctl.client.writer import LedgerWriter
 
 READERS_MAX: Final = 16  # ledgers of one topic whose metadata is remembered
+MEASURED_MAX: Final = 2
+"""Entries that are read at a time to learn how many bytes lie between them."""
 
 
 class LedgerReads:
@@ -32,7 +35,7 @@ class LedgerReads:
         self._settings = settings
         self._ledgers = ledgers
         self._readers: OrderedDict[int, LedgerReader] = OrderedDict()
-        self._chunk_entries: dict[int, int] = {}
+        self._open_sizes = -1, LedgerSizes()  # of the open ledger, by its id
 
     async def read(self, start: Position, entries_max: int, bytes_max: int) -> Found:
         """Entries of one ledger at or after start; [] where nothing is confirmed there yet."""
@@ -48,15 +51,13 @@ class LedgerReads:
 
     async def _from_bookies(self, position: Position, entries_max: int, bytes_max: int) -> Found:
         ledger_id, entry_id = position
-        per_chunk = self._per_chunk(ledger_id)
-        number, at = divmod(entry_id, per_chunk)
-        first, last = self._bounds(ledger_id, number, per_chunk)
-        if first + per_chunk < self._ledgers.entries(ledger_id):
-            ahead = self._bounds(ledger_id, number + 1, per_chunk)
-            self._cache.ahead(ledger_id, *ahead, self._fetch)
-        entries = await self._cache.chunk(ledger_id, first, last, self._fetch)
+        first, entries = await self._cache.chunk(ledger_id, entry_id, self._last(ledger_id, entry_id), self._fetch)
+        behind = first + len(entries)
+        if behind < self._ledgers.entries(ledger_id):
+            self._cache.ahead(ledger_id, behind, self._last(ledger_id, behind), self._fetch)
         found: Found = []
         size = 0
+        at = entry_id - first
         for offset, entry in enumerate(entries[at : at + entries_max]):
             size += len(entry)
             if found and size > bytes_max:
@@ -64,43 +65,51 @@ class LedgerReads:
             found.append((Position(ledger_id, entry_id + offset), entry))
         return found
 
-    def _per_chunk(self, ledger_id: int) -> int:
-        """Entries of a chunk, settled when a ledger is first read, so that all who read it ask for the same chunks."""
-        known = self._chunk_entries.get(ledger_id)
-        if known is None:
-            known = read_ahead_entries(self._ledgers.entries(ledger_id), self._ledgers.size(ledger_id))
-            self._chunk_entries[ledger_id] = known
-        return known
-
-    def _bounds(self, ledger_id: int, number: int, per_chunk: int) -> tuple[int, int]:
-        first = number * per_chunk
-        return first, min(first + per_chunk, self._ledgers.entries(ledger_id)) - 1
+    def _last(self, ledger_id: int, first: int) -> int:
+        """The last entry of a chunk whose entries are small."""
+        return min(first + READ_AHEAD_ENTRIES_MAX, self._ledgers.entries(ledger_id)) - 1
 
     async def _fetch(self, ledger_id: int, first: int, last: int) -> list[bytes]:
-        entries: list[bytes] = []
+        """Entries first to last, or as many of them as have this topic's share of bytes."""
         reader = await self._reader(ledger_id)
-        async for batch in reader.read_unconfirmed(first, last):
-            entries += [bytes(entry.payload) for entry in batch]
-        if len(entries) != last - first + 1:
-            raise NoSuchEntry(f"ledger {ledger_id}: {len(entries)} entries of {first} to {last}", ledger_id=ledger_id)
+        share = self._cache.share(self)
+        entry_size_max = self._bookkeeper.config.frame_size_max
+        end = reader.known_fitting(first, last, share)
+        if end is None:
+            async with self._cache.flight(MEASURED_MAX * entry_size_max):
+                end = await reader.fitting(first, last, share)
+        bound = reader.sizes.bound(first, end)
+        entries: list[bytes] = []
+        async with self._cache.flight(min(bound or share, (end - first + 1) * entry_size_max)):
+            async for batch in reader.read_unconfirmed(first, end):
+                entries += [bytes(entry.payload) for entry in batch]
+        if len(entries) != end - first + 1:
+            raise NoSuchEntry(f"ledger {ledger_id}: {len(entries)} entries of {first} to {end}", ledger_id=ledger_id)
         return entries
 
     async def _reader(self, ledger_id: int) -> LedgerReader:
+        reader = self._readers.get(ledger_id)
         writer = self.writer
         if writer is not None and writer.ledger_id == ledger_id:
+            if self._open_sizes[0] != ledger_id:
+                self._open_sizes = ledger_id, LedgerSizes()
             digest = self._bookkeeper.digest_of(writer.metadata, ledger_id, self._settings.password)
-            return LedgerReader(self._bookkeeper.context, ledger_id, writer.metadata, 0, digest)
-        reader = self._readers.get(ledger_id)
-        if reader is None:
+            context = self._bookkeeper.context
+            reader = LedgerReader(context, ledger_id, writer.metadata, 0, digest, self._open_sizes[1])
+        elif reader is None:
             reader = await self._bookkeeper.open(ledger_id, self._settings.password, self._settings.digest_type)
             self._readers[ledger_id] = reader
             while len(self._readers) > READERS_MAX:
                 self._readers.popitem(last=False)
-        self._readers.move_to_end(ledger_id)
+        else:
+            self._readers.move_to_end(ledger_id)
+        entries, size, sizes = self._ledgers.entries(ledger_id), self._ledgers.size(ledger_id), reader.sizes
+        if entries and size:
+            sizes.learn(entries - 1, size)
+            sizes.entry_size = sizes.entry_size or max(size / entries, 1.0)
         return reader
 
     def forget(self, ledger_id: int) -> None:
         """A ledger was trimmed."""
         self._readers.pop(ledger_id, None)
-        self._chunk_entries.pop(ledger_id, None)
         self._cache.forget(ledger_id)

@@ -189,27 +189,27 @@ def test_what_was_being_read_again_when_bookies_failed_is_not_forgotten() -> Non
     on_stage(scenario)
 
 
-def test_chunks_of_another_size_are_not_taken_for_each_other() -> None:
-    """A topic that comes back to its broker finds in the cache what it had read when its entries were smaller."""
+def test_chunks_that_begin_elsewhere_are_not_taken_for_each_other() -> None:
+    """Who comes back to a topic, or begins inside of it, finds in memory what was read for others, and its own."""
 
     async def scenario(broker: Broker) -> None:
-        small = [b"s" * 100] * 6
-        log = await broker.open(replace(EAGER, entries_max=1000))
-        log.add_many(small)
+        entries = [b"%d" % i for i in range(46)]
+        settings = replace(EAGER, entries_max=1000)
+        log = await broker.open(settings)
+        log.add_many(entries[:6])
         await until(lambda: len(broker.confirmed) == 6)
         log._reads.tail.clear()
-        log._reads._chunk_entries[log.ledgers.open_id or 0] = 3
-        entries = [b"%d" % i for i in range(40)]
-        log.add_many(entries)
+        ledger_id = broker.confirmed[0].ledger_id
+        assert (await log.read(Position(ledger_id, 2), 1, 999))[0][1] == b"2"
+        log.add_many(entries[6:])
         await until(lambda: len(broker.confirmed) == 46)
         log._reads.tail.clear()
-        ledger_id = broker.confirmed[0].ledger_id
-        assert (await log.read(Position(ledger_id, 6), 1, 999))[0][1] == b"0"
+        assert [e for _, e in await log.read(Position(ledger_id, 30), 99, 999)] == entries[30:]
+        assert (await log.read(Position(ledger_id, 6), 1, 999))[0][1] == b"6"
         await log.close()
-        again = await broker.open(replace(EAGER, entries_max=1000))
-        again._reads._chunk_entries[ledger_id] = 7
-        for at in range(6, 46):
-            assert (await again.read(Position(ledger_id, at), 1, 999))[0][1] == b"%d" % (at - 6)
+        again = await broker.open(settings)
+        for at in [*range(46), *reversed(range(46))]:
+            assert (await again.read(Position(ledger_id, at), 1, 999))[0][1] == b"%d" % at
         await again.close()
 
     on_brokers(scenario)
