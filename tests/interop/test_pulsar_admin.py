@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import re
 import subprocess
 import sys
@@ -53,7 +54,8 @@ class Shell:
         script.write_text("".join(f"admin {command}\n" for command in commands))
         words = [sys.executable, str(PULSARREF), "--home", str(LIBRARY), "classpath", "tools"]
         classes = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
-        java = ["java", "-Xmx256m", f"-Duser.home={self._home}", "-Droot.level=error", "-cp", classes]
+        java = ["java", *os.environ.get("JAVAREF_JVM", "").split()]
+        java += ["-Xmx256m", f"-Duser.home={self._home}", "-Droot.level=error", "-cp", classes]
         java += ["org.apache.pulsar.shell.PulsarShell", "-c", str(conf), "-f", str(script), "--no-progress"]
         done = subprocess.run(
             java, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TOOL_TIMEOUT_S, check=False
