@@ -4,7 +4,7 @@
     nothing is missing    marker deleted (if nobody marked again meanwhile), lock given back
     an open part is bad,  the lock is kept for openLedgerRereplicationGracePeriod; if it is still so then, the ledger is
       or its ensemble     recovered, which fences its writer; lock given back, the marker stays: the ledger is closed
-      is not writable     now, and comes up again
+      is not writable     now, and comes up again. Not while auto recovery is disabled: then it is left, and waits anew
     a recovery was begun  likewise, though nothing is missing: whoever began it has that time to end it (Java unmarks
       and has not ended   the ledger, which then is IN_RECOVERY until somebody reads it)
     something is missing  the lock is kept for a pause that grows with each failure
@@ -406,6 +406,9 @@ class ReplicationWorker:
         self.progress.enter(ledger_id, LedgerState.GRACE)
         await asyncio.sleep(self._settings.open_grace_s)
         try:
+            if not await self._queue.enabled():
+                _log.info("ledger %d: auto recovery was disabled meanwhile: its writer is left alone", ledger_id)
+                return  # the marker stays, and gives it as much time again
             # what was confirmed since then may be on its way to the slowest bookie: it says nothing against the writer
             metadata, _, bad = await self._look(ledger_id, self._confirmed.get(ledger_id))
             if any(not fragment.settled for fragment in bad) or await self._is_to_be_closed(metadata):

@@ -60,6 +60,7 @@ async def claimed(env: Env, cluster: ClusterAccess, bookies: Sequence[BookieId])
     registered = await cluster.bookies.registered()
     held: list[BookieId] = []
     fresh: list[BookieId] = []
+    begun = False
     try:
         for bookie in bookies:
             new = DrainClaim(who(env), real_world().clock.now_ms(), bookie in registered.read_only)
@@ -69,10 +70,12 @@ async def claimed(env: Env, cluster: ClusterAccess, bookies: Sequence[BookieId])
                 env.note(f"going on with the drain of {bookie}")
             else:
                 fresh.append(bookie)
+        begun = True
         yield claims
-    except NoWay:  # nothing was done to them: there is nothing to cancel
-        for bookie in fresh:
-            await claims.forget(bookie)
+    except BaseException as e:
+        if isinstance(e, NoWay) or not begun:  # nothing was done to them: there is nothing to cancel
+            for bookie in fresh:
+                await claims.forget(bookie)
         raise
     finally:
         for bookie in held:

@@ -58,6 +58,7 @@ async def run(
     without --drain: with it the bookie is drained as by `bookie drain`; then stop it, and the command goes on when its
     registration is gone. Nothing here sleeps for a guess: it hears of every change by a watch. The cookie stays
     where any ledger still names the bookie: then exit 1 with the ledgers and reasons, and the same command goes on.
+    It stays as well (exit 1) where a stopped bookie runs again by then: it may have got new entries.
     """
     from bkrecovery.job import JobOptions
     from bkrecovery.plan import OpenLedgers
@@ -105,6 +106,11 @@ async def _decommission(
     session.finish(items)
     if env.exit is not Exit.OK:
         env.note(f"ledgers still name {bookie_id}, so its cookie stays")
+        return items
+    registered = await cluster.bookies.registered()
+    if bookie_id in registered.writable | registered.read_only:
+        env.exit = Exit.FINDINGS
+        env.note(f"{bookie_id} runs again, so its cookie stays: stop it and give the command again")
         return items
     await _take_out(env, cluster, bookie_id)
     return items

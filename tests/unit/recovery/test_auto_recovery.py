@@ -170,6 +170,26 @@ def test_an_open_ledger_is_fenced_after_the_grace_period_and_not_before() -> Non
     simulate(scenario, version=2)
 
 
+def test_no_writer_is_fenced_while_auto_recovery_is_disabled() -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        ledger_id, metadata = await left_open(bookkeeper)
+        gone, queue = metadata.last_ensemble.bookies[1], queue_of(cluster)
+        async with recovering(bookkeeper, settings=RecoverySettings(open_grace_s=20.0)) as recovery:
+            cluster.kill(gone)
+            await until(lambda: _is(ledger_id in recovery.worker.holding))
+            await queue.disable()
+            await asyncio.sleep(60.0)
+            assert (await bookkeeper.ledgers.read(ledger_id))[0].state is LedgerState.OPEN
+            assert (await marked(cluster), await queue.locks()) == ([ledger_id], [])
+            await queue.enable()
+            await asyncio.sleep(19.0)
+            assert (await bookkeeper.ledgers.read(ledger_id))[0].state is LedgerState.OPEN, "its time begins anew"
+            await until(lambda: gone_from(bookkeeper, gone))
+            await until(lambda: quiet(cluster))
+
+    simulate(scenario, version=2)
+
+
 def test_a_recovery_that_was_begun_is_ended_after_the_grace_period_though_nothing_is_missing() -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
         begun, _ = await left_open(bookkeeper)

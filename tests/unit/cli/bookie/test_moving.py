@@ -17,6 +17,7 @@ from bkctl.meta.bookies import BookieRegistry
 from bkctl.meta.cluster import init_cluster
 from bkctl.meta.ledgers import LedgerStore
 from bkctl.meta.memory import MemoryStore, MemoryTree
+from bkctl.meta.store import Node
 from bkctl.model.bookie import BookieServiceInfo, Cookie, Endpoint
 from bkctl.model.ids import BookieId, EntryId
 from bkctl.model.ledger import Ensemble, LedgerMetadata
@@ -26,7 +27,7 @@ T = TypeVar("T")
 ROOT = "/ledgers"
 LIVE, OTHER, DOWN = map(BookieId, ("10.0.0.1:3181", "10.0.0.2:3181", "10.0.0.3:3181"))
 NEW = BookieId("bk3.example.org:3181")
-SERVING = BookieId("10.0.0.4:3181")
+SERVING, BACK = BookieId("10.0.0.4:3181"), BookieId("10.0.0.5:3181")
 LEDGER = LedgerMetadata(2, 2, 2, (Ensemble(EntryId(0), (DOWN, OTHER)),))
 
 
@@ -218,6 +219,42 @@ def test_who_can_be_drained(tree: MemoryTree, run: Callable[..., Answer]) -> Non
     answer = run("bookie", "drain", LIVE, "--cancel", "--yes", "-o", "json")
     assert answer.json()["items"][0]["made_writable"] is False, "it was writable all the time"
     assert on(tree, lambda store: DrainClaims(store, ROOT).all()) == {}
+
+
+def test_a_drain_of_two_that_cannot_begin_claims_neither(
+    tree: MemoryTree, run: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DrainClaims.take, "__defaults__", (0.01,))
+
+    async def main() -> Answer:
+        bobs = DrainClaims(MemoryStore(tree), ROOT)
+        await bobs.take(OTHER, DrainClaim("bob@b", 0))
+        return await asyncio.to_thread(run, "bookie", "drain", LIVE, OTHER, "--leave-writable", "--yes", "-o", "json")
+
+    answer = asyncio.run(main())
+    assert (answer.code, "being drained by bob@b" in answer.error()["message"]) == (5, True)
+    claims = on(tree, lambda store: DrainClaims(store, ROOT).all())
+    assert {bookie: claim.by for bookie, claim in claims.items()} == {OTHER: "bob@b"}
+
+
+class ComesBack(MemoryStore):
+    """A store in which a bookie registers when its cookie is looked at, until now down."""
+
+    async def get(self, path: str) -> Node:
+        if path.endswith(f"/cookies/{BACK}"):
+            await BookieRegistry(MemoryStore(self.tree), ROOT).register(BACK, BookieServiceInfo())
+        return await super().get(path)
+
+
+def test_a_bookie_that_runs_again_keeps_its_cookie(
+    tree: MemoryTree, run: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on(tree, lambda store: BookieRegistry(store, ROOT).create_cookie(Cookie(BACK, ("/j",), ("/l",))))
+    with monkeypatch.context() as patch:
+        patch.setattr("tests.command_line.MemoryStore", ComesBack)
+        answer = run("bookie", "decommission", BACK, "--yes", "-o", "json")
+    assert (answer.code, "runs again" in answer.stderr) == (1, True), answer.stderr
+    assert BACK in on(tree, lambda store: BookieRegistry(store, ROOT).known())
 
 
 def test_nothing_is_copied_to_a_bookie_that_is_drained(tree: MemoryTree, run: Callable[..., Answer]) -> None:
