@@ -130,21 +130,19 @@ class Compactor:
         """The level whose turn it is, if any: the thorough one, where both are due."""
         now = self._loop.time()
         for level in self._levels:
-            forced = level.name == MAJOR and self._no_room_is_no_reason() and FULL in self._bookie.gate.reasons
+            forced = level.name == MAJOR and self._no_room_is_no_reason() and self._almost_full()
             if (forced or now - self._ended[level.name] >= level.interval_s) and not self.suspended(level):
                 return level
         return None
 
     def suspended(self, level: Level) -> bool:
         """True while the bookie is in trouble, or a disk has too little room for what a compaction writes first."""
-        bookie, reasons = self._bookie, self._bookie.gate.reasons
+        reasons = self._bookie.gate.reasons
         if not reasons.keys().isdisjoint(TROUBLE):
             return True
         if self._no_room_is_no_reason():
             return False
-        almost_full = bookie.config.disk_usage_warn_threshold
-        usages = (bookie.world.disk.usage(Path(directory)) for directory in bookie.config.ledger_dirs)
-        return FULL in reasons or (level.name == MAJOR and any(used(usage) > almost_full for usage in usages))
+        return FULL in reasons or (level.name == MAJOR and self._almost_full())
 
     async def run(self, level: Level) -> int:
         """One compaction; returns the number of logs that went.
@@ -207,6 +205,12 @@ class Compactor:
             due_s = moved.entries / config.compaction_rate_entries
         await asyncio.sleep(max(took_s, due_s - took_s))
         return moved.after
+
+    def _almost_full(self) -> bool:
+        """True if a ledger directory's disk is full, or nearly: as isForceGCAllowWhenNoSpace means it too."""
+        config, disk = self._bookie.config, self._bookie.world.disk
+        usages = (disk.usage(Path(directory)) for directory in config.ledger_dirs)
+        return FULL in self._bookie.gate.reasons or any(used(u) > config.disk_usage_warn_threshold for u in usages)
 
     def _no_room_is_no_reason(self) -> bool:
         return self._bookie.config.force_gc_when_no_space

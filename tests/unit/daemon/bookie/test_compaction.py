@@ -373,13 +373,18 @@ async def test_no_compaction_in_trouble_or_without_room() -> None:
             await calls.add(ALIVE, [0], payload=bytes(1000))
             disk.capacity = int(disk.used() / 0.6)
             assert (tools.compactor.suspended(major), tools.compactor.suspended(minor)) == (True, False)
-            calls.bookie.gate.add_reason("disk", "full")
-            assert tools.compactor.suspended(minor)
             forced = Compactor(calls.bookie, tools.logs)
+            for reasons in ({}, {"disk": "full"}):
+                for kind, text in reasons.items():
+                    calls.bookie.gate.add_reason(kind, text)
+                assert tools.compactor.suspended(minor) is bool(reasons)
+                assert forced.due() is None
+                calls.bookie.config = replace(config, force_gc_when_no_space=True)
+                level = forced.due()
+                assert level is not None, "little room makes a major compaction due, where the operator allows that"
+                assert level.name == MAJOR
+                calls.bookie.config = config
             calls.bookie.config = replace(config, force_gc_when_no_space=True)
-            level = forced.due()
-            assert level is not None, "a full disk makes a major compaction due, where the operator allows that"
-            assert level.name == MAJOR
             calls.bookie.gate.add_reason("storage", "a flush failed")
             assert forced.due() is None
             disk.capacity = 1 << 40
