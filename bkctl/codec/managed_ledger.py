@@ -378,13 +378,34 @@ def _unwrapped(data: bytes, source: str) -> bytes:
     body = data[start:]
     if kind == Compression.NONE:
         return body
-    if kind != Compression.ZLIB:
-        name = Compression(kind).name if kind in Compression._value2member_map_ else str(kind)
-        raise Refused(f"{source} is compressed with {name}, which bkctl does not read", hint="NONE and ZLIB are read")
-    record = zlib.decompressobj().decompress(body, expected + 1)
+    record = _decompressed(kind, body, expected, source)
     if len(record) != expected:
         raise Corrupt("uncompressed size", source=source, offset=start, expected=expected, found=len(record))
     return record
+
+
+def _decompressed(kind: int, body: bytes, expected: int, source: str) -> bytes:
+    if kind == Compression.ZLIB:
+        return zlib.decompressobj().decompress(body, expected + 1)
+    if kind not in Compression._value2member_map_:
+        raise Refused(f"{source} is compressed in way {kind}, which bkctl does not know")
+    name = Compression(kind).name
+    try:
+        import cramjam
+    except ImportError:
+        raise Refused(
+            f"{source} is compressed with {name}, which needs cramjam", hint="install bkctl[broker]"
+        ) from None
+    try:
+        into = {
+            Compression.LZ4: cramjam.lz4.decompress_block_into,
+            Compression.ZSTD: cramjam.zstd.decompress_into,
+            Compression.SNAPPY: cramjam.snappy.decompress_raw_into,
+        }[Compression(kind)]
+        record = bytearray(expected)
+        return bytes(record[: into(body, record)])
+    except cramjam.DecompressionError as e:
+        raise Corrupt("compressed record", source=source, offset=0, expected=name, found=str(e)) from None
 
 
 def wrap(record: bytes) -> bytes:
