@@ -5,7 +5,8 @@
     anybody ─► queue ─► one write at the end of the turn
 
 Bounded: sends that are not confirmed, requests that wait, bytes the client does not take; at each bound the socket is
-read no further until half is gone. Nor is it while a publish rate is reached: what had arrived waits in its order.
+read no further until half is gone. Nor is it while a publish rate is reached: what had arrived waits in its order; nor
+inside of a long frame while all connections together hold too much of theirs.
 Garbage, a send for nobody, or a peer that is silent end this connection only.
 Source: ServerCnx.java.
 """
@@ -25,6 +26,7 @@ from bkdaemon.broker.refusal import error_code
 from bkdaemon.broker.throttle import take, wait_s
 
 if TYPE_CHECKING:
+    from bkdaemon.broker.attempt import Attempt
     from bkdaemon.broker.consumer import Consumer
     from bkdaemon.broker.producers import Producer
     from bkdaemon.broker.server import BrokerServer
@@ -42,6 +44,9 @@ OUT_BYTES_MAX: Final = 1024 * 1024
 JOIN_MAX: Final = 16 * 1024
 """Parts that are shorter than this on average are joined before they are written."""
 CONGESTED_POLL_S: Final = 0.005
+CONGESTED_POLL_MAX_S: Final = 0.08
+CLOSING_S: Final = 30.0
+"""A client that is told goodbye and takes nothing is cut off, with all that was still to be sent."""
 PRODUCERS_MAX: Final = 50_000
 CONSUMERS_MAX: Final = 50_000
 """Of one connection."""
@@ -57,6 +62,7 @@ class Connection(asyncio.Protocol):
         writable: it takes what is sent.
         pending: its sends that are not confirmed.
         producers, consumers: by the client's own numbers; None while one is being made.
+        making_producers, making_consumers: what makes them.
         watchers: what ends each of its watches of topics, by number.
     """
 
@@ -71,16 +77,20 @@ class Connection(asyncio.Protocol):
         self.pending = 0
         self.producers: dict[int, Producer | None] = {}
         self.consumers: dict[int, Consumer | None] = {}
+        self.making_producers: dict[int, Attempt[Producer]] = {}
+        self.making_consumers: dict[int, Attempt[Consumer]] = {}
         self.watchers: dict[int, Callable[[], None]] = {}
         self._closed_producers: dict[int, float] = {}
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._out: list[bytes] = []
         self._out_bytes = 0
+        self._unfinished = 0  # bytes of a frame that has not come whole
         self._reading = True
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._poll: asyncio.TimerHandle | None = None
+        self._poll_s = CONGESTED_POLL_S
         self._held: list[Sends | Call] = []  # what had arrived when a publish rate was reached
         self._throttle: asyncio.TimerHandle | None = None
         self._alive: asyncio.Future[bool] | None = None  # somebody asks whether the client is there
@@ -104,6 +114,8 @@ class Connection(asyncio.Protocol):
         self.writable = False
         self._out.clear()
         self._held.clear()
+        self.server.unfinished.changed(self, self._unfinished, 0, whole=True)
+        self._unfinished = 0
         for timer in (self._timer, self._poll, self._throttle):
             if timer is not None:
                 timer.cancel()
@@ -141,6 +153,9 @@ class Connection(asyncio.Protocol):
         if self._alive is not None:
             self._tell_alive(alive=True)
         events = self.conversation.feed(data)
+        before, self._unfinished = self._unfinished, self.conversation.unfinished[0]
+        if before or self._unfinished:
+            self.server.unfinished.changed(self, before, self._unfinished, whole=bool(events))
         if self._held:  # arrived before reading was paused
             self._held += events
         else:
@@ -187,6 +202,9 @@ class Connection(asyncio.Protocol):
         logger.info("%s: closing: %s", self.peer, why)
         self._flush()
         self._transport.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(CLOSING_S, self.abort)
 
     def abort(self) -> None:
         """Ends the connection at once."""
@@ -346,6 +364,11 @@ class Connection(asyncio.Protocol):
     # -- bounds ------------------------------------------------------------------------------------------------------
 
     @property
+    def reading(self) -> bool:
+        """True while what the client sends is read."""
+        return self._reading
+
+    @property
     def _congested(self) -> bool:
         """True while the log of one of its producers is full."""
         return any(p is not None and p.topic.congested for p in self.producers.values())
@@ -357,15 +380,18 @@ class Connection(asyncio.Protocol):
             return
         full = self.pending > (PENDING_SENDS_MAX if self._reading else PENDING_SENDS_MAX // 2)
         full = full or len(self._tasks) > REQUESTS_MAX or not self.writable or bool(self._held)
+        full = full or self.server.unfinished.holds(self)
         if not full and self.pending and self._congested:
             full = True
             if self._poll is None:
-                self._poll = self._loop.call_later(CONGESTED_POLL_S, self._poll_congestion)
+                self._poll = self._loop.call_later(self._poll_s, self._poll_congestion)
+                self._poll_s = min(2 * self._poll_s, CONGESTED_POLL_MAX_S)
         if full and self._reading:
             self._reading = False
             transport.pause_reading()
         elif not full and not self._reading:
             self._reading = True
+            self._poll_s = CONGESTED_POLL_S
             transport.resume_reading()
 
     def _poll_congestion(self) -> None:

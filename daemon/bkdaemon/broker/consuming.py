@@ -11,6 +11,7 @@ from bkctl.codec.pulsar import ACK_CUMULATIVE, POSITION_EARLIEST, Command, Error
 from bkctl.errors import BkctlError
 from bkctl.model.topic import EARLIEST, LATEST, Position
 from bkdaemon.broker.access import Action
+from bkdaemon.broker.attempt import Attempt
 from bkdaemon.broker.compatibility import schema_of
 from bkdaemon.broker.connection import CONSUMERS_MAX
 from bkdaemon.broker.consumer import Consumer
@@ -51,17 +52,17 @@ def subscribe(connection: Connection, message: Any) -> None:
     if len(connection.consumers) >= CONSUMERS_MAX:
         failed(ErrorCode.TOO_MANY_REQUESTS, f"{CONSUMERS_MAX} consumers on this connection already")
         return
-    connection.consumers[consumer_id] = None
+    attempt = Attempt(connection.consumers, connection.making_consumers, consumer_id)
 
     def failed_for_good(code: ErrorCode, text: str) -> None:
-        if connection.consumers.get(consumer_id, ...) is None:
-            del connection.consumers[consumer_id]
-        failed(code, text)
+        if attempt.goes_on:  # else the client has closed it
+            failed(code, text)
+        attempt.done()
 
-    connection.later(_create(connection, message), failed_for_good)
+    connection.later(_create(connection, message, attempt), failed_for_good)
 
 
-async def _create(connection: Connection, message: Any) -> None:
+async def _create(connection: Connection, message: Any, attempt: Attempt[Consumer]) -> None:
     name = topic_named(connection, message.topic, Action.CONSUME)
     kind = SubscriptionType(message.subType)
     if sum(len(m.key) + len(m.value) for m in message.metadata) > METADATA_MAX:
@@ -73,7 +74,7 @@ async def _create(connection: Connection, message: Any) -> None:
     if topic.rules.migrated_to is not None and not (
         isinstance(subscription, Subscription) and subscription.cursor.backlog()
     ):
-        connection.consumers.pop(message.consumer_id, None)
+        attempt.done()
         send_away(connection, CONSUMER, message.consumer_id, topic.rules.migrated_to)
         if isinstance(subscription, Subscription):
             await subscription.forget_if_unused()
@@ -88,7 +89,7 @@ async def _create(connection: Connection, message: Any) -> None:
         new.key_shared = message.keySharedMeta if message.HasField("keySharedMeta") else None
     await _let_go_of_the_dead(subscription, kind)
     try:
-        if connection.consumers.get(new.consumer_id, ...) is not None:
+        if not attempt.goes_on:
             raise Refusal(ErrorCode.SERVICE_NOT_READY, "Consumer was closed before it was created")
         identity = f"{connection.peer.rpartition(':')[0]} {new.name} {new.consumer_id}"
         if topic.persistent and not topic.limits.subscribing.admit(topic.rules.subscribe_rate, identity):
@@ -97,7 +98,7 @@ async def _create(connection: Connection, message: Any) -> None:
     except Refusal:
         await subscription.forget_if_unused()
         raise
-    connection.consumers[new.consumer_id] = new
+    attempt.done(new)
     connection.say(Command.SUCCESS, request_id=message.request_id)
 
 

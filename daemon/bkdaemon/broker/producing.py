@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bkctl.codec.pulsar import AccessMode, Command, ErrorCode, encode_command
 from bkctl.model.topic import EARLIEST
 from bkdaemon.broker.access import Action
+from bkdaemon.broker.attempt import Attempt
 from bkdaemon.broker.compatibility import encode_version, schema_of
 from bkdaemon.broker.connection import PRODUCERS_MAX
 from bkdaemon.broker.migration import PRODUCER, send_away
@@ -35,23 +36,23 @@ def producer(connection: Connection, message: Any) -> None:
     if len(connection.producers) >= PRODUCERS_MAX:
         failed(ErrorCode.TOO_MANY_REQUESTS, f"{PRODUCERS_MAX} producers on this connection already")
         return
-    connection.producers[producer_id] = None
+    attempt = Attempt(connection.producers, connection.making_producers, producer_id)
 
     def failed_for_good(code: ErrorCode, text: str) -> None:
-        if connection.producers.get(producer_id, ...) is None:
-            del connection.producers[producer_id]
-        failed(code, text)
+        if attempt.goes_on:  # else the client has closed it
+            failed(code, text)
+        attempt.done()
 
-    connection.later(_create(connection, message), failed_for_good)
+    connection.later(_create(connection, message, attempt), failed_for_good)
 
 
-async def _create(connection: Connection, message: Any) -> None:
+async def _create(connection: Connection, message: Any, attempt: Attempt[Producer]) -> None:
     name = topic_named(connection, message.topic, Action.PRODUCE)
     if message.producer_access_mode not in list(AccessMode):
         raise Refusal(ErrorCode.METADATA, f"access mode {message.producer_access_mode} is unknown")
     topic = await connection.server.topics.get(name, create=True)
     if topic.rules.migrated_to is not None:
-        connection.producers.pop(message.producer_id, None)
+        attempt.done()
         send_away(connection, PRODUCER, message.producer_id, topic.rules.migrated_to)
         return
     topic.check_welcome(encrypted=message.encrypted)  # before a schema is stored for it
@@ -74,7 +75,7 @@ async def _create(connection: Connection, message: Any) -> None:
     new.metadata = {m.key: m.value for m in message.metadata}
     new.connected_since_ms = connection.server.now_ms()
     await _first_subscription(topic, message.initial_subscription_name)
-    await _let_in(connection, new)
+    await _let_in(connection, new, attempt)
 
 
 async def _first_subscription(topic: AnyTopic, name: str) -> None:
@@ -89,21 +90,23 @@ async def _first_subscription(topic: AnyTopic, name: str) -> None:
     await topic.subscription(name, durable=True, initial=EARLIEST)
 
 
-async def _let_in(connection: Connection, new: Producer) -> None:
+async def _let_in(connection: Connection, new: Producer, attempt: Attempt[Producer]) -> None:
     """The topic takes it, unless the client has changed its mind meanwhile."""
     topic = new.topic
     holder = topic.producers.by_name.get(new.name)
     if holder is not None and new.mode == AccessMode.SHARED and holder.connection is not connection:
         await holder.connection.alive()  # else the name is free now
+    if not attempt.goes_on:
+        raise Refusal(ErrorCode.SERVICE_NOT_READY, "Producer was closed before it was created")
     try:
         await topic.add_producer(new)
     except BaseException:
         await topic.remove_producer(new)
         raise
-    if connection.producers.get(new.producer_id, ...) is not None or topic.closed:
+    if not attempt.goes_on or topic.closed:
         await topic.remove_producer(new)
         raise Refusal(ErrorCode.SERVICE_NOT_READY, "Producer was closed before it was created")
-    connection.producers[new.producer_id] = new
+    attempt.done(new)
     connection.producer_ready(new)
 
 

@@ -162,6 +162,36 @@ def test_the_name_of_a_producer_whose_client_is_silent_becomes_free(topic: str) 
     on_stage(scenario)
 
 
+def test_what_a_client_gave_up_does_not_take_the_place_of_what_it_asked_for_then() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        one = {"topic": TOPIC, "producer_id": 0, "producer_name": "p"}
+        two = {"topic": TOPIC, "subscription": "s", "subType": 0, "consumer_id": 0}
+        client.write(
+            encode_command(Command.PRODUCER, request_id=1, **one)
+            + encode_command(Command.SUBSCRIBE, request_id=2, **two)
+            + encode_command(Command.CLOSE_PRODUCER, request_id=3, producer_id=0)
+            + encode_command(Command.CLOSE_CONSUMER, request_id=4, consumer_id=0)
+            + encode_command(Command.PRODUCER, request_id=5, **one)
+            + encode_command(Command.SUBSCRIBE, request_id=6, **two)
+        )
+        told = [await client.next() for _ in range(4)]
+        assert {(t.kind, t.message.request_id) for t in told} == {
+            (Command.SUCCESS, 3),
+            (Command.SUCCESS, 4),
+            (Command.PRODUCER_SUCCESS, 5),
+            (Command.SUCCESS, 6),
+        }
+        client.flow(1)
+        client.publish(0)
+        await client.next(Command.SEND_RECEIPT)
+        await client.messages(1)
+        (connection,) = stage.server.connections
+        assert (connection.making_producers, connection.making_consumers, client.said) == ({}, {}, [])
+
+    on_stage(scenario)
+
+
 # -- consumers --------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,44 @@
+"""The making of one producer or consumer, which its client may give up meanwhile, and begin anew with the same number.
+
+A client whose request takes too long closes what it does not have yet, and asks again: what the first request brings
+must not take the place of what the second does. Source: ServerCnx.java (producers and consumers are futures there).
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Attempt(Generic[T]):
+    """Until it is `done` the table has None for its number.
+
+    Args:
+        table: what is made already, by number.
+        latest: the attempts of that table which are under way, by number.
+    """
+
+    __slots__ = ("_latest", "_number", "_table")
+
+    def __init__(self, table: dict[int, T | None], latest: dict[int, Attempt[T]], number: int) -> None:
+        self._table = table
+        self._latest = latest
+        self._number = number
+        latest[number] = self
+        table[number] = None
+
+    @property
+    def goes_on(self) -> bool:
+        """False once the client has closed what is made here, or is gone."""
+        return self._latest.get(self._number) is self and self._table.get(self._number, ...) is None
+
+    def done(self, made: T | None = None) -> None:
+        """It is made, or (None) is not going to be."""
+        if self.goes_on:
+            if made is None:
+                del self._table[self._number]
+            else:
+                self._table[self._number] = made
+        if self._latest.get(self._number) is self:
+            del self._latest[self._number]
