@@ -136,9 +136,11 @@ class JobFile:
     def close(self) -> None:
         """Lets others in. Idempotent."""
         if self._release is not None:
-            self._forget_requests()
-            self._release()
-            self._release = None
+            release, self._release = self._release, None
+            try:
+                self._forget_requests()
+            finally:
+                release()
 
     def _forget_requests(self) -> None:
         if self._disk.exists(self._control):

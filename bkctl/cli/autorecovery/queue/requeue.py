@@ -13,7 +13,7 @@ from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
 from bkctl.cli.ledger._items import Ledgers
 from bkctl.errors import Exit, NoSuchLedger
-from bkctl.model.ids import BookieId
+from bkctl.model.ids import parse_bookie_id
 
 COMMAND = Command(
     effect=Effect.WRITES,
@@ -36,7 +36,7 @@ async def run(
     A ledger that has all its copies leaves the queue again. `marked` is false where the mark was there already; a
     pause after a failure ends no sooner for it, but a ledger with lost entries is tried again at once.
     """
-    bookies = [BookieId(bookie) for bookie in missing or ()]
+    bookies = [parse_bookie_id(bookie) for bookie in missing or ()]
     async with env.cluster() as cluster:
         found = await cluster.ledgers()
         wanted = list(env.ledger_ids(ledgers))

@@ -160,6 +160,7 @@ def test_a_bookie_that_is_drained_is_not_made_writable_by_the_way(tree: MemoryTr
         (4, "no_such_entry", ("ledger", "read", 3, "--from", 10)),
         (4, "no_such_entry", ("ledger", "read", 3, "--from", 5, "--to", 10)),
         (4, "no_such_ledger", ("autorecovery", "queue", "requeue", 999)),
+        (2, "usage", ("autorecovery", "queue", "requeue", 3, "--missing", "no bookie")),
         (4, "no_such_ledger", ("ledger", "check", 999)),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else "",
