@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from bkctl.client.reader import LedgerReader
 from bkctl.client.reader_sizes import LedgerSizes
-from bkctl.errors import NoSuchEntry
+from bkctl.errors import NoSuchEntry, Unavailable
 from bkctl.model.topic import Position
 from bkdaemon.broker.cache import READ_AHEAD_ENTRIES_MAX, EntryCache, Found, Tail
 from bkdaemon.broker.ledger_list import LedgerList
@@ -72,6 +72,19 @@ class LedgerReads:
     async def _fetch(self, ledger_id: int, first: int, last: int) -> list[bytes]:
         """Entries first to last, or as many of them as have this topic's share of bytes."""
         reader = await self._reader(ledger_id)
+        try:
+            return await self._fetch_with(reader, first, last)
+        except (NoSuchEntry, Unavailable):  # auto recovery may have put it elsewhere since the reader was made
+            version = reader.version
+            if self._readers.get(ledger_id) is not reader:
+                raise
+            await reader.refresh()
+            if reader.version == version:
+                raise
+        return await self._fetch_with(reader, first, last)
+
+    async def _fetch_with(self, reader: LedgerReader, first: int, last: int) -> list[bytes]:
+        ledger_id = reader.ledger_id
         share = self._cache.share(self)
         entry_size_max = self._bookkeeper.config.frame_size_max
         end = reader.known_fitting(first, last, share)

@@ -7,7 +7,10 @@ import asyncio
 import pytest
 from bkdaemon.broker.ledger_settings import LedgerSettings
 from bkdaemon.broker.managed_ledger import ManagedLedger, State
+from bkrecovery.fragment import fragments_of
+from bkrecovery.rereplicate import LedgerKeys, Replicator
 
+from bkctl.codec.checksum import digest_for, master_key
 from bkctl.errors import Conflict, LedgerClosed, LedgerFenced
 from bkctl.model.ids import BookieId
 from bkctl.model.topic import EARLIEST, LATEST, Position
@@ -344,3 +347,27 @@ def test_positions_outside_of_the_log() -> None:
         await log.close()
 
     on_brokers(scenario)
+
+
+def test_entries_that_auto_recovery_has_put_elsewhere_are_read_there() -> None:
+    """A log remembers where a closed ledger lies; once none of those bookies had it, it was read in vain for ever."""
+
+    async def scenario(broker: Broker) -> None:
+        log = await broker.open()
+        log.add_many(payloads(25))
+        await until(lambda: len(broker.confirmed) == 25 and log.state is State.OPEN)
+        first = Position(log.ledgers.ids[0], 0)
+        log._reads.tail.clear()
+        assert len(await log.read(first, 100, 1_000_000)) == 10
+        broker.context.cache.forget(first.ledger_id)
+        client, password = broker.context.bookkeeper, log.settings.password
+        keys = LedgerKeys(digest_for(log.settings.digest_type, password), master_key(password))
+        for index in (0, 1):
+            metadata, _ = await client.ledgers.read(first.ledger_id)
+            fragment = fragments_of(first.ledger_id, metadata, -1)[0].with_bad((index,))
+            broker.cluster.kill(fragment.bookies[index])
+            await Replicator(client.context).repair(fragment, metadata, keys)
+        found = await log.read(first, 100, 1_000_000)
+        assert [entry for _, entry in found] == payloads(10)
+
+    on_brokers(scenario, bookies=6)
