@@ -1,7 +1,9 @@
 """Schemas of topics: a new one must fit those before it, as the namespace's strategy wants.
 
-Avro, and what is described in Avro's terms (JSON, Protobuf), is compared by Avro's own rules for readers and writers;
-other types must stay the same type. A definition that is stored already keeps its version.
+Avro, and what is described in Avro's terms (JSON, Protobuf), is compared by Avro's own rules for readers and writers,
+of a pair of key and value both; Protobuf's own descriptions keep their message's name; other types must stay the same
+type. A definition that is stored already keeps its version. A consumer's schema is stored only where nobody has used
+the topic yet; else it has to read what is there.
 
     BACKWARD   the new schema reads what the last one wrote         …_TRANSITIVE: what every one wrote
     FORWARD    the last schema reads what the new one writes        FULL: both
@@ -11,6 +13,7 @@ Source: SchemaRegistryServiceImpl.java, AvroSchemaBasedCompatibilityCheck.java, 
 
 from __future__ import annotations
 
+import json
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,9 +30,14 @@ NONE: Final = 0
 JSON: Final = 2
 PROTOBUF: Final = 3
 AVRO: Final = 4
+KEY_VALUE: Final = 15
+PROTOBUF_NATIVE: Final = 20
 AUTO_CONSUME: Final = 21
 _BY_AVRO: Final = (JSON, PROTOBUF, AVRO)
+_BY_AVRO_NAMES: Final = ("JSON", "PROTOBUF", "AVRO")
+_BACKWARD_FOR_CONSUMERS: Final = ("BACKWARD", "FORWARD", "FORWARD_TRANSITIVE", "FULL")
 _VERSION: Final = struct.Struct(">q")
+_LENGTH: Final = struct.Struct(">i")
 ATTEMPTS_MAX: Final = 10
 """Of storing a version that others store too."""
 
@@ -70,10 +78,8 @@ class Schemas:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    async def admit(
-        self, topic: TopicName, schema: StoredSchema | None, *, consumer: bool = False, by_client: bool = True
-    ) -> int:
-        """The version a producer or consumer works with; -1 without a schema. A new schema is stored.
+    async def admit(self, topic: TopicName, schema: StoredSchema | None, *, by_client: bool = True) -> int:
+        """The version a producer works with; -1 without a schema. A new schema is stored.
 
         An operator (not by_client) may change a schema that clients may not.
 
@@ -83,14 +89,14 @@ class Schemas:
         base = topic.partitioned
         if schema is None or schema.type in (NONE, AUTO_CONSUME):
             rules = await self._backend.rules(topic)
-            if rules.schema_validation_enforced and not consumer and await self._backend.schema(base, None):
+            if rules.schema_validation_enforced and await self._backend.schema(base, None):
                 raise Refusal(ErrorCode.INCOMPATIBLE_SCHEMA, "Producers cannot connect without a schema")
             return -1
         rules = await self._backend.rules(topic)
         for _ in range(ATTEMPTS_MAX):
             stored = await self._backend.schemas(base)
             for old in reversed(stored):
-                if (old.type, old.data) == (schema.type, schema.data):
+                if _same(old, schema):
                     return old.version
             if stored and by_client and not rules.schema_auto_update:
                 raise Refusal(ErrorCode.INCOMPATIBLE_SCHEMA, "Schema not found and schema auto updating is disabled.")
@@ -101,34 +107,122 @@ class Schemas:
                 continue
         raise Refusal(ErrorCode.SERVICE_NOT_READY, "the topic's schema is being changed by many")
 
+    async def admit_consumer(self, topic: TopicName, schema: StoredSchema, *, used: bool) -> None:
+        """Returns if a consumer may have this schema, which becomes the topic's if that has none and is not used yet.
 
-def check(new: StoredSchema, stored: list[StoredSchema], rules: TopicRules) -> None:
-    """Compares a new schema with those that are stored, oldest first.
+        Raises:
+            Refusal: INCOMPATIBLE_SCHEMA.
+        """
+        if schema.type in (NONE, AUTO_CONSUME):
+            return
+        stored = await self._backend.schemas(topic.partitioned)
+        if not stored and not used:
+            await self.admit(topic, schema)
+            return
+        rules = await self._backend.rules(topic)
+        strategy = _strategy(rules.schema_compatibility)
+        if strategy == "ALWAYS_COMPATIBLE":
+            return
+        if not stored:
+            raise Refusal(
+                ErrorCode.INCOMPATIBLE_SCHEMA,
+                f"Failed to add schema to an active topic with empty(BYTES) schema: new schema type {schema.type}",
+            )
+        check(schema, stored, rules, "BACKWARD" if strategy in _BACKWARD_FOR_CONSUMERS else strategy)
+
+
+def _strategy(name: str) -> str:
+    return "FULL" if name.upper() == "UNDEFINED" else name.upper()
+
+
+def _same(one: StoredSchema, other: StoredSchema) -> bool:
+    """True if two schemas are one, however their definitions are spaced."""
+    if one.type != other.type:
+        return False
+    if one.data == other.data or one.type not in _BY_AVRO:
+        return one.data == other.data
+    try:
+        return bool(json.loads(one.data) == json.loads(other.data))
+    except ValueError:
+        return False
+
+
+def check(new: StoredSchema, stored: list[StoredSchema], rules: TopicRules, strategy: str | None = None) -> None:
+    """Compares a new schema with those that are stored, oldest first, by the topic's strategy or another.
 
     Raises:
         Refusal: INCOMPATIBLE_SCHEMA.
     """
-    strategy = rules.schema_compatibility.upper()
-    if strategy == "UNDEFINED":
-        strategy = "FULL"
+    strategy = _strategy(strategy or rules.schema_compatibility)
     if not stored or strategy == "ALWAYS_COMPATIBLE":
         return
     if strategy == "ALWAYS_INCOMPATIBLE":
         raise Refusal(ErrorCode.INCOMPATIBLE_SCHEMA, "the strategy ALWAYS_INCOMPATIBLE allows no other schema")
-    if new.type != stored[-1].type:
-        raise Refusal(
-            ErrorCode.INCOMPATIBLE_SCHEMA,
-            f"Incompatible schema: exists schema type {stored[-1].type}, new schema type {new.type}",
-        )
-    if new.type not in _BY_AVRO:
-        return
-    against = stored if strategy.endswith("_TRANSITIVE") else stored[-1:]
     kind = strategy.removesuffix("_TRANSITIVE")
-    for old in against:
-        if kind in ("BACKWARD", "FULL"):
-            _can_read(new.data, old.data)
-        if kind in ("FORWARD", "FULL"):
-            _can_read(old.data, new.data)
+    for old in stored if kind != strategy else stored[-1:]:
+        if new.type != old.type:
+            raise Refusal(
+                ErrorCode.INCOMPATIBLE_SCHEMA,
+                f"Incompatible schema: exists schema type {old.type}, new schema type {new.type}",
+            )
+        if new.type in _BY_AVRO:
+            _compare(new.data, old.data, kind)
+        elif new.type == KEY_VALUE:
+            _compare_pairs(new, old, kind)
+        elif new.type == PROTOBUF_NATIVE and _root(new) != _root(old):
+            raise Refusal(
+                ErrorCode.INCOMPATIBLE_SCHEMA,
+                f"Protobuf root message change is not allowed: from '{_root(old)}' to '{_root(new)}'",
+            )
+
+
+def _compare(new: bytes, old: bytes, kind: str) -> None:
+    if kind in ("BACKWARD", "FULL"):
+        _can_read(new, old)
+    if kind in ("FORWARD", "FULL"):
+        _can_read(old, new)
+
+
+def _compare_pairs(new: StoredSchema, old: StoredSchema, kind: str) -> None:
+    """Keys with keys and values with values; both keep their types."""
+    for part, mine, theirs in zip(("key", "value"), _pair(new.data), _pair(old.data), strict=True):
+        field = f"{part}.schema.type"
+        types = new.properties.get(field, "BYTES"), old.properties.get(field, "BYTES")
+        if types[0] != types[1]:
+            raise Refusal(
+                ErrorCode.INCOMPATIBLE_SCHEMA, f"Incompatible {part}: exists type {types[1]}, new type {types[0]}"
+            )
+        if types[0] in _BY_AVRO_NAMES:
+            _compare(mine, theirs, kind)
+
+
+def _pair(data: bytes) -> tuple[bytes, bytes]:
+    """The schemas of key and value: each behind its length, which is -1 for none.
+
+    Raises:
+        Refusal: INCOMPATIBLE_SCHEMA, it is no pair.
+    """
+    parts, at = [], 0
+    for _ in range(2):
+        if len(data) < at + _LENGTH.size:
+            raise Refusal(ErrorCode.INCOMPATIBLE_SCHEMA, "the schema has no lengths of key and value")
+        (length,) = _LENGTH.unpack_from(data, at)
+        at += _LENGTH.size
+        parts.append(data[at : at + max(length, 0)])
+        at += max(length, 0)
+    return parts[0], parts[1]
+
+
+def _root(schema: StoredSchema) -> str:
+    """The name of the message that a native Protobuf schema describes.
+
+    Raises:
+        Refusal: INCOMPATIBLE_SCHEMA, it names none.
+    """
+    try:
+        return str(json.loads(schema.data)["rootMessageTypeName"])
+    except (ValueError, KeyError, TypeError):
+        raise Refusal(ErrorCode.INCOMPATIBLE_SCHEMA, "the schema names no root message") from None
 
 
 def _can_read(reader: bytes, writer: bytes) -> None:

@@ -30,10 +30,12 @@ class Consumer:
         pending: of a shared subscription: what it holds, each with its unacknowledged messages.
         unacked: messages in `pending`.
         blocked: it gets nothing more until half of what it holds is acknowledged.
+        auto_schema: it takes whatever schema there is.
         epoch: stamped on every message once a client sent one.
     """
 
     __slots__ = (
+        "auto_schema",
         "blocked",
         "bytes_out",
         "connected_since_ms",
@@ -65,6 +67,7 @@ class Consumer:
         self.unacked = 0
         self.blocked = False
         self.gone = False
+        self.auto_schema = False
         self.epoch: int | None = None
         self.key_shared: Any = None
         self.metadata: dict[str, str] = {}

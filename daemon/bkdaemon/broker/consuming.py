@@ -12,7 +12,7 @@ from bkctl.errors import BkctlError
 from bkctl.model.topic import EARLIEST, LATEST, Position
 from bkdaemon.broker.access import Action
 from bkdaemon.broker.attempt import Attempt
-from bkdaemon.broker.compatibility import schema_of
+from bkdaemon.broker.compatibility import AUTO_CONSUME, schema_of
 from bkdaemon.broker.connection import CONSUMERS_MAX
 from bkdaemon.broker.consumer import Consumer
 from bkdaemon.broker.migration import CONSUMER, send_away
@@ -81,6 +81,7 @@ async def _create(connection: Connection, message: Any, attempt: Attempt[Consume
         return
     new = Consumer(connection, message.consumer_id, message.consumer_name, partition=name.partition)
     new.priority = message.priority_level
+    new.auto_schema = message.schema.type == AUTO_CONSUME
     new.metadata = {m.key: m.value for m in message.metadata}
     new.connected_since_ms = connection.server.now_ms()
     if message.HasField("consumer_epoch") and kind in _ORDERED:
@@ -110,7 +111,7 @@ async def _check(connection: Connection, topic: AnyTopic, message: Any, *, durab
     if durable and not topic.rules.auto_create_subscription and message.subscription not in topic.subscriptions:
         raise Refusal(ErrorCode.SUBSCRIPTION_NOT_FOUND, "Subscription does not exist")
     if message.HasField("schema"):
-        await connection.server.schemas.admit(topic.name, schema_of(message.schema), consumer=True)
+        await connection.server.schemas.admit_consumer(topic.name, schema_of(message.schema), used=_used(topic))
     if message.read_compacted and message.subType not in _ORDERED:
         raise Refusal(ErrorCode.NOT_ALLOWED, "readCompacted only allowed on failover or exclusive subscriptions")
     if kind not in topic.rules.subscription_types:
@@ -119,6 +120,14 @@ async def _check(connection: Connection, topic: AnyTopic, message: Any, *, durab
         raise Refusal(ErrorCode.PRODUCER_BUSY, "Empty subscription name")
     if reserved(message.subscription):
         raise Refusal(ErrorCode.PRODUCER_BUSY, "Subscription with reserved subscription name attempted")
+
+
+def _used(topic: AnyTopic) -> bool:
+    """True if somebody works with the topic, or did, who knows of no schema that comes now."""
+    if not isinstance(topic, Topic):
+        return bool(len(topic.producers) or topic.subscriptions)
+    consumers = (c for s in topic.subscriptions.values() for c in s.consumers)
+    return bool(len(topic.producers) or topic.ledger.ledgers.size_total or not all(c.auto_schema for c in consumers))
 
 
 async def _subscription(topic: AnyTopic, message: Any, *, durable: bool) -> AnySubscription:
