@@ -31,6 +31,9 @@ from bkctl.errors import BadBytes, Corrupt
 
 CONNECT_SIZE_MAX: Final = 64 * 1024
 """Of what is said before CONNECT is accepted: who is not known yet is given no more memory."""
+PIECE_MAX: Final = 4 * 1024
+"""Pieces of a frame that are shorter are put together: an object for each byte would be forty times the frame."""
+JOINED_MAX: Final = 64 * 1024
 KEEP_ALIVE_S: Final = 30.0
 CHECKSUM_VERSION: Final = 11
 """The first protocol version whose clients are sent checksums: those before it compute them wrongly, or not at all."""
@@ -122,7 +125,7 @@ class BrokerConversation:
         self._expose = expose_broker_metadata
         self._source = source
         self._asked = False  # CONNECT came
-        self._held: list[bytes] = []
+        self._held: list[bytes | bytearray] = []
         self._held_size = 0
         self._needed = 0
         self._heard = True
@@ -146,7 +149,7 @@ class BrokerConversation:
         try:
             while self._held and at < len(data):
                 missing = min(self._needed - self._held_size, len(data) - at)
-                self._held.append(data[at : at + missing])
+                self._hold(data[at : at + missing])
                 self._held_size += missing
                 at += missing
                 if self._held_size == self._needed:
@@ -159,6 +162,20 @@ class BrokerConversation:
         self._close_sends()
         events, self._events = self._events, []
         return events
+
+    @property
+    def unfinished(self) -> tuple[int, int]:
+        """Bytes of the frame that has not come whole, and how many are missing, as far as is known; 0, 0 if none."""
+        return (self._held_size, self._needed - self._held_size) if self._held else (0, 0)
+
+    def _hold(self, piece: bytes) -> None:
+        newest = self._held[-1]
+        if len(piece) >= PIECE_MAX:
+            self._held.append(piece)
+        elif isinstance(newest, bytearray) and len(newest) < JOINED_MAX:
+            newest += piece
+        else:
+            self._held.append(bytearray(piece))
 
     def _walk(self, data: bytes, at: int) -> None:
         """Takes whole frames from `at` on, and holds what is left."""

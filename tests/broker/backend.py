@@ -49,6 +49,10 @@ class SoleBackend:
         self._schemas: dict[TopicName, list[StoredSchema]] = {}
         self._watchers: list[tuple[str, Callable[[], None]]] = []
 
+    @property
+    def unconfirmed_bytes(self) -> int:
+        return self._context.cache.unconfirmed_bytes
+
     async def lookup(self, topic: TopicName, *, authoritative: bool) -> Lookup:
         if topic.namespace_name not in self.namespaces:
             raise NotFound("Namespace not found")

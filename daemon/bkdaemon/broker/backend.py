@@ -87,6 +87,10 @@ class Backend(Protocol):
     max_message_size: int
     server_version: str
 
+    @property
+    def unconfirmed_bytes(self) -> int:
+        """Of what was added to all logs and is not safe yet."""
+
     async def lookup(self, topic: TopicName, *, authoritative: bool) -> Lookup:
         """Who serves a topic; takes it over where nobody does.
 

@@ -36,6 +36,8 @@ ENTRY_OVERHEAD_BYTES: Final = 48
 """Of an entry that waits to be delivered, besides its own: its object, and its place in the row."""
 TAIL_BYTES_DEFAULT: Final = 32 * 1024 * 1024
 CATCH_UP_BYTES_DEFAULT: Final = 16 * 1024 * 1024
+UNCONFIRMED_BYTES_HIGH: Final = 256 * 1024 * 1024
+"""Added to all logs and not safe yet: above, none of them asks for more."""
 
 Found = list[tuple[Position, bytes]]
 Fetch = Callable[[int, int, int], Awaitable[list[bytes]]]
@@ -55,7 +57,13 @@ class _Chunk:
 
 
 class EntryCache:
-    """The memory of one broker for entries."""
+    """The memory of one broker for entries.
+
+    Attributes:
+        tail_bytes, catch_up_bytes: what is here.
+        flight_bytes: what fetches have under way.
+        unconfirmed_bytes: what was added to logs and is not safe yet.
+    """
 
     def __init__(
         self, tail_bytes_max: int = TAIL_BYTES_DEFAULT, catch_up_bytes_max: int = CATCH_UP_BYTES_DEFAULT
@@ -63,7 +71,7 @@ class EntryCache:
         self.tail_bytes_max = tail_bytes_max
         self.catch_up_bytes_max = catch_up_bytes_max
         self.chunk_bytes = min(CHUNK_BYTES_MAX, tail_bytes_max // CHUNKS_MIN)
-        self.tail_bytes = self.catch_up_bytes = self.flight_bytes = 0
+        self.tail_bytes = self.catch_up_bytes = self.flight_bytes = self.unconfirmed_bytes = 0
         self.hits = self.misses = 0
         self._order: deque[tuple[Tail, _Chunk]] = deque()
         self._chunks: OrderedDict[tuple[int, int], list[bytes]] = OrderedDict()  # (ledger, first entry)
@@ -71,6 +79,11 @@ class EntryCache:
         self._fetches: dict[int, dict[int, tuple[int, asyncio.Task[list[bytes]]]]] = {}  # ledger: first: (last, …)
         self._catching_up: OrderedDict[int, float] = OrderedDict()  # topic: when it fetched last
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @property
+    def full(self) -> bool:
+        """True while so much is not safe yet that no log should be given more."""
+        return self.unconfirmed_bytes > UNCONFIRMED_BYTES_HIGH
 
     # -- the tails ----------------------------------------------------------------------------------------------------
 
@@ -223,11 +236,19 @@ class Tail:
 
     def __init__(self, cache: EntryCache) -> None:
         self._cache = cache
+        self._expected = 0
         self._chunks: deque[_Chunk] = deque()
+
+    def expect(self, size: int) -> int:
+        """So many bytes more are on their way to the log; returns them."""
+        self._expected += size
+        self._cache.unconfirmed_bytes += size
+        return size
 
     def add(self, ledger_id: int, first: int, entries: list[bytes]) -> None:
         """Entries that were just confirmed, from `first` on."""
         size = sum(map(len, entries))
+        self.expect(-min(size, self._expected))
         chunk = self._chunks[-1] if self._chunks else None
         new = (
             chunk is None
@@ -282,7 +303,8 @@ class Tail:
             self._cache.tail_bytes -= chunk.size
 
     def clear(self) -> None:
-        """The topic is closed."""
+        """The topic is closed; what was still on its way is not waited for."""
+        self.expect(-self._expected)
         for chunk in self._chunks:
             self._cache.tail_bytes -= chunk.size
             chunk.entries = []  # the broker's row of chunks still has it for a while

@@ -153,13 +153,13 @@ class ManagedLedger:
         if self._queue_bytes > QUEUE_BYTES_MAX:
             raise Unavailable(f"{self.name}: {self._queue_bytes} bytes wait to be stored")
         self._queue.extend(entries)
-        self._queue_bytes += sum(map(len, entries))
+        self._queue_bytes += self._reads.tail.expect(sum(map(len, entries)))
         self._drain()
 
     @property
     def congested(self) -> bool:
         """True while so much waits that the caller should take no more from its producers."""
-        return self._queue_bytes > QUEUE_BYTES_HIGH
+        return self._queue_bytes > QUEUE_BYTES_HIGH or self.context.cache.full
 
     @property
     def waiting(self) -> int:

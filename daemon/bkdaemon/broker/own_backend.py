@@ -92,6 +92,11 @@ class OwnBackend:
         await asyncio.gather(*self._watches, return_exceptions=True)
         await self.ownership.stop()
 
+    @property
+    def unconfirmed_bytes(self) -> int:
+        """Of what was added to all logs and is not safe yet."""
+        return self.context.cache.unconfirmed_bytes
+
     # -- where topics are --
 
     async def lookup(self, topic: TopicName, *, authoritative: bool) -> Lookup:

@@ -18,6 +18,7 @@ from bkctl.errors import BkctlError
 from bkdaemon.broker import consuming, producing, requests
 from bkdaemon.broker.compatibility import Schemas
 from bkdaemon.broker.connection import Connection
+from bkdaemon.broker.throttle import UnfinishedFrames
 from bkdaemon.broker.topics import Topics
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class BrokerServer:
     Attributes:
         connections: those that are open.
         topics: those that are served here.
+        unfinished: what connections hold of frames that have not come whole.
         handlers: what a connection does with a command, by its number.
     """
 
@@ -45,6 +47,7 @@ class BrokerServer:
         self.topics = Topics(backend, self.now_ms)
         self.schemas = Schemas(backend)
         self.connections: set[Connection] = set()
+        self.unfinished = UnfinishedFrames(lambda: backend.unconfirmed_bytes)
         self.refused_connections = 0
         self.handlers: dict[int, requests.Handler] = {
             **dict.fromkeys(map(int, Command), requests.out_of_place),
