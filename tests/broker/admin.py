@@ -53,13 +53,13 @@ class Admin:
         self.cluster = cluster
         self._app = application(service)
 
-    async def ask(self, method: str, target: str, body: Any = None) -> Answer:
-        """Sends a request, as it comes from a socket."""
-        raw, _, query = target.partition("?")
-        data = b"" if body is None else json.dumps(body).encode()
+    async def ask(self, method: str, target: str, body: Any = None, *, raw: bytes | None = None) -> Answer:
+        """Sends a request, as it comes from a socket; raw is its body as it is."""
+        path, _, query = target.partition("?")
+        data = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
         scope = {
             "type": "http", "http_version": "1.1", "method": method, "scheme": "http",
-            "path": unquote(raw), "raw_path": raw.encode(), "query_string": query.encode(), "root_path": "",
+            "path": unquote(path), "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
             "headers": [(b"content-type", b"application/json"), (b"host", b"a:8080")],
             "server": ("a", 8080), "client": ("b", 1),
         }  # fmt: skip

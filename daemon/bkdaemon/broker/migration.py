@@ -1,6 +1,6 @@
 """Topics whose cluster has moved: clients are told the new cluster's address, and closed, so that they go there.
 
-    /admin/clusters/CLUSTER                 {"migrated": true, "migratedClusterUrl": {"brokerServiceUrl": …}, …}
+    /admin/clusters/CLUSTER/policies        {"migrated": true, "migratedClusterUrl": {"brokerServiceUrl": …}, …}
     /admin/local-policies/tenant/namespace  {"migrated": true, …}: this namespace alone
 
 Producers go at once, consumers when their subscription has nothing left here. Source: PersistentTopic.java
@@ -9,7 +9,7 @@ Producers go at once, consumers when their subscription has nothing left here. S
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.codec.pulsar import NO_REQUEST, Command, encode_command
 from bkctl.meta.documents import read_document
@@ -28,8 +28,10 @@ _VERSION: Final = 20
 
 async def moved_to(store: MetadataStore, cluster: str, namespace: str) -> str | None:
     """The broker service URL of the cluster that has a namespace's topics now; None while this one has."""
-    found = await read_document(store, f"{CLUSTERS}/{cluster}")
-    value = found.value if found is not None else {}
+    value: dict[str, Any] = {}
+    for path in (f"{CLUSTERS}/{cluster}", f"{CLUSTERS}/{cluster}/policies"):  # the first was Java's place before 3.1
+        found = await read_document(store, path)
+        value |= found.value if found is not None else {}
     url = (value.get("migratedClusterUrl") or {}).get("brokerServiceUrl")
     if not url or value.get("migrated"):
         return url or None

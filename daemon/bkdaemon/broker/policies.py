@@ -141,6 +141,11 @@ class TopicPolicies:
         found = (await self._of(topic)).get("message_ttl_in_seconds")
         return int(self._config.ttl_s if found is None else found)
 
+    async def snapshot_s(self, topic: TopicName) -> int:
+        """Seconds between snapshots of what producers have sent."""
+        found = (await self._of(topic)).get("deduplicationSnapshotIntervalSeconds")
+        return int(self._config.deduplication_snapshot_s if found is None else found)
+
     async def backlog_quota(self, topic: TopicName) -> BacklogQuota:
         """How long a backlog may grow."""
         return quota_of(self._config, await self._of(topic))
@@ -208,6 +213,8 @@ TOPIC_KEYS: Final = {
     "dispatchRate": "topicDispatchRate",
     "subscriptionDispatchRate": "subscriptionDispatchRate",
     "subscribeRate": "clusterSubscribeRate",
+    "autoSubscriptionCreationOverride": "autoSubscriptionCreationOverride",
+    "deduplicationSnapshotIntervalSeconds": "deduplicationSnapshotIntervalSeconds",
     "subscriptionPolicies": SUBSCRIPTIONS_KEY,
 }
 """Of the fields of a topic's policies, and of the keys in those of a namespace."""
@@ -291,7 +298,7 @@ def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName
         deduplication=not system and bool(policies.get("deduplicationEnabled", config.deduplication)),
         deduplication_entries=config.deduplication_entries,
         batch_index_acks=config.batch_index_acks,
-        encryption_required=bool(policies.get("encryption_required", False)),
+        encryption_required=not system and bool(policies.get("encryption_required", False)),
         migrated_to=policies.get(MIGRATED_KEY),
         stamp_time="AppendBrokerTimestampMetadataInterceptor" in config.entry_interceptors,
         stamp_index="AppendIndexMetadataInterceptor" in config.entry_interceptors,

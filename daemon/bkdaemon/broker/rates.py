@@ -45,7 +45,11 @@ class Rates:
         self._rates: dict[Hashable, Flow] = {}
 
     def of(self, *key: Hashable) -> Flow:
-        """The rate of ("in", topic), ("out", topic, subscription), ("producer", topic, name), ("consumer", …)."""
+        """The rate of ("in", topic), ("out", topic, subscription), ("producer", topic, name), ("consumer", …).
+
+        Also ("again", topic, subscription, consumer), redeliveries; and ("lost", topic, subscription), whose messages
+        are those that expired, and whose size those that a topic without storage dropped.
+        """
         return self._rates.get(key, NOTHING)
 
     def look(self, topics: Topics, now_ms: int, others: Mapping[Hashable, Flow] = NONE) -> None:
@@ -76,9 +80,12 @@ def _counters(topics: Topics) -> Iterator[tuple[Hashable, Flow]]:
             yield ("producer", name, producer.name), Flow(producer.messages_in, producer.bytes_in)
         for subscription in subscriptions_of(topic):
             yield ("out", name, subscription.name), sent(subscription)
+            lost = Flow(getattr(subscription, "expired", 0), getattr(subscription, "dropped", 0))
+            yield ("lost", name, subscription.name), lost
             for consumer in subscription.consumers:
                 key = ("consumer", name, subscription.name, id(consumer))
                 yield key, Flow(consumer.messages_out, consumer.bytes_out)
+                yield ("again", *key[1:]), Flow(consumer.redelivered)
 
 
 def subscriptions_of(topic: AnyTopic) -> list[AnySubscription]:

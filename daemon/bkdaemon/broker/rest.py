@@ -1,11 +1,15 @@
-"""Pulsar's REST interface, as far as pulsar-admin needs it: clusters, tenants, brokers, lookups; the rest is beside.
+"""Pulsar's REST interface, as far as pulsar-admin needs it: tenants, brokers, lookups; the rest is beside.
 
-    rest_namespaces   policies, bundles          rest_topics          topics and their statistics
-    rest_bookies      bookies and racks          rest_subscriptions   subscriptions and messages
-    rest_schemas      schemas                    rest_topic_policies  policies of single topics
-    rest_rates        rates of namespaces        rest_absent          what this broker has not
+    rest_clusters     clusters                   rest_topics          topics and their statistics
+    rest_namespaces   policies                   rest_subscriptions   subscriptions and messages
+    rest_bundles      bundles                    rest_topic_policies  policies of single topics
+    rest_rates        rates of namespaces        rest_schemas         schemas
+    rest_bookies      bookies and racks          rest_broker_stats    statistics of the broker
+    rest_checks       what a policy must be      rest_absent          what this broker has not
 
-Source: ClustersBase.java, TenantsBase.java, BrokersBase.java, TopicLookupBase.java.
+A path that is none is answered with 404 and a reason, another method of one with 405.
+
+Source: TenantsBase.java, BrokersBase.java, TopicLookupBase.java.
 """
 
 from __future__ import annotations
@@ -17,29 +21,36 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from bkctl.errors import AlreadyExists, Conflict, NotFound, Refused
-from bkctl.meta.documents import Json, read_document
+from bkctl.meta.documents import Json
 from bkctl.meta.namespaces import tenant_value
-from bkctl.meta.pulsar_cluster import CLUSTERS, GLOBAL_CLUSTER
+from bkctl.meta.pulsar_cluster import CLUSTERS
 from bkctl.meta.uri import parse_uri
 from bkdaemon.broker import dynamic
 from bkdaemon.broker.config import runtime
-from bkdaemon.broker.load import load_report
 from bkdaemon.broker.own_backend import PULSAR_VERSION
 from bkdaemon.broker.rest_absent import ABSENT
 from bkdaemon.broker.rest_base import (
     ADMIN,
+    METHOD_NOT_ALLOWED,
+    NOT_FOUND,
+    Answered,
     Elsewhere,
     Handler,
-    body_of,
     check_name,
     flag,
+    object_of,
     own,
+    reason,
     redirect_url,
     routes,
     topic_of,
 )
 from bkdaemon.broker.rest_bookies import BOOKIES
-from bkdaemon.broker.rest_namespaces import NAMESPACES
+from bkdaemon.broker.rest_broker_stats import BROKER_STATS
+from bkdaemon.broker.rest_bundles import BUNDLES
+from bkdaemon.broker.rest_checks import Kind, typed
+from bkdaemon.broker.rest_clusters import CLUSTER_ROUTES
+from bkdaemon.broker.rest_namespaces import NAMESPACES, remove_namespace
 from bkdaemon.broker.rest_rates import RATES
 from bkdaemon.broker.rest_schemas import SCHEMAS
 from bkdaemon.broker.rest_subscriptions import SUBSCRIPTIONS
@@ -52,26 +63,30 @@ if TYPE_CHECKING:
     from bkdaemon.broker.service import BrokerService
 
 
+TENANT: Final[Kind] = {"adminRoles": (["str"], []), "allowedClusters": (["str"], [])}
+
+
 def application(service: BrokerService) -> Starlette:
     """All of it."""
-    tables = (GENERAL, BOOKIES, RATES, NAMESPACES, SCHEMAS, SUBSCRIPTIONS, TOPICS, TOPIC_POLICIES, ABSENT)
-    return Starlette(routes=[route for table in tables for route in routes(service, table)])
+    tables = (
+        *(GENERAL, CLUSTER_ROUTES, BROKER_STATS, BOOKIES, RATES, NAMESPACES, SCHEMAS, SUBSCRIPTIONS, TOPICS),
+        *(TOPIC_POLICIES, ABSENT, BUNDLES, LAST),
+    )
+    handlers = {NOT_FOUND: _no_path, METHOD_NOT_ALLOWED: _no_method}
+    return Starlette(
+        routes=[route for table in tables for route in routes(service, table)], exception_handlers=handlers
+    )
 
 
-# -- clusters and tenants -------------------------------------------------------------------------------------------
+async def _no_path(request: Request, error: Exception) -> Response:
+    return reason(NOT_FOUND, f"There is no {request.method} {request.url.path}")
 
 
-async def clusters(service: BrokerService, request: Request) -> list[str]:
-    """The names of the clusters, without the marker `global`."""
-    return [name for name in await service.store.children(CLUSTERS) if name != GLOBAL_CLUSTER]
+async def _no_method(request: Request, error: Exception) -> Response:
+    return reason(METHOD_NOT_ALLOWED, f"There is no {request.method} of {request.url.path}")
 
 
-async def cluster(service: BrokerService, request: Request) -> Json:
-    """One cluster's node."""
-    found = await read_document(service.store, f"{CLUSTERS}/{request.path_params['cluster']}")
-    if found is None:
-        raise NotFound("Cluster does not exist")
-    return found.value
+# -- tenants --------------------------------------------------------------------------------------------------------
 
 
 async def tenants(service: BrokerService, request: Request) -> list[str]:
@@ -90,7 +105,7 @@ async def tenant(service: BrokerService, request: Request) -> Json:
 async def put_tenant(service: BrokerService, request: Request) -> None:
     """A new tenant."""
     check_name("Tenant", request.path_params["tenant"])
-    value = await body_of(request, {}) or tenant_value([service.config.cluster])
+    value = typed(TENANT, await object_of(request) or tenant_value([service.config.cluster]), "tenant")
     await _check_clusters(service, value)
     try:
         await service.backend.meta.namespaces.create_tenant(request.path_params["tenant"], value)
@@ -100,7 +115,7 @@ async def put_tenant(service: BrokerService, request: Request) -> None:
 
 async def post_tenant(service: BrokerService, request: Request) -> None:
     """Changes a tenant."""
-    value = await body_of(request, {}) or {}
+    value = typed(TENANT, await object_of(request), "tenant")
     await _check_clusters(service, value)
     await tenant(service, request)
     await service.backend.meta.namespaces.update_tenant(request.path_params["tenant"], value)
@@ -116,13 +131,25 @@ async def _check_clusters(service: BrokerService, value: Json) -> None:
 
 
 async def delete_tenant(service: BrokerService, request: Request) -> None:
-    """Deletes a tenant without namespaces."""
+    """Deletes a tenant without namespaces; with force they are deleted too, where configuration allows it."""
+    if flag(request, "force"):
+        if not service.config.force_delete_tenant:
+            raise Answered(METHOD_NOT_ALLOWED, "Broker doesn't allow forced deletion of tenants")
+        for namespace in await _namespaces(service, request.path_params["tenant"]):
+            await remove_namespace(service, request, namespace, force=True)
     try:
         await service.backend.meta.namespaces.delete_tenant(request.path_params["tenant"])
     except NotFound:
         raise NotFound("Tenant doesn't exist") from None
     except Conflict:
         raise Conflict("The tenant still has active namespaces") from None
+
+
+async def _namespaces(service: BrokerService, tenant: str) -> list[str]:
+    try:
+        return await service.backend.meta.namespaces.namespaces(tenant)
+    except NotFound:
+        raise NotFound("Tenant doesn't exist") from None
 
 
 # -- brokers and bookies --------------------------------------------------------------------------------------------
@@ -208,11 +235,6 @@ async def check_quotas(service: BrokerService, request: Request) -> None:
     await service.upkeep.run()
 
 
-async def report(service: BrokerService, request: Request) -> Json:
-    """This broker's load."""
-    return load_report(service)
-
-
 async def metrics(service: BrokerService, request: Request) -> Response:
     """Figures for Prometheus."""
     return Response(render(broker_samples(service)), media_type=CONTENT_TYPE)
@@ -243,8 +265,6 @@ async def lookup_bundle(service: BrokerService, request: Request) -> Response:
 
 
 GENERAL: Final[dict[tuple[str, str], Handler]] = {
-    ("GET", f"{ADMIN}/clusters"): clusters,
-    ("GET", ADMIN + "/clusters/{cluster}"): cluster,
     ("GET", f"{ADMIN}/tenants"): tenants,
     ("GET", ADMIN + "/tenants/{tenant}"): tenant,
     ("PUT", ADMIN + "/tenants/{tenant}"): put_tenant,
@@ -262,12 +282,15 @@ GENERAL: Final[dict[tuple[str, str], Handler]] = {
     ("DELETE", ADMIN + "/brokers/configuration/{name}"): delete_dynamic,
     ("GET", f"{ADMIN}/brokers/backlog-quota-check"): check_quotas,
     ("GET", f"{ADMIN}/brokers/internal-configuration"): internal_configuration,
-    ("GET", ADMIN + "/brokers/{cluster}"): brokers,
-    ("GET", ADMIN + "/brokers/{cluster}/{broker}/ownedNamespaces"): owned_namespaces,
-    ("GET", f"{ADMIN}/broker-stats/load-report"): report,
     ("GET", "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"): lookup,
     ("GET", "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}/bundle"): lookup_bundle,
     ("GET", "/metrics"): metrics,
     ("GET", "/metrics/"): metrics,
     ("GET", "/status.html"): health,
 }
+
+LAST: Final[dict[tuple[str, str], Handler]] = {
+    ("GET", ADMIN + "/brokers/{cluster}"): brokers,
+    ("GET", ADMIN + "/brokers/{cluster}/{broker}/ownedNamespaces"): owned_namespaces,
+}
+"""Behind what is called otherwise."""

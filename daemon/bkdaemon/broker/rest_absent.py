@@ -1,7 +1,9 @@
-"""What Pulsar has and this broker has not: compaction, offload, isolation, resource groups, permissions.
+"""What Pulsar has and this broker has not: compaction, offload, isolation, resource groups, quotas, permissions.
 
 What a Java broker has stored of them is told; changing it is refused with 405 and the reason, as nobody would act on
-it. Source: NamespacesBase.java, PersistentTopicsBase.java, ClustersBase.java.
+it. Permissions are refused with 501, as by a Java broker without authorization; transactions, packages and functions
+with 503, as by one without them. Source: NamespacesBase.java, PersistentTopicsBase.java, ResourceQuotasBase.java,
+BundlesQuotas.java, ResourceGroupsBase.java, TransactionsBase.java.
 """
 
 from __future__ import annotations
@@ -9,36 +11,92 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
-from bkctl.errors import NotFound
-from bkdaemon.broker.rest_base import ADMIN, Handler, namespace_of, null, reason
-from bkdaemon.broker.rest_namespaces import METHOD_NOT_ALLOWED, NAMESPACE
-from bkdaemon.broker.rest_topics import TOPIC, opened
+from bkctl.errors import NotFound, Refused
+from bkctl.meta.documents import Json, read_document
+from bkctl.meta.pulsar_cluster import CLUSTERS
+from bkdaemon.broker.rest_base import (
+    ADMIN,
+    METHOD_NOT_ALLOWED,
+    NOT_IMPLEMENTED,
+    Answered,
+    Handler,
+    flag,
+    namespace_of,
+    null,
+    reason,
+    topic_of,
+)
+from bkdaemon.broker.rest_bundles import own_bundle
+from bkdaemon.broker.rest_namespaces import NAMESPACE, policies_of
+from bkdaemon.broker.rest_topic_policies import topic_there
+from bkdaemon.broker.rest_topics import NO_CONTENT, TOPIC, opened
 
 if TYPE_CHECKING:
     from bkdaemon.broker.service import BrokerService
 
+UNAVAILABLE: Final = 503
 _NONE: Final = object()
 STORED: Final[dict[str, tuple[str, Any]]] = {
     "compactionThreshold": ("compaction_threshold", _NONE),
     "offloadPolicies": ("offload_policies", _NONE),
+    "removeOffloadPolicies": ("offload_policies", _NONE),
+    "offloadThreshold": ("offload_threshold", -1),
+    "offloadThresholdInSeconds": ("offload_threshold_in_seconds", -1),
+    "offloadDeletionLagMs": ("offload_deletion_lag_ms", _NONE),
     "replicatorDispatchRate": ("replicatorDispatchRate", _NONE),
     "resourcegroup": ("resource_group_name", _NONE),
     "entryFilters": ("entryFilters", _NONE),
     "subscriptionAuthMode": ("subscription_auth_mode", "None"),
+    "schemaAutoUpdateCompatibilityStrategy": ("schema_auto_update_compatibility_strategy", _NONE),
     "dispatcherPauseOnAckStatePersistent": ("dispatcherPauseOnAckStatePersistentEnabled", False),
     "allowedClusters": ("allowed_clusters", []),
 }
 """Of the path behind a namespace: the key in its policies, and what is told where it is not set."""
+STORED_OF_TOPIC: Final[dict[str, tuple[str, Any]]] = {
+    "compactionThreshold": ("compactionThreshold", _NONE),
+    "offloadPolicies": ("offloadPolicies", _NONE),
+    "replicatorDispatchRate": ("replicatorDispatchRate", _NONE),
+    "replication": ("replicationClusters", _NONE),
+    "shadowTopics": ("shadowTopics", _NONE),
+    "entryFilters": ("entryFilters", _NONE),
+    "maxMessageSize": ("maxMessageSize", NO_CONTENT),
+    "dispatcherPauseOnAckStatePersistent": ("dispatcherPauseOnAckStatePersistentEnabled", _NONE),
+}
+"""Of the path behind a topic: the field in its own policies, and what is told where it is not set."""
+QUOTAS: Final = f"{ADMIN}/resource-quotas"
+QUOTA_NODES: Final = "/loadbalance/resource-quota"
+INITIAL_QUOTA: Final = {
+    "msgRateIn": 40.0,
+    "msgRateOut": 120.0,
+    "bandwidthIn": 100000.0,
+    "bandwidthOut": 300000.0,
+    "memory": 80.0,
+    "dynamic": True,
+}
+"""What Java supposes of a bundle of which nothing is stored."""
+GROUPS: Final = f"{ADMIN}/resourcegroups"
+GROUP_NODES: Final = "/admin/resourcegroups"
+ELSEWHERE: Final = {
+    f"{ADMIN}/functions": "Function worker service is not available: this broker runs no functions",
+    f"{ADMIN}/worker": "Function worker service is not available: this broker runs no functions",
+    f"{ADMIN}/worker-stats": "Function worker service is not available: this broker runs no functions",
+    "/admin/v3/functions": "Function worker service is not available: this broker runs no functions",
+    "/admin/v3/sinks": "Function worker service is not available: this broker runs no connectors",
+    "/admin/v3/sources": "Function worker service is not available: this broker runs no connectors",
+    "/admin/v3/sink": "Function worker service is not available: this broker runs no connectors",
+    "/admin/v3/source": "Function worker service is not available: this broker runs no connectors",
+    "/admin/v3/packages": "Package Management Service is not enabled in the broker.",
+    "/admin/v3/transactions": "This Broker is not configured with transactionCoordinatorEnabled=true.",
+}
+"""Whole interfaces, by how their paths begin."""
+METHODS: Final = ("GET", "PUT", "POST", "DELETE")
 
 
 def _stored(key: str, unset: Any) -> Handler:
     async def read(service: BrokerService, request: Request) -> Any:
-        try:
-            value = (await service.backend.meta.namespaces.policies(namespace_of(request))).get(key)
-        except NotFound:
-            raise NotFound("Namespace does not exist") from None
+        value = (await policies_of(service, request)).get(key)
         if key == "replicatorDispatchRate":
             value = (value or {}).get(service.config.cluster)
         if value is None and unset is _NONE:
@@ -48,8 +106,20 @@ def _stored(key: str, unset: Any) -> Handler:
     return read
 
 
+def _stored_of_topic(field: str, unset: Any) -> Handler:
+    async def read(service: BrokerService, request: Request) -> Any:
+        policies = await service.backend.policies.of_topic(await topic_there(service, request))
+        value = (policies or {}).get(field)
+        if value is None:
+            return null() if unset is _NONE else unset
+        return {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value
+
+    return read
+
+
 def _refusing(what: str) -> Handler:
     async def refuse(service: BrokerService, request: Request) -> Response:
+        await policies_of(service, request)
         return reason(METHOD_NOT_ALLOWED, f"This broker has no {what}")
 
     return refuse
@@ -57,8 +127,15 @@ def _refusing(what: str) -> Handler:
 
 def _of_topic(what: str) -> Handler:
     async def refuse(service: BrokerService, request: Request) -> Response:
-        await opened(service, request)
+        await topic_there(service, request)
         return reason(METHOD_NOT_ALLOWED, f"This broker has no {what}")
+
+    return refuse
+
+
+def _unavailable(text: str) -> Handler:
+    async def refuse(service: BrokerService, request: Request) -> Response:
+        return reason(UNAVAILABLE, text)
 
     return refuse
 
@@ -69,45 +146,205 @@ async def offload_status(service: BrokerService, request: Request) -> dict[str, 
     return {"status": "NOT_RUN", "lastError": ""}
 
 
-async def nothing(service: BrokerService, request: Request) -> dict[str, Any]:
-    """None of them."""
-    return {}
+async def scanned(service: BrokerService, request: Request) -> Response:
+    """Nothing was offloaded by this broker, and what Java's did it cannot read."""
+    await policies_of(service, request)
+    return reason(METHOD_NOT_ALLOWED, "This broker has no offload: everything stays in BookKeeper")
 
 
-async def no_groups(service: BrokerService, request: Request) -> list[str]:
-    """None of them."""
-    return []
+async def shutdown(service: BrokerService, request: Request) -> Response:
+    """A process is stopped by whoever started it."""
+    return reason(METHOD_NOT_ALLOWED, "This broker is not stopped by REST: send SIGTERM, it leaves gracefully")
 
 
-async def no_isolation(service: BrokerService, request: Request) -> None:
-    """There are no policies of isolation."""
-    raise NotFound(f"NamespaceIsolationPolicies for cluster {request.path_params['cluster']} does not exist")
+# -- permissions ------------------------------------------------------------------------------------------------------
 
 
 async def permissions(service: BrokerService, request: Request) -> dict[str, Any]:
     """Who may do what in a namespace, as it is stored."""
+    return dict(((await policies_of(service, request)).get("auth_policies") or {}).get("namespace_auth") or {})
+
+
+async def subscription_permissions(service: BrokerService, request: Request) -> dict[str, Any]:
+    """Who may use which subscription, as it is stored."""
+    found = (await policies_of(service, request)).get("auth_policies") or {}
+    return dict(found.get("subscription_auth_roles") or {})
+
+
+async def topic_permissions(service: BrokerService, request: Request) -> dict[str, Any]:
+    """Who may do what with a topic, as it is stored of the namespace and of the topic."""
+    policies = (await policies_of(service, request)).get("auth_policies") or {}
+    own = (policies.get("destination_auth") or {}).get(str(topic_of(request))) or {}
+    told = {role: list(actions) for role, actions in (policies.get("namespace_auth") or {}).items()}
+    for role, actions in own.items():
+        told[role] = list(dict.fromkeys([*told.get(role, []), *actions]))
+    return told
+
+
+async def no_permissions(service: BrokerService, request: Request) -> Response:
+    """Everybody may do everything."""
+    if "namespace" in request.path_params:
+        await policies_of(service, request)
+    return reason(NOT_IMPLEMENTED, "Authorization is not enabled")
+
+
+# -- groups of namespaces that shall be apart -------------------------------------------------------------------------
+
+
+async def anti_affinity(service: BrokerService, request: Request) -> Response:
+    """The group of namespaces that are to be on different brokers, as it is stored."""
+    await policies_of(service, request)
+    found = await service.backend.meta.namespaces.local_policies(namespace_of(request))
+    group = found.get("namespaceAntiAffinityGroup")
+    return null() if group is None else PlainTextResponse(str(group))
+
+
+async def anti_affine(service: BrokerService, request: Request) -> list[str]:
+    """The namespaces of a tenant in such a group."""
+    namespaces, cluster = service.backend.meta.namespaces, request.path_params["cluster"]
+    if await service.store.exists(f"{CLUSTERS}/{cluster}") is None:
+        raise Refused(f"Cluster {cluster} does not exist.")
+    tenant, group = request.query_params.get("tenant"), request.path_params["group"]
+    tenants = [tenant] if tenant else await namespaces.tenants()
+    every = [name for one in tenants for name in await namespaces.namespaces(one)]
+    return [
+        name for name in every if (await namespaces.local_policies(name)).get("namespaceAntiAffinityGroup") == group
+    ]
+
+
+# -- quotas of bundles, groups of resources ---------------------------------------------------------------------------
+
+
+async def default_quota(service: BrokerService, request: Request) -> Json:
+    """What Java's load manager supposes of a new bundle."""
+    found = await read_document(service.store, f"{QUOTA_NODES}/default")
+    return dict(INITIAL_QUOTA) if found is None else found.value
+
+
+async def bundle_quota(service: BrokerService, request: Request) -> Json:
+    """What it supposes of one bundle."""
+    bundle = await own_bundle(service, request)
+    found = await read_document(service.store, f"{QUOTA_NODES}/{bundle}")
+    return await default_quota(service, request) if found is None else found.value
+
+
+async def no_quotas(service: BrokerService, request: Request) -> Response:
+    """Nobody would hold to it."""
+    if "bundle" in request.path_params:
+        await own_bundle(service, request)
+    return reason(
+        METHOD_NOT_ALLOWED, "This broker has no resource quotas: brokers get bundles by what flows in them now"
+    )
+
+
+async def groups(service: BrokerService, request: Request) -> list[str]:
+    """Groups of resources, as they are stored."""
     try:
-        policies = await service.backend.meta.namespaces.policies(namespace_of(request))
+        return await service.store.children(GROUP_NODES)
     except NotFound:
-        raise NotFound("Namespace does not exist") from None
-    return dict((policies.get("auth_policies") or {}).get("namespace_auth") or {})
+        return []
 
 
-def _routes() -> dict[tuple[str, str], Handler]:
+async def group(service: BrokerService, request: Request) -> Json:
+    """One of them."""
+    found = await read_document(service.store, f"{GROUP_NODES}/{request.path_params['group']}")
+    if found is None:
+        raise NotFound("ResourceGroup does not exist")
+    return found.value
+
+
+async def no_group(service: BrokerService, request: Request) -> Response:
+    """Nobody would hold to it."""
+    if request.method == "DELETE":
+        await group(service, request)
+    return reason(METHOD_NOT_ALLOWED, "This broker has no resource groups")
+
+
+# -- replication ------------------------------------------------------------------------------------------------------
+
+
+async def replicated(service: BrokerService, request: Request) -> dict[str, bool]:
+    """Whether a subscription is the same in other clusters: none is."""
+    return {str(await _with_subscription(service, request)): False}
+
+
+async def set_replicated(service: BrokerService, request: Request) -> None:
+    """It cannot become so."""
+    await _with_subscription(service, request)
+    if (await request.body()).strip() != b"false":
+        raise Answered(METHOD_NOT_ALLOWED, "This broker does not replicate")
+
+
+async def _with_subscription(service: BrokerService, request: Request) -> Any:
+    topic, name = await opened(service, request), request.path_params["subscription"]
+    if name not in topic.subscriptions:
+        raise NotFound(f"Subscription {name} not found for topic {topic.name}")
+    return topic.name
+
+
+async def migrate(service: BrokerService, request: Request) -> Response:
+    """Says that a namespace has moved to the cluster's new place; its clients are sent there within seconds."""
+    moved = flag(request, "migrated")
+    await policies_of(service, request)
+    await service.backend.meta.namespaces.update_local_policies(
+        namespace_of(request), lambda old: {**old, "migrated": moved}
+    )
+    service.backend.policies.forget(namespace_of(request))
+    await service.upkeep.refresh(namespace_of(request))
+    return null()
+
+
+def _stored_routes() -> dict[tuple[str, str], Handler]:
     table: dict[tuple[str, str], Handler] = {}
     for path, (key, unset) in STORED.items():
-        url, words = f"{NAMESPACE}/{path}", path[0].lower() + path[1:]
+        url = f"{NAMESPACE}/{path}"
+        table |= dict.fromkeys(((method, url) for method in METHODS[1:]), _refusing(path))
         table[("GET", url)] = _stored(key, unset)
-        table |= dict.fromkeys(((method, url) for method in ("PUT", "POST", "DELETE")), _refusing(words))
-    return table | {
-        ("PUT", f"{TOPIC}/compaction"): _of_topic("compaction: read_compacted readers get every message"),
-        ("PUT", f"{TOPIC}/offload"): _of_topic("offload: everything stays in BookKeeper"),
-        ("GET", f"{TOPIC}/offload"): offload_status,
-        ("GET", f"{NAMESPACE}/permissions"): permissions,
-        ("GET", ADMIN + "/clusters/{cluster}/failureDomains"): nothing,
-        ("GET", ADMIN + "/clusters/{cluster}/namespaceIsolationPolicies"): no_isolation,
-        ("GET", f"{ADMIN}/resourcegroups"): no_groups,
-    }
+    for path, (key, unset) in STORED_OF_TOPIC.items():
+        url = f"{TOPIC}/{path}"
+        table |= dict.fromkeys(((method, url) for method in METHODS[1:]), _of_topic(path))
+        table[("GET", url)] = _stored_of_topic(key, unset)
+    for path, text in ELSEWHERE.items():
+        for url in (path, path + "/{rest:path}"):
+            table |= dict.fromkeys(((method, url) for method in METHODS), _unavailable(text))
+    return table
 
 
-ABSENT: Final = _routes()
+_AFFINITY: Final = _refusing("anti-affinity groups: every broker may serve every bundle")
+ABSENT: Final[dict[tuple[str, str], Handler]] = {
+    **_stored_routes(),
+    ("POST", NAMESPACE + "/resourcegroup/{group}"): _refusing("resource groups"),
+    ("GET", f"{NAMESPACE}/scanOffloadedLedgers"): scanned,
+    ("GET", f"{NAMESPACE}/antiAffinity"): anti_affinity,
+    ("POST", f"{NAMESPACE}/antiAffinity"): _AFFINITY,
+    ("DELETE", f"{NAMESPACE}/antiAffinity"): _AFFINITY,
+    ("GET", ADMIN + "/namespaces/{cluster}/antiAffinity/{group}"): anti_affine,
+    ("POST", f"{NAMESPACE}/migration"): migrate,
+    ("GET", f"{NAMESPACE}/permissions"): permissions,
+    ("GET", f"{NAMESPACE}/permissions/subscription"): subscription_permissions,
+    ("POST", NAMESPACE + "/permissions/subscription/{subscription}"): no_permissions,
+    ("POST", NAMESPACE + "/permissions/{role}"): no_permissions,
+    ("DELETE", NAMESPACE + "/permissions/{role}"): no_permissions,
+    ("DELETE", NAMESPACE + "/permissions/{subscription}/{role}"): no_permissions,
+    ("POST", f"{ADMIN}/namespaces/grantPermissionsOnTopics"): no_permissions,
+    ("POST", f"{ADMIN}/namespaces/revokePermissionsOnTopics"): no_permissions,
+    ("GET", f"{TOPIC}/permissions"): topic_permissions,
+    ("POST", TOPIC + "/permissions/{role}"): no_permissions,
+    ("DELETE", TOPIC + "/permissions/{role}"): no_permissions,
+    ("PUT", f"{TOPIC}/compaction"): _of_topic("compaction: read_compacted readers get every message"),
+    ("PUT", f"{TOPIC}/offload"): _of_topic("offload: everything stays in BookKeeper"),
+    ("GET", f"{TOPIC}/offload"): offload_status,
+    ("GET", f"{TOPIC}/backlog"): _of_topic("estimate of unloaded topics: see stats, or `bkctl topic why-kept`"),
+    ("GET", TOPIC + "/subscription/{subscription}/replicatedSubscriptionStatus"): replicated,
+    ("POST", TOPIC + "/subscription/{subscription}/replicatedSubscriptionStatus"): set_replicated,
+    ("GET", QUOTAS): default_quota,
+    ("POST", QUOTAS): no_quotas,
+    ("GET", QUOTAS + "/{tenant}/{namespace}/{bundle}"): bundle_quota,
+    ("POST", QUOTAS + "/{tenant}/{namespace}/{bundle}"): no_quotas,
+    ("DELETE", QUOTAS + "/{tenant}/{namespace}/{bundle}"): no_quotas,
+    ("GET", GROUPS): groups,
+    ("GET", GROUPS + "/{group}"): group,
+    ("PUT", GROUPS + "/{group}"): no_group,
+    ("DELETE", GROUPS + "/{group}"): no_group,
+    ("POST", f"{ADMIN}/brokers/shutdown"): shutdown,
+}

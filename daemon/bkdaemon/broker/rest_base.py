@@ -1,7 +1,8 @@
 """What every part of the REST interface shares: answers, errors, and sending a request to the broker that owns a topic.
 
 A handler gets the service and the request and returns what becomes JSON, None for 204, or a Response of its own.
-Errors are {"reason": …}: 404 absent, 409 there already, 412 a precondition, 503 come again. Source: AdminResource.java.
+Errors are {"reason": …}: 400 no such JSON, 404 absent, 409 there already, 412 a precondition, 503 come again.
+Source: AdminResource.java.
 """
 
 from __future__ import annotations
@@ -33,6 +34,14 @@ TOPIC_PLACE: Final = 6
 """Of a topic among the parts of /admin/v2/persistent/tenant/namespace/topic/…, split at slashes."""
 FORWARD_TIMEOUT_S: Final = 60.0
 TEMPORARY_REDIRECT: Final = 307
+BAD_REQUEST: Final = 400
+FORBIDDEN: Final = 403
+NOT_FOUND: Final = 404
+METHOD_NOT_ALLOWED: Final = 405
+NOT_ACCEPTABLE: Final = 406
+TOO_LARGE: Final = 413
+UNPROCESSABLE: Final = 422
+NOT_IMPLEMENTED: Final = 501
 REDIRECTS_MAX: Final = 5
 NAMED_ENTITY: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 """What tenants and namespaces may be called."""
@@ -50,6 +59,20 @@ class Elsewhere(Exception):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.url = url
+
+
+class Answered(Exception):
+    """The request is answered with this status and reason, whatever else was to be done.
+
+    Attributes:
+        status: of HTTP.
+        text: why.
+    """
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
 
 
 class _Domain(Convertor[str]):
@@ -89,6 +112,8 @@ def _endpoint(service: BrokerService, handlers: dict[str, Handler]) -> Callable[
             found = await handlers["GET" if request.method == "HEAD" else request.method](service, request)
         except Elsewhere as e:
             return RedirectResponse(e.url, status_code=TEMPORARY_REDIRECT)
+        except Answered as e:
+            return reason(e.status, e.text)
         except BkctlError as e:
             return reason(status_of(e), e.message)
         except Exception:
@@ -115,17 +140,48 @@ async def body_of(request: Request, default: Any = None) -> Any:
     """The JSON of a request; default where there is none.
 
     Raises:
-        UsageError: it is no JSON, or too much of it.
+        Answered: it is no JSON (400), or too much of it (413).
     """
     data = await request.body()
     if len(data) > BODY_BYTES_MAX:
-        raise UsageError(f"a body of {len(data)} bytes; at most {BODY_BYTES_MAX} are read")
+        raise Answered(TOO_LARGE, f"a body of {len(data)} bytes; at most {BODY_BYTES_MAX} are read")
     if not data.strip():
         return default
     try:
         return json.loads(data)
-    except ValueError as e:
-        raise UsageError(f"the body is no JSON: {e}") from None
+    except (ValueError, RecursionError) as e:
+        raise Answered(BAD_REQUEST, f"the body is no JSON: {e}") from None
+
+
+async def object_of(request: Request) -> dict[str, Any]:
+    """The JSON object of a request, {} where there is none. Raises: Answered, it is none (400)."""
+    given = await body_of(request)
+    if given is not None and not isinstance(given, dict):
+        raise Answered(BAD_REQUEST, f"the body is no JSON object: {type(given).__name__}")
+    return given or {}
+
+
+async def texts_of(request: Request) -> dict[str, str]:
+    """The JSON object of texts of a request, as properties are. Raises: Answered, it is none (400)."""
+    return texts(await object_of(request))
+
+
+def texts(given: Any) -> dict[str, str]:
+    """An object of texts; numbers become texts, as Java reads them. Raises: Answered, it is none (400)."""
+    if not isinstance(given, dict) or any(isinstance(value, dict | list) for value in given.values()):
+        raise Answered(BAD_REQUEST, "properties must be a JSON object of texts")
+    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
+
+
+def number(request: Request, name: str, default: int) -> int:
+    """A query parameter that is a whole number. Raises: Answered, it is none (404, as Java)."""
+    text = request.query_params.get(name)
+    if not text:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        raise Answered(NOT_FOUND, f"{name}={text} is no number") from None
 
 
 def flag(request: Request, name: str, default: bool = False) -> bool:
@@ -209,6 +265,30 @@ async def _on_partition(
         return await handler(service, Request(scope, receive))
     except Elsewhere as e:
         return await asyncio.to_thread(forward, request.method, e.url, body)
+
+
+async def at_topic(
+    service: BrokerService, request: Request, handler: Handler, method: str, topic: TopicName, *tail: str, **params: str
+) -> Any:
+    """What a handler of …/topic/tail says about a persistent topic, here or at its owner."""
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    parts = (topic.domain, topic.tenant, topic.namespace, topic.local)
+    names = dict(zip(("domain", "tenant", "namespace", "topic"), parts, strict=True))
+    path = "/".join((ADMIN, *(quote(part, safe="") for part in (*parts, *tail))))
+    scope = {
+        **request.scope,
+        "method": method,
+        "path_params": {**names, **params},
+        "raw_path": path.encode(),
+        "query_string": b"",
+    }
+    try:
+        return await handler(service, Request(scope, receive))
+    except Elsewhere as e:
+        return await asyncio.to_thread(forward, method, e.url, b"")
 
 
 def forward(method: str, url: str, body: bytes, redirects: int = REDIRECTS_MAX) -> Any:

@@ -13,7 +13,8 @@ from starlette.requests import Request
 from bkctl.client.racks import PULSAR_RACKS_PATH
 from bkctl.errors import AlreadyExists, NotFound, Refused
 from bkctl.meta.documents import Json, encode_json, read_document, update_document
-from bkdaemon.broker.rest_base import ADMIN, Handler, body_of
+from bkdaemon.broker.rest_base import ADMIN, Handler, object_of
+from bkdaemon.broker.rest_checks import typed
 
 if TYPE_CHECKING:
     from bkdaemon.broker.service import BrokerService
@@ -49,8 +50,8 @@ async def put_rack(service: BrokerService, request: Request) -> None:
     bookie, group = request.path_params["bookie"], request.query_params.get("group")
     if not group:
         raise Refused("Bookie 'group' parameters is missing")
-    given: dict[str, Any] = await body_of(request, {}) or {}
-    info = {key: given[key] for key in INFO_KEYS if given.get(key) is not None}
+    kinds: dict[str, tuple[Any, Any]] = dict.fromkeys(INFO_KEYS, ("str", None))
+    info = typed(kinds, await object_of(request), "rack")
 
     def change(old: Json) -> Json:
         return {**_without(old, bookie), group: {**old.get(group, {}), bookie: info}}

@@ -1,44 +1,48 @@
-"""Namespaces in Pulsar's REST interface: their policies, one by one or together, their bundles, their life.
+"""Namespaces in Pulsar's REST interface: their policies, one by one or together, and their life.
 
 What a policy that is not set is told as is in UNSET. Source: NamespacesBase.java, Namespaces.java, Policies.java.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
-from bkctl.errors import AlreadyExists, Conflict, NotFound, Refused, UsageError
+from bkctl.errors import AlreadyExists, Conflict, NotFound, Refused
 from bkctl.meta.documents import Json
 from bkctl.meta.namespaces import bundles_value, new_policies
-from bkctl.model.bundle import Bundle, Bundles, parse_range
-from bkctl.model.ledger import check_quorums
-from bkdaemon.broker.policies import AFFINITY_KEY
+from bkctl.meta.pulsar_cluster import CLUSTERS
+from bkctl.model.bundle import Bundles
+from bkdaemon.broker.policies import AFFINITY_KEY, QUOTA_AGE, QUOTA_BYTES
 from bkdaemon.broker.rest_base import (
     ADMIN,
-    Elsewhere,
+    BAD_REQUEST,
+    FORBIDDEN,
+    METHOD_NOT_ALLOWED,
+    NOT_FOUND,
+    Answered,
     Handler,
     body_of,
     check_name,
     flag,
-    forward,
     namespace_of,
     null,
+    object_of,
     own,
     reason,
-    redirect_url,
+    texts_of,
 )
+from bkdaemon.broker.rest_checks import FULL_RATES, KINDS, check_room, checked, full_rate, typed
 
 if TYPE_CHECKING:
     from bkdaemon.broker.service import BrokerService
 
 NAMESPACE: Final = ADMIN + "/namespaces/{tenant}/{namespace}"
-BAD_REQUEST: Final = 400
-METHOD_NOT_ALLOWED: Final = 405
+BUNDLES_MAX: Final = 65_536
+"""Of a new namespace: their boundaries shall fit into a node."""
 
 
 async def namespaces(service: BrokerService, request: Request) -> list[str]:
@@ -49,7 +53,8 @@ async def namespaces(service: BrokerService, request: Request) -> list[str]:
         raise NotFound("Tenant not found") from None
 
 
-async def _policies(service: BrokerService, request: Request) -> Json:
+async def policies_of(service: BrokerService, request: Request) -> Json:
+    """The policies of a request's namespace, as they are stored. Raises: NotFound, there is none."""
     try:
         return await service.backend.meta.namespaces.policies(namespace_of(request))
     except NotFound:
@@ -58,39 +63,92 @@ async def _policies(service: BrokerService, request: Request) -> Json:
 
 async def policies(service: BrokerService, request: Request) -> Json:
     """The policies of a namespace, with the bundles that count."""
-    found = {**IMPLIED_POLICIES, **await _policies(service, request)}
+    found = {**IMPLIED_POLICIES, **await policies_of(service, request)}
     return found | {"bundles": bundles_value(await service.backend.meta.namespaces.bundles(namespace_of(request)))}
 
 
 async def put_namespace(service: BrokerService, request: Request) -> None:
     """A new namespace; the body may hold policies."""
-    namespace, given = namespace_of(request), await body_of(request, {}) or {}
+    namespace, given = namespace_of(request), await object_of(request)
     check_name("Namespace", request.path_params["namespace"])
     store = service.backend.meta.namespaces
     try:
         await store.tenant(request.path_params["tenant"])
     except NotFound:
         raise NotFound("Tenant does not exist") from None
-    asked = given.get("bundles") or {}
-    if asked.get("boundaries"):
-        bundles = Bundles.parse(namespace, asked["boundaries"])
-    else:
-        count = int(asked.get("numBundles") or 0)
-        bundles = Bundles.even(namespace, count if count > 0 else service.config.default_bundles)
+    bundles = _asked_bundles(namespace, given.get("bundles"), service.config.default_bundles)
     made = new_policies([service.config.cluster], bundles)
-    made |= {key: value for key, value in given.items() if key != "bundles" and value not in (None, [], {})}
+    made |= _asked_policies(given, made)
+    await _check_clusters(service, made["replication_clusters"])
+    check_room(made, "namespace")
     try:
         await store.store_namespace(namespace, made)
     except AlreadyExists:
         raise AlreadyExists("Namespace already exists") from None
 
 
+def _asked_bundles(namespace: str, asked: Any, default: int) -> Bundles:
+    asked = typed({"boundaries": (["str"], []), "numBundles": ("int", 0)}, asked or {}, "bundles")
+    count = len(asked["boundaries"]) or asked["numBundles"]
+    if not 0 <= count <= BUNDLES_MAX:
+        raise Refused(f"Invalid number of bundles. Number of bundles has to be in the range of (0, {BUNDLES_MAX}].")
+    if asked["boundaries"]:
+        return Bundles.parse(namespace, asked["boundaries"])
+    return Bundles.even(namespace, count or default)
+
+
+def _asked_policies(given: Json, fresh: Json) -> Json:
+    """Of the policies of a new namespace, those that say something and can be read by everybody."""
+    found: Json = {}
+    for key, value in given.items():
+        if key == "bundles" or value in (None, [], {}):
+            continue
+        if key == "backlog_quota_map":
+            found[key] = {kind: checked(key, quota) for kind, quota in _map(key, value).items()}
+        elif key in FULL_RATES:
+            found[key] = {cluster: full_rate(key, rate) for cluster, rate in _map(key, value).items()}
+        elif key in KINDS:
+            found[key] = checked(key, value)
+        elif key in fresh and isinstance(value, type(fresh[key])):
+            found[key] = value
+        elif key in fresh:
+            raise Answered(BAD_REQUEST, f"{key} must be like {fresh[key]!r}")
+    return found
+
+
+def _map(key: str, value: Any) -> Json:
+    if not isinstance(value, dict):
+        raise Answered(BAD_REQUEST, f"{key} is no object")
+    return value
+
+
+async def _check_clusters(service: BrokerService, clusters: Any) -> None:
+    """Raises: Answered, a namespace is to be in no cluster, in one that is not there, or in others too."""
+    if not clusters:
+        raise Refused("ClusterIds should not be null or empty")
+    if "global" in clusters:
+        raise Refused("Cannot specify global in the list of replication clusters")
+    known = await service.store.children(CLUSTERS)
+    for cluster in clusters:
+        if cluster not in known:
+            raise Answered(FORBIDDEN, f"Invalid cluster id: {cluster}")
+    if set(clusters) != {service.config.cluster}:
+        raise Answered(METHOD_NOT_ALLOWED, "This broker does not replicate: a namespace is in its own cluster only")
+
+
 async def delete_namespace(service: BrokerService, request: Request) -> Any:
     """Deletes a namespace; with force its topics too, where configuration allows it."""
-    await _policies(service, request)
-    namespace, meta, force = namespace_of(request), service.backend.meta, flag(request, "force")
+    await policies_of(service, request)
+    force = flag(request, "force")
     if force and not service.config.force_delete_namespace:
         return reason(METHOD_NOT_ALLOWED, "Broker doesn't allow forced deletion of namespaces")
+    await remove_namespace(service, request, namespace_of(request), force=force)
+    return None
+
+
+async def remove_namespace(service: BrokerService, request: Request, namespace: str, *, force: bool) -> None:
+    """Deletes a namespace with what is in it. Raises: Conflict, it has topics and that is not forced."""
+    meta = service.backend.meta
     topics = await meta.topics.topics(namespace)
     system = [topic for topic in topics if topic.local.startswith("__")]
     if (len(topics) > len(system) or await meta.topics.partitioned_topics(namespace)) and not force:
@@ -106,72 +164,16 @@ async def delete_namespace(service: BrokerService, request: Request) -> Any:
     await meta.namespaces.delete_namespace(namespace)
     service.backend.policies.forget(namespace)
     service.backend.ownership.forget(namespace)
-    return None
 
 
 async def namespace_topics(service: BrokerService, request: Request) -> list[str]:
     """The topics of a namespace, without those of the system."""
-    await _policies(service, request)
+    await policies_of(service, request)
     if request.query_params.get("mode") == "NON_PERSISTENT":
         return []
     found = await service.backend.meta.topics.topics(namespace_of(request))
     system = flag(request, "includeSystemTopic")
     return [str(topic) for topic in found if system or not topic.local.startswith("__")]
-
-
-# -- bundles ----------------------------------------------------------------------------------------------------------
-
-
-async def namespace_bundles(service: BrokerService, request: Request) -> Json:
-    """The bundles of a namespace."""
-    await _policies(service, request)
-    return bundles_value(await service.backend.meta.namespaces.bundles(namespace_of(request)))
-
-
-async def unload_namespace(service: BrokerService, request: Request) -> None:
-    """Has every bundle of a namespace given up, by us or whoever owns it."""
-    await _policies(service, request)
-    namespace, ownership = namespace_of(request), service.backend.ownership
-    for bundle, owner in (await ownership.brokers.owned(namespace)).items():
-        if bundle in ownership.owned:
-            await ownership.unload(bundle, service.close_bundle)
-        elif owner.http_url and not owner.disabled and owner.http_url != ownership.address.http_url:
-            url = f"{owner.http_url}{ADMIN}/namespaces/{namespace}/{bundle.range}/unload"
-            await asyncio.to_thread(forward, "PUT", url, b"")
-
-
-async def _own_bundle(service: BrokerService, request: Request) -> Bundle:
-    """The bundle of a request, which this broker owns, or takes now."""
-    await _policies(service, request)
-    namespace, text = namespace_of(request), request.path_params["bundle"]
-    try:
-        bundle = parse_range(namespace, text)
-    except UsageError:
-        raise Refused(f"Invalid bundle range: {text}") from None
-    ownership = service.backend.ownership
-    ownership.forget(namespace)
-    fitting = (await ownership.bundles(namespace)).at(bundle.lower)
-    if fitting.lower != bundle.lower:
-        raise Refused(f"Invalid lower boundary for bundle {bundle}. Expected lower boundary of {fitting}")
-    if fitting.upper != bundle.upper:
-        raise Refused(f"Invalid upper boundary for bundle {bundle}. Expected upper boundary of {fitting}")
-    if bundle not in ownership.owned:
-        owner = await ownership.brokers.owner(bundle)
-        if owner is not None and owner.http_url and owner.http_url != ownership.address.http_url:
-            raise Elsewhere(redirect_url(owner.http_url, request, authoritative=True))
-    return bundle
-
-
-async def unload_bundle(service: BrokerService, request: Request) -> None:
-    """Gives up one bundle; fine if nobody has it."""
-    bundle, ownership = await _own_bundle(service, request), service.backend.ownership
-    if bundle in ownership.owned:
-        await ownership.unload(bundle, service.close_bundle)
-
-
-async def split_bundle(service: BrokerService, request: Request) -> None:
-    """Cuts one bundle into two."""
-    await service.backend.ownership.split(await _own_bundle(service, request), service.close_bundle)
 
 
 # -- one policy at a time ---------------------------------------------------------------------------------------------
@@ -190,7 +192,7 @@ def policy_routes() -> dict[tuple[str, str], Handler]:
 
 async def change_policies(service: BrokerService, request: Request, edit: Callable[[Json], Json]) -> None:
     """Changes what is stored of a namespace; this broker holds to it at once, others soon."""
-    await _policies(service, request)
+    await policies_of(service, request)
     await service.backend.meta.namespaces.update_policies(namespace_of(request), edit)
     service.backend.policies.forget(namespace_of(request))
     await service.upkeep.refresh(namespace_of(request))
@@ -198,28 +200,32 @@ async def change_policies(service: BrokerService, request: Request, edit: Callab
 
 def _policy(path: str, key: str) -> tuple[Handler, Handler, Handler]:
     async def read(service: BrokerService, request: Request) -> Any:
-        found = (await _policies(service, request)).get(key)
+        found = (await policies_of(service, request)).get(key)
         return found if found is not None else UNSET.get(path, null())
 
     async def write(service: BrokerService, request: Request) -> Any:
-        value = await body_of(request)
-        complaint = complaint_about(key, value)
-        if complaint is not None:
-            return reason(*complaint)
-        if key == "backlog_quota_map":
-            kind = request.query_params.get("backlogQuotaType", "destination_storage")
-            value = stored_quota(value)
-            await change_policies(service, request, lambda old: old | {key: {**(old.get(key) or {}), kind: value}})
-        else:
-            stored = FULL_VALUES.get(key, {}) | value if isinstance(value, dict) else value
-            await change_policies(service, request, lambda old: old | {key: stored})
+        value = checked(key, await body_of(request))
+        if value is None:
+            return await remove(service, request)
+        if key == "replication_clusters":
+            await policies_of(service, request)
+            await _check_clusters(service, value)
+
+        def changed(old: Json) -> Json:
+            new = old | {key: value}
+            if key == "backlog_quota_map":
+                new[key] = {**(old.get(key) or {}), quota_kind(request): value}
+            if key in ("backlog_quota_map", "retention_policies"):
+                check_room(new, "namespace")
+            return new
+
+        await change_policies(service, request, changed)
         return None
 
     async def remove(service: BrokerService, request: Request) -> None:
         def without(old: Json) -> Json:
             if key == "backlog_quota_map":
-                kind = request.query_params.get("backlogQuotaType", "destination_storage")
-                return old | {key: {name: quota for name, quota in (old.get(key) or {}).items() if name != kind}}
+                return old | {key: _without(old.get(key) or {}, quota_kind(request))}
             if key in EMPTY_WHEN_REMOVED:
                 return old | {key: EMPTY_WHEN_REMOVED[key]}
             return {name: value for name, value in old.items() if name != key}
@@ -229,29 +235,12 @@ def _policy(path: str, key: str) -> tuple[Handler, Handler, Handler]:
     return read, write, remove
 
 
-def stored_quota(value: Json) -> Json:
-    """A backlog quota with all keys that Java tells; `limit` is the old name of limitSize."""
-    size = value.get("limitSize", value.get("limit", -1))
-    return {
-        "limit": size,
-        "limitSize": size,
-        "limitTime": value.get("limitTime", -1),
-        "policy": value.get("policy", "producer_request_hold"),
-    }
-
-
-def complaint_about(key: str, value: Any) -> tuple[int, str] | None:
-    """Why a value cannot be stored, with the status that says so."""
-    if key in NUMBERS and value is not None and (not isinstance(value, int) or value < 0):
-        what = "message TTL" if key == "message_ttl_in_seconds" else key
-        return 412, f"Invalid value for {what}, {what} must >= 0"
-    if key == "persistence" and isinstance(value, dict):
-        sizes = [int(value.get(f"bookkeeper{name}", 0)) for name in ("Ensemble", "WriteQuorum", "AckQuorum")]
-        try:
-            check_quorums(*sizes)
-        except UsageError:
-            return BAD_REQUEST, "Bookkeeper Ensemble ({}) >= WriteQuorum ({}) >= AckQuorum ({})".format(*sizes)
-    return None
+def quota_kind(request: Request) -> str:
+    """Which backlog quota is meant. Raises: Answered, there is none of that name (404, as Java)."""
+    kind = request.query_params.get("backlogQuotaType") or QUOTA_BYTES
+    if kind not in (QUOTA_BYTES, QUOTA_AGE):
+        raise Answered(NOT_FOUND, f"there is no backlogQuotaType {kind}")
+    return kind
 
 
 # -- what is kept beside the policies ---------------------------------------------------------------------------------
@@ -259,7 +248,7 @@ def complaint_about(key: str, value: Any) -> tuple[int, str] | None:
 
 async def affinity(service: BrokerService, request: Request) -> Json:
     """The groups of bookies that a namespace's ledgers go to."""
-    await _policies(service, request)
+    await policies_of(service, request)
     found = await service.backend.meta.namespaces.local_policies(namespace_of(request))
     group = found.get(AFFINITY_KEY)
     if group is None:
@@ -269,8 +258,9 @@ async def affinity(service: BrokerService, request: Request) -> Json:
 
 async def set_affinity(service: BrokerService, request: Request) -> None:
     """Binds a namespace's new ledgers to groups of bookies."""
-    await _policies(service, request)
-    given = await body_of(request, {}) or {}
+    await policies_of(service, request)
+    kinds: dict[str, tuple[Any, Any]] = dict.fromkeys(AFFINITY_FIELDS, ("str", None))
+    given = typed(kinds, await object_of(request), "bookie affinity")
     if not given.get("bookkeeperAffinityGroupPrimary"):
         raise Refused("Bookie-affinity group must be present")
     await _write_affinity(service, request, given)
@@ -278,7 +268,7 @@ async def set_affinity(service: BrokerService, request: Request) -> None:
 
 async def delete_affinity(service: BrokerService, request: Request) -> None:
     """Binds them to none."""
-    await _policies(service, request)
+    await policies_of(service, request)
     await _write_affinity(service, request, None)
 
 
@@ -292,7 +282,7 @@ async def _write_affinity(service: BrokerService, request: Request, group: Json 
 
 async def properties(service: BrokerService, request: Request) -> Json:
     """A namespace's own properties."""
-    return dict((await _policies(service, request)).get("properties") or {})
+    return dict((await policies_of(service, request)).get("properties") or {})
 
 
 async def property_(service: BrokerService, request: Request) -> Any:
@@ -304,7 +294,7 @@ async def property_(service: BrokerService, request: Request) -> Any:
 async def put_properties(service: BrokerService, request: Request) -> None:
     """Adds properties."""
     p = request.path_params
-    given = {p["key"]: p["value"]} if "key" in p else await body_of(request, {}) or {}
+    given = {p["key"]: p["value"]} if "key" in p else await texts_of(request)
     await change_policies(
         service, request, lambda old: old | {"properties": {**(old.get("properties") or {}), **given}}
     )
@@ -365,16 +355,7 @@ UNSET: Final[dict[str, Any]] = {
     "subscriptionTypesEnabled": [],
 }
 EMPTY_WHEN_REMOVED: Final[dict[str, Any]] = {"subscription_types_enabled": []}
-FULL_VALUES: Final[dict[str, Json]] = {"delayed_delivery_policies": {"maxDeliveryDelayInMillis": 0}}
-"""What Java adds to what is given."""
-NUMBERS: Final = frozenset(
-    {
-        "message_ttl_in_seconds",
-        "deduplicationSnapshotIntervalSeconds",
-        "subscription_expiration_time_minutes",
-        *(key for key in POLICIES.values() if key.startswith("max_")),
-    }
-)
+AFFINITY_FIELDS: Final = ("bookkeeperAffinityGroupPrimary", "bookkeeperAffinityGroupSecondary")
 IMPLIED_POLICIES: Final = {"is_allow_auto_update_schema": True}
 """Told where a namespace does not say otherwise."""
 
@@ -384,8 +365,6 @@ NAMESPACES: Final[dict[tuple[str, str], Handler]] = {
     ("PUT", NAMESPACE): put_namespace,
     ("DELETE", NAMESPACE): delete_namespace,
     ("GET", NAMESPACE + "/topics"): namespace_topics,
-    ("GET", NAMESPACE + "/bundles"): namespace_bundles,
-    ("PUT", NAMESPACE + "/unload"): unload_namespace,
     ("GET", NAMESPACE + "/persistence/bookieAffinity"): affinity,
     ("POST", NAMESPACE + "/persistence/bookieAffinity"): set_affinity,
     ("DELETE", NAMESPACE + "/persistence/bookieAffinity"): delete_affinity,
@@ -396,6 +375,4 @@ NAMESPACES: Final[dict[tuple[str, str], Handler]] = {
     ("PUT", NAMESPACE + "/property/{key}/{value}"): put_properties,
     ("DELETE", NAMESPACE + "/property/{key}"): delete_properties,
     **policy_routes(),
-    ("PUT", NAMESPACE + "/{bundle}/unload"): unload_bundle,
-    ("PUT", NAMESPACE + "/{bundle}/split"): split_bundle,
 }

@@ -1,7 +1,6 @@
 """Rates of a namespace in Pulsar's REST interface: how fast its topics take and give messages, and let subscribe.
 
-Of each there is one for every cluster; told and changed is that of this one. What a body leaves out is what Java fills
-in. Source: NamespacesBase.java, PublishRate.java, DispatchRateImpl.java, SubscribeRate.java.
+Of each there is one for every cluster; told and changed is that of this one. Source: NamespacesBase.java.
 """
 
 from __future__ import annotations
@@ -11,27 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 
-from bkctl.errors import UsageError
 from bkctl.meta.documents import Json
-from bkdaemon.broker.rest_base import Handler, body_of, namespace_of, null
-from bkdaemon.broker.rest_namespaces import NAMESPACE, change_policies
+from bkdaemon.broker.rest_base import Handler, body_of, null
+from bkdaemon.broker.rest_checks import full_rate
+from bkdaemon.broker.rest_namespaces import NAMESPACE, change_policies, policies_of
 
 if TYPE_CHECKING:
     from bkdaemon.broker.service import BrokerService
 
-_DISPATCH: Final[Json] = {
-    "dispatchThrottlingRateInMsg": 0,
-    "dispatchThrottlingRateInByte": 0,
-    "relativeToPublishRate": False,
-    "ratePeriodInSecond": 0,
-}
-FULL_RATES: Final[Mapping[str, Json]] = {
-    "publishMaxMessageRate": {"publishThrottlingRateInMsg": -1, "publishThrottlingRateInByte": -1},
-    "topicDispatchRate": _DISPATCH,
-    "subscriptionDispatchRate": _DISPATCH,
-    "clusterSubscribeRate": {"subscribeThrottlingRatePerConsumer": -1, "ratePeriodInSecond": 30},
-}
-"""By their keys in a namespace's policies: what is stored where nothing is given."""
 PATHS: Final[Mapping[str, tuple[str, ...]]] = {
     "publishRate": ("publishMaxMessageRate",),
     "dispatchRate": ("topicDispatchRate", "clusterDispatchRate"),
@@ -41,22 +27,9 @@ PATHS: Final[Mapping[str, tuple[str, ...]]] = {
 """Of the path behind a namespace; the first key is told, all are changed."""
 
 
-def full_rate(key: str, value: Any) -> Json:
-    """A rate with all its fields.
-
-    Raises:
-        UsageError: it is none.
-    """
-    default = FULL_RATES[key]
-    given = {name: found for name, found in value.items() if name in default} if isinstance(value, dict) else None
-    if given is None or any(type(given[name]) is not type(default[name]) for name in given):
-        raise UsageError(f"this is no rate: {', '.join(default)} are whole numbers")
-    return {**default, **given}
-
-
 def _rate(path: str, keys: tuple[str, ...]) -> tuple[Handler, Handler, Handler]:
     async def read(service: BrokerService, request: Request) -> Any:
-        policies = await service.backend.policies.of(namespace_of(request))
+        policies = await policies_of(service, request)
         found = (policies.get(keys[0]) or {}).get(service.config.cluster)
         return null() if found is None else found
 

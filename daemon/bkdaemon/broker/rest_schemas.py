@@ -14,7 +14,17 @@ from bkctl.model.topic import TopicName
 from bkdaemon.broker.backend import StoredSchema
 from bkdaemon.broker.compatibility import AVRO, JSON, check
 from bkdaemon.broker.refusal import Refusal
-from bkdaemon.broker.rest_base import ADMIN, Handler, body_of, flag, reason, topic_of
+from bkdaemon.broker.rest_base import (
+    ADMIN,
+    UNPROCESSABLE,
+    Handler,
+    flag,
+    namespace_of,
+    object_of,
+    reason,
+    texts,
+    topic_of,
+)
 
 if TYPE_CHECKING:
     from bkdaemon.broker.service import BrokerService
@@ -27,13 +37,19 @@ SCHEMA_TYPES: Final = {
 }  # fmt: skip
 """Names of the wire's numbers."""
 TYPE_NUMBERS: Final = {name: number for number, name in SCHEMA_TYPES.items()}
-UNPROCESSABLE: Final = 422
+
+
+async def _topic(service: BrokerService, request: Request) -> TopicName:
+    """The topic of a request, which need not be there. Raises: NotFound, no such namespace."""
+    if not await service.backend.meta.namespaces.exists(namespace_of(request)):
+        raise NotFound("Namespace not found")
+    return topic_of(request)
 
 
 async def schema(service: BrokerService, request: Request) -> dict[str, Any]:
     """A version of a topic's schema, or the latest."""
     version = request.path_params.get("version")
-    found = await service.backend.schema(topic_of(request), int(version) if version is not None else None)
+    found = await service.backend.schema(await _topic(service, request), int(version) if version is not None else None)
     if found is None:
         raise NotFound("Schema not found")
     return _shown(found)
@@ -41,7 +57,7 @@ async def schema(service: BrokerService, request: Request) -> dict[str, Any]:
 
 async def schemas(service: BrokerService, request: Request) -> dict[str, Any]:
     """Every version."""
-    topic = topic_of(request)
+    topic = await _topic(service, request)
     found = await service.backend.schemas(topic)
     if not found and not (await service.backend.meta.topics.schema_versions(topic))[0]:
         raise NotFound("Schema not found")
@@ -50,7 +66,7 @@ async def schemas(service: BrokerService, request: Request) -> dict[str, Any]:
 
 async def metadata(service: BrokerService, request: Request) -> dict[str, Any]:
     """Where the versions are stored."""
-    versions, _ = await service.backend.meta.topics.schema_versions(topic_of(request))
+    versions, _ = await service.backend.meta.topics.schema_versions(await _topic(service, request))
     if not versions:
         raise NotFound("Schema not found")
     index = [
@@ -61,7 +77,7 @@ async def metadata(service: BrokerService, request: Request) -> dict[str, Any]:
 
 
 async def _given(request: Request) -> StoredSchema | Response:
-    body = await body_of(request, {}) or {}
+    body = await object_of(request)
     number = TYPE_NUMBERS.get(str(body.get("type", "")).upper())
     if number is None:
         return reason(UNPROCESSABLE, f"there is no schema type {body.get('type')!r}")
@@ -69,14 +85,14 @@ async def _given(request: Request) -> StoredSchema | Response:
     if number in (JSON, AVRO):
         try:
             json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return reason(UNPROCESSABLE, f"Invalid schema definition data for {SCHEMA_TYPES[number]} schema")
-    return StoredSchema(-1, number, text.encode(), {k: str(v) for k, v in (body.get("properties") or {}).items()})
+    return StoredSchema(-1, number, text.encode(), texts(body.get("properties") or {}))
 
 
 async def post_schema(service: BrokerService, request: Request) -> Any:
     """Stores a schema, if it fits those before it; one that is there keeps its version."""
-    topic, given = topic_of(request), await _given(request)
+    topic, given = await _topic(service, request), await _given(request)
     if isinstance(given, Response):
         return given
     try:
@@ -90,7 +106,7 @@ async def post_schema(service: BrokerService, request: Request) -> Any:
 
 async def compatibility(service: BrokerService, request: Request) -> Any:
     """Whether a schema fits those before it."""
-    topic, given = topic_of(request), await _given(request)
+    topic, given = await _topic(service, request), await _given(request)
     if isinstance(given, Response):
         return given
     rules = await service.backend.rules(topic)
@@ -105,7 +121,7 @@ async def compatibility(service: BrokerService, request: Request) -> Any:
 
 async def version_of(service: BrokerService, request: Request) -> Any:
     """The version of a schema, -1 where it is not stored."""
-    topic, given = topic_of(request), await _given(request)
+    topic, given = await _topic(service, request), await _given(request)
     if isinstance(given, Response):
         return given
     for stored in reversed(await service.backend.schemas(topic)):
@@ -116,7 +132,7 @@ async def version_of(service: BrokerService, request: Request) -> Any:
 
 async def delete_schema(service: BrokerService, request: Request) -> dict[str, Any]:
     """Marks a topic's schema as deleted, in a version of its own; with force forgets every version."""
-    storage, topic = service.backend.schema_storage, topic_of(request)
+    storage, topic = service.backend.schema_storage, await _topic(service, request)
     if flag(request, "force"):
         await storage.delete(topic)
         return {"version": -1}
@@ -140,7 +156,7 @@ def _shown(found: StoredSchema) -> dict[str, Any]:
 
 SCHEMAS: Final[dict[tuple[str, str], Handler]] = {
     ("GET", f"{SCHEMA}/schema"): schema,
-    ("GET", SCHEMA + "/schema/{version}"): schema,
+    ("GET", SCHEMA + "/schema/{version:int}"): schema,
     ("GET", f"{SCHEMA}/schemas"): schemas,
     ("GET", f"{SCHEMA}/metadata"): metadata,
     ("POST", f"{SCHEMA}/schema"): post_schema,

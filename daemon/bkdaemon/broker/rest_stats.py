@@ -94,7 +94,7 @@ def topic_stats(topic: Topic | NonPersistentTopic, rates: Rates, quota: BacklogQ
     }
     if log is None:
         del told["deduplicationStatus"]
-        told["msgDropRate"] = 0.0
+        told["msgDropRate"] = sum((one["msgDropRate"] for one in subscriptions.values()), 0.0)
         for publisher in told["publishers"]:
             publisher["msgDropRate"] = 0.0
     elif "pulsar.topic.epoch" in log.properties:
@@ -146,13 +146,14 @@ def subscription_stats(
     backlog = cursor.backlog() if cursor is not None else 0
     size = bytes_behind(topic.ledger.ledgers, cursor.mark_delete) if cursor and isinstance(topic, Topic) else 0
     flow, ever = rates.of("out", topic.name, subscription.name), sent(subscription)
+    lost = rates.of("lost", topic.name, subscription.name)
     consumers = [_consumer(topic, subscription, one, rates) for one in subscription.consumers]
     told = {
         "msgRateOut": flow.messages,
         "msgThroughputOut": flow.size,
         "bytesOutCounter": int(ever.size),
         "msgOutCounter": int(ever.messages),
-        "msgRateRedeliver": 0.0,
+        "msgRateRedeliver": sum((one["msgRateRedeliver"] for one in consumers), 0.0),
         "messageAckRate": 0.0,
         "chunkedMessageRate": 0.0,
         "msgBacklog": backlog,
@@ -164,7 +165,7 @@ def subscription_stats(
         "msgInReplay": replayed,
         "unackedMessages": sum(consumer["unackedMessages"] for consumer in consumers),
         "type": TYPES[int(subscription.type)],
-        "msgRateExpired": 0.0,
+        "msgRateExpired": lost.messages,
         "totalMsgExpired": getattr(subscription, "expired", 0),
         "lastExpireTimestamp": getattr(subscription, "expired_ms", 0),
         "lastConsumedFlowTimestamp": 0,
@@ -189,7 +190,7 @@ def subscription_stats(
     if consumers and cursor is not None and subscription.type in ALONE:
         told["activeConsumerName"] = consumers[0]["consumerName"]
     if cursor is None:
-        told["msgDropRate"] = 0.0
+        told["msgDropRate"] = lost.size
     return told
 
 
@@ -205,7 +206,7 @@ def _consumer(
         "msgThroughputOut": flow.size,
         "bytesOutCounter": consumer.bytes_out,
         "msgOutCounter": consumer.messages_out,
-        "msgRateRedeliver": 0.0,
+        "msgRateRedeliver": rates.of("again", topic.name, subscription.name, id(consumer)).messages,
         "messageAckRate": 0.0,
         "chunkedMessageRate": 0.0,
         "consumerName": consumer.name,

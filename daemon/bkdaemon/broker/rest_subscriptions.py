@@ -9,11 +9,23 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from bkctl.codec.pulsar_entry import decode_metadata, split_entry
-from bkctl.errors import AlreadyExists, NotFound, Refused, UsageError
+from bkctl.errors import AlreadyExists, NotFound, Refused
 from bkctl.model.topic import EARLIEST, LATEST, Position
 from bkdaemon.broker.backlog import bytes_behind
 from bkdaemon.broker.compression import decompress
-from bkdaemon.broker.rest_base import Handler, body_of, flag, on_partitions
+from bkdaemon.broker.rest_base import (
+    BAD_REQUEST,
+    Answered,
+    Handler,
+    body_of,
+    flag,
+    number,
+    object_of,
+    on_partitions,
+    texts,
+    texts_of,
+)
+from bkdaemon.broker.rest_checks import LONG_MAX
 from bkdaemon.broker.rest_stats import java_time, shown
 from bkdaemon.broker.rest_topics import JAVA_LATEST, NO_CONTENT, TOPIC, message_id, opened, opened_any
 from bkdaemon.broker.topic import Topic
@@ -59,13 +71,13 @@ async def create(service: BrokerService, request: Request) -> Any:
 
 async def _create(service: BrokerService, request: Request) -> bool:
     """False if it is there already."""
-    given = await body_of(request, {}) or {}
+    given = await object_of(request)
     at = _position(given) if "ledgerId" in given else LATEST
+    properties = texts(given.get("properties") or {})
     topic = await opened(service, request, create=True)
     name = request.path_params["subscription"]
     if name in topic.subscriptions:
         return False
-    properties = {str(key): str(text) for key, text in (given.get("properties") or {}).items()}
     await topic.subscription(name, durable=True, initial=at, properties=properties)
     return True
 
@@ -93,9 +105,9 @@ async def put_properties(service: BrokerService, request: Request) -> Any:
     """Replaces them."""
     if await on_partitions(service, request, put_properties) is not None:
         return NO_CONTENT
-    given = await body_of(request, {}) or {}
+    given = await texts_of(request)
     _, subscription = await _subscription(service, request)
-    await subscription.cursor.set_properties({str(key): str(text) for key, text in given.items()})
+    await subscription.cursor.set_properties(given)
     return None
 
 
@@ -163,8 +175,10 @@ async def reset_to_id(service: BrokerService, request: Request) -> None:
 def _position(given: Any) -> Position:
     try:
         ledger_id, entry_id = int(given["ledgerId"]), int(given["entryId"])
-    except (KeyError, TypeError, ValueError):
-        raise UsageError("the body is no message id: ledgerId and entryId are needed") from None
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise Answered(BAD_REQUEST, "the body is no message id: ledgerId and entryId are needed") from None
+    if max(abs(ledger_id), abs(entry_id)) > LONG_MAX:
+        raise Answered(BAD_REQUEST, f"{ledger_id}:{entry_id} is no message id")
     if ledger_id == JAVA_LATEST:
         return LATEST
     return EARLIEST if ledger_id < 0 else Position(ledger_id, entry_id)
@@ -224,7 +238,7 @@ async def message_by_id(service: BrokerService, request: Request) -> Response:
 async def examine(service: BrokerService, request: Request) -> Response:
     """The n-th entry from the topic's first, or its last."""
     topic, query = await opened(service, request), request.query_params
-    ledgers, count = topic.ledger.ledgers, max(1, int(query.get("messagePosition", "1")))
+    ledgers, count = topic.ledger.ledgers, max(1, number(request, "messagePosition", 1))
     if not ledgers.entries_total:
         raise Refused("Could not examine messages due to the total message is zero")
     count = min(count, ledgers.entries_total)

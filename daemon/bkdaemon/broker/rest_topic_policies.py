@@ -13,9 +13,9 @@ from starlette.requests import Request
 from bkctl.errors import NotFound, UsageError
 from bkctl.model.topic import TopicName
 from bkdaemon.broker.policies import merged
-from bkdaemon.broker.rest_base import Handler, body_of, flag, null, own, reason, topic_of
-from bkdaemon.broker.rest_namespaces import complaint_about, stored_quota
-from bkdaemon.broker.rest_rates import FULL_RATES, full_rate
+from bkdaemon.broker.rest_base import Handler, body_of, flag, null, number, own, topic_of
+from bkdaemon.broker.rest_checks import FULL_RATES, check_room, checked, full_rate
+from bkdaemon.broker.rest_namespaces import quota_kind
 from bkdaemon.broker.rest_topics import NO_CONTENT, TOPIC
 from bkdaemon.broker.topic_policies import Policies, system_topic, write_policies
 
@@ -71,11 +71,15 @@ POLICIES: Final = {
     "dispatchRate": _simple("dispatchRate", "topicDispatchRate"),
     "subscriptionDispatchRate": _simple("subscriptionDispatchRate", "subscriptionDispatchRate"),
     "subscribeRate": _simple("subscribeRate", "clusterSubscribeRate"),
+    "autoSubscriptionCreation": _simple("autoSubscriptionCreationOverride", "autoSubscriptionCreationOverride"),
+    "deduplicationSnapshotInterval": _simple(
+        "deduplicationSnapshotIntervalSeconds", "deduplicationSnapshotIntervalSeconds"
+    ),
 }
 
 
-async def _there(service: BrokerService, request: Request) -> TopicName:
-    """The topic that the policies are of: a partitioned one as a whole."""
+async def topic_there(service: BrokerService, request: Request) -> TopicName:
+    """The topic that the policies are of: a partitioned one as a whole. Raises: NotFound."""
     topic = topic_of(request).partitioned
     topics = service.backend.meta.topics
     if not await topics.exists(topic) and not await topics.partitions(topic):
@@ -85,7 +89,7 @@ async def _there(service: BrokerService, request: Request) -> TopicName:
 
 def _handlers(path: str, policy: _Policy) -> tuple[Handler, Handler, Handler]:
     async def read(service: BrokerService, request: Request) -> Any:
-        topic = await _there(service, request)
+        topic = await topic_there(service, request)
         policies = await service.backend.policies.of_topic(topic)
         found = {} if policies is None else merged({}, policies)
         if policy.key not in found and flag(request, "applied"):
@@ -98,15 +102,22 @@ def _handlers(path: str, policy: _Policy) -> tuple[Handler, Handler, Handler]:
     async def write(service: BrokerService, request: Request) -> Any:
         value = await body_of(request)
         if path == "messageTTL":
-            value = int(request.query_params.get("messageTTL", value if value is not None else 0))
-        complaint = complaint_about(policy.key, value)
-        if complaint is not None:
-            return reason(*complaint)
-        kind = request.query_params.get("backlogQuotaType", "destination_storage")
-        return await _change(service, request, lambda old: old | _fields(policy, value, old, kind))
+            value = number(request, "messageTTL", 0) if "messageTTL" in request.query_params else value
+        value = full_rate(policy.key, value) if policy.key in FULL_RATES else checked(policy.key, value)
+        if value is None:
+            return await remove(service, request)
+        kind = quota_kind(request)
+
+        def changed(old: Policies) -> Policies:
+            new = old | _fields(policy, value, old, kind)
+            if policy.key in ("backlog_quota_map", "retention_policies"):
+                check_room(merged({}, new), "topic")
+            return new
+
+        return await _change(service, request, changed)
 
     async def remove(service: BrokerService, request: Request) -> Any:
-        kind = request.query_params.get("backlogQuotaType", "destination_storage")
+        kind = quota_kind(request)
 
         def without(old: Policies) -> Policies:
             if "backLogQuotaMap" in policy.fields:
@@ -153,7 +164,7 @@ def _dispatch_rate(config: BrokerConfig, messages: int, size: int) -> dict[str, 
 
 async def subscription_rate(service: BrokerService, request: Request) -> Any:
     """How fast one subscription is sent messages."""
-    topic = await _there(service, request)
+    topic = await topic_there(service, request)
     policies = await service.backend.policies.of_topic(topic) or {}
     of_one = (policies.get("subscriptionPolicies") or {}).get(request.path_params["subscription"]) or {}
     value = of_one.get("dispatchRate")
@@ -184,8 +195,17 @@ async def _change_subscription(service: BrokerService, request: Request, value: 
     return await _change(service, request, changed)
 
 
+async def forget(service: BrokerService, request: Request) -> None:
+    """Removes all policies of a topic."""
+    topic = await topic_there(service, request)
+    await own(service, request, system_topic(topic.namespace_name))
+    async with service.topic_policies:
+        await write_policies(service, topic, None)
+    await service.upkeep.refresh(topic.namespace_name)
+
+
 async def _change(service: BrokerService, request: Request, change: Callable[[Policies], Policies]) -> Any:
-    topic = await _there(service, request)
+    topic = await topic_there(service, request)
     await own(service, request, system_topic(topic.namespace_name))
     async with service.topic_policies:
         service.backend.policies.forget(topic.namespace_name)
@@ -202,14 +222,10 @@ async def _change(service: BrokerService, request: Request, change: Callable[[Po
 def _fields(policy: _Policy, value: Any, old: Mapping[str, Any], kind: str) -> Policies:
     """The fields that a value sets."""
     if policy.key == "backlog_quota_map":
-        return {"backLogQuotaMap": {**old.get("backLogQuotaMap", {}), kind: stored_quota(value)}}
+        return {"backLogQuotaMap": {**old.get("backLogQuotaMap", {}), kind: value}}
     if policy.key == "delayed_delivery_policies":
-        values = (bool(value["active"]), int(value["tickTime"]), int(value.get("maxDeliveryDelayInMillis", 0)))
+        values = (value["active"], value["tickTime"], value["maxDeliveryDelayInMillis"])
         return dict(zip(policy.fields, values, strict=True))
-    if policy.key in FULL_RATES:
-        value = full_rate(policy.key, value)
-    if policy.key == "persistence":
-        value = {"managedLedgerMaxMarkDeleteRate": 0.0, **value}
     return {policy.fields[0]: value}
 
 
@@ -221,6 +237,7 @@ def _routes() -> dict[tuple[str, str], Handler]:
         table |= {("GET", url): read, (policy.method, url): write, ("DELETE", url): remove}
     url = f"{TOPIC}/{{subscription}}/dispatchRate"
     return table | {
+        ("DELETE", f"{TOPIC}/policies"): forget,
         ("GET", url): subscription_rate,
         ("POST", url): put_subscription_rate,
         ("DELETE", url): delete_subscription_rate,

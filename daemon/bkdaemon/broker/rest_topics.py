@@ -18,6 +18,10 @@ from bkdaemon.broker import rest_stats
 from bkdaemon.broker.nonpersistent import NonPersistentTopic
 from bkdaemon.broker.rest_base import (
     ADMIN,
+    BAD_REQUEST,
+    METHOD_NOT_ALLOWED,
+    NOT_ACCEPTABLE,
+    UNPROCESSABLE,
     Handler,
     body_of,
     flag,
@@ -26,6 +30,8 @@ from bkdaemon.broker.rest_base import (
     on_partitions,
     own,
     reason,
+    texts,
+    texts_of,
     topic_of,
 )
 from bkdaemon.broker.rest_stats import java_time
@@ -36,10 +42,8 @@ if TYPE_CHECKING:
 
 TOPIC: Final = ADMIN + "/{domain:domain}/{tenant}/{namespace}/{topic}"
 JAVA_LATEST: Final = 2**63 - 1
-BAD_REQUEST: Final = 400
-METHOD_NOT_ALLOWED: Final = 405
-NOT_ACCEPTABLE: Final = 406
-UNPROCESSABLE: Final = 422
+PARTITIONS_MAX: Final = 10_000
+"""Of one topic: each is a node."""
 NO_CONTENT: Final = Response(status_code=204)
 
 
@@ -74,7 +78,7 @@ async def list_partitioned(service: BrokerService, request: Request) -> list[str
 
 async def create(service: BrokerService, request: Request) -> None:
     """A topic without partitions."""
-    topic = topic_of(request)
+    topic, given = topic_of(request), await texts_of(request)
     await _namespace(service, request, "Namespace not found")
     meta = service.backend.meta
     if topic.persistent and (await meta.topics.exists(topic) or await meta.topics.partitions(topic)):
@@ -89,10 +93,9 @@ async def create(service: BrokerService, request: Request) -> None:
     if topic.persistent:
         await meta.ledgers.create(topic.path)
     made = await service.server.topics.get(topic, create=True)
-    given = await body_of(request, {}) or {}
     if isinstance(made, Topic):
         for key, text in given.items():
-            await made.ledger.set_property(str(key), str(text))
+            await made.ledger.set_property(key, text)
 
 
 async def delete(service: BrokerService, request: Request) -> None:
@@ -171,16 +174,20 @@ async def create_partitioned(service: BrokerService, request: Request) -> Any:
     """A partitioned topic; its partitions get their first ledgers when they are used."""
     topic, given = topic_of(request), await body_of(request)
     await _namespace(service, request, "Namespace not found")
-    count = given.get("partitions") if isinstance(given, dict) else given
-    if not isinstance(count, int):
-        return reason(BAD_REQUEST, f"{count!r} is no number of partitions")
-    if count < 1:
+    properties = None
+    if isinstance(given, dict):
+        properties = texts(given.get("properties") or {}) or None
+        given = given.get("partitions")
+    if not isinstance(given, int) or isinstance(given, bool):
+        return reason(BAD_REQUEST, f"{str(given)[:100]!r} is no number of partitions")
+    if given < 1:
         return reason(NOT_ACCEPTABLE, "Number of partitions should be more than 0")
-    meta = service.backend.meta
+    if given > PARTITIONS_MAX:
+        return reason(NOT_ACCEPTABLE, f"Number of partitions should be less than or equal to {PARTITIONS_MAX}")
+    count, meta = given, service.backend.meta
     if topic.persistent and await meta.topics.exists(topic):
         raise AlreadyExists("This topic already exists")
     await service.backend.check_room(topic, count)
-    properties = given.get("properties") if isinstance(given, dict) else None
     try:
         await meta.topics.create_partitioned(topic, count, properties)
     except AlreadyExists:
@@ -209,11 +216,22 @@ async def update_partitioned(service: BrokerService, request: Request) -> Any:
     now = await service.backend.meta.topics.partitions(topic)
     if not now:
         raise Conflict(f"Topic {topic} is not the partitioned topic.")
-    if not isinstance(count, int) or count < now:
+    if not isinstance(count, int) or isinstance(count, bool):
+        return reason(BAD_REQUEST, f"{str(count)[:100]!r} is no number of partitions")
+    if count > PARTITIONS_MAX:
+        return reason(NOT_ACCEPTABLE, f"Number of partitions should be less than or equal to {PARTITIONS_MAX}")
+    if count < now:
         return reason(UNPROCESSABLE, f"Desired partitions {count} can't be less than the current partitions {now}.")
     await service.backend.meta.topics.update_partitions(topic, count)
     await _make_partitions(service, topic, now, count)
     return None
+
+
+async def create_missed(service: BrokerService, request: Request) -> None:
+    """Nodes of partitions that have none."""
+    topic = topic_of(request)
+    await _namespace(service, request)
+    await _make_partitions(service, topic, 0, await service.backend.meta.topics.partitions(topic))
 
 
 async def delete_partitioned(service: BrokerService, request: Request) -> Any:
@@ -313,13 +331,13 @@ async def properties(service: BrokerService, request: Request) -> dict[str, str]
 
 async def put_properties(service: BrokerService, request: Request) -> None:
     """Adds properties."""
-    topic, given = topic_of(request), await body_of(request, {}) or {}
+    topic, given = topic_of(request), await texts_of(request)
     if await service.backend.meta.topics.partitions(topic):
         await service.backend.meta.topics.update_properties(topic, lambda old: old | given)
         return
     found = await opened(service, request)
     for key, text in given.items():
-        await found.ledger.set_property(str(key), str(text))
+        await found.ledger.set_property(key, text)
 
 
 async def delete_property(service: BrokerService, request: Request) -> None:
@@ -452,6 +470,7 @@ TOPICS: Final[dict[tuple[str, str], Handler]] = {
     ("PUT", f"{TOPIC}/partitions"): create_partitioned,
     ("POST", f"{TOPIC}/partitions"): update_partitioned,
     ("DELETE", f"{TOPIC}/partitions"): delete_partitioned,
+    ("POST", f"{TOPIC}/createMissedPartitions"): create_missed,
     ("GET", f"{TOPIC}/stats"): stats,
     ("GET", f"{TOPIC}/partitioned-stats"): partitioned_stats,
     ("GET", f"{TOPIC}/internalStats"): internal,

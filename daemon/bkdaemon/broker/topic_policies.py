@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar_entry import encode_entry, split_entry
-from bkctl.errors import BadBytes, BkctlError, Corrupt, NotFound
+from bkctl.errors import BadBytes, BkctlError, Corrupt, NotFound, Unavailable
 from bkctl.model.topic import PERSISTENT, TopicName
 from bkdaemon.broker.backend import StoredSchema
 from bkdaemon.broker.compatibility import AVRO, encode_version
@@ -206,8 +206,11 @@ async def write_policies(service: BrokerService, topic: TopicName, policies: Pol
     connection = _Local()
     producer = Producer(connection, found, 0, metadata.producer_name)  # type: ignore[arg-type]
     found.publish(producer, [(0, 0, 1, entry, False)], len(entry))
-    async with asyncio.timeout(STORE_TIMEOUT_S):
-        await connection.stored.wait()
+    try:
+        async with asyncio.timeout(STORE_TIMEOUT_S):
+            await connection.stored.wait()
+    except TimeoutError:
+        raise Unavailable(f"{where} did not store the policies of {topic} within {STORE_TIMEOUT_S:.0f} s") from None
     found.check_open()
     await found.ledger.roll()
     service.backend.policies.forget(topic.namespace_name)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
 from bkctl.errors import BkctlError, NotFound
 from bkdaemon.broker.backlog import bytes_behind
@@ -51,6 +52,7 @@ class Upkeep:
         self.evictions = {"size": 0, "time": 0}
         self._service = service
         self._last: dict[str, int] = {}
+        self._snapshots: WeakKeyDictionary[Topic, int] = WeakKeyDictionary()
 
     async def run(self) -> None:
         """One round over all topics that are open; what fails for one is tried again in the next round."""
@@ -58,7 +60,6 @@ class Upkeep:
         quotas = self._due("quotas", config.backlog_quota_check_s, now)
         expiry = self._due("expiry", config.expiry_check_minutes * 60, now)
         unused = self._due("unused", config.delete_inactive_every_s, now)
-        snapshots = self._due("snapshots", config.deduplication_snapshot_s, now)
         subscriptions = self._due("subscriptions", config.expire_subscriptions_every_minutes * 60, now)
         for name, topic in list(self._service.server.topics.open.items()):
             if topic.closed:
@@ -72,8 +73,7 @@ class Upkeep:
                         await self._expire(name, topic)
                     if subscriptions:
                         await self._expire_subscriptions(name, topic, now)
-                    if snapshots:
-                        topic.snapshot()
+                    await self._snapshot(name, topic, now)
                 else:
                     await self._rates(name, topic)
                 if unused:
@@ -90,6 +90,13 @@ class Upkeep:
             return False
         self._last[what] = now
         return True
+
+    async def _snapshot(self, name: TopicName, topic: Topic, now: int) -> None:
+        """What producers have sent, as often as the topic's policies say."""
+        last = self._snapshots.get(topic, self._service.started_ms)
+        if topic.deduplicating and now - last >= 1000 * await self._service.backend.policies.snapshot_s(name):
+            self._snapshots[topic] = now
+            topic.snapshot()
 
     # -- policies -----------------------------------------------------------------------------------------------------
 
