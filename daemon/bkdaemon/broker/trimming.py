@@ -1,9 +1,8 @@
 """Which ledgers of a topic may go: those that every durable cursor has passed, as far as retention allows. Pure.
 
-Oldest first, never the open one, and none behind one that is kept. A ledger that all cursors passed goes when its time
-is over, or when what is left is still enough for the size to be retained. Source: ManagedLedgerImpl.java
-(internalTrimLedgers).
-"""
+Oldest first, never the last one, which is open or was when the topic was terminated, and none behind one that is kept.
+A ledger that all cursors passed goes when its time is over, or when what is left is still enough for the size to be
+retained. Source: ManagedLedgerImpl.java (internalTrimLedgers)."""
 
 from __future__ import annotations
 
@@ -40,8 +39,8 @@ def judge(
     total, passed = ledgers.size_total, 0
     blocked = False
     for ledger_id in ledgers.ids:
-        if ledger_id == ledgers.open_id:
-            verdicts.append(Verdict(ledger_id, "it is open"))
+        if ledger_id == ledgers.ids[-1]:
+            verdicts.append(Verdict(ledger_id, "it is open" if ledger_id == ledgers.open_id else "it is the last one"))
         elif slowest is not None and not _passed(ledgers, slowest[1], ledger_id):
             left = ledgers.between(slowest[1], ledgers.last)
             verdicts.append(Verdict(ledger_id, f"subscription {slowest[0]} is {left} entries behind", slowest[0]))

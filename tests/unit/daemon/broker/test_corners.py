@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -445,6 +446,27 @@ def test_statistics_of_a_consumer_that_is_being_made() -> None:
         told = (await client.next(Command.CONSUMER_STATS_RESPONSE)).message
         assert (told.error_code, told.error_message) == (ErrorCode.CONSUMER_NOT_FOUND, "Consumer 4 not found")
         assert (await client.next(Command.SUCCESS)).message.request_id == 1
+
+    on_stage(scenario)
+
+
+def test_a_terminated_topic_keeps_its_last_ledger_as_java_s_broker_needs_one() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        await client.produce(TOPIC)
+        client.publish(0)
+        await client.next(Command.SEND_RECEIPT)
+        ledger = served(stage).ledger
+        await ledger.roll()
+        client.publish(1)
+        place = (await client.next(Command.SEND_RECEIPT)).message.message_id
+        await served(stage).terminate()
+        await client.subscribe(TOPIC)
+        client.send(Command.ACK, consumer_id=0, ack_type=1, message_id=[place], request_id=80)
+        await client.next(Command.ACK_RESPONSE)
+        ledger.settings = replace(ledger.settings, retention_s=0, retention_bytes=0)
+        await ledger.trim()
+        assert ledger.ledgers.ids == [place.ledgerId]
 
     on_stage(scenario)
 
