@@ -155,3 +155,10 @@ def test_sizes_and_first_lines(name: str, path: Path, tree: ast.Module) -> None:
         and node.end_lineno - node.lineno + 1 > FUNCTION_LINES_MAX
     ]
     assert not long, f"{path}: {', '.join(long)}"
+
+
+def test_the_files_that_are_run_first_are_there() -> None:
+    tests = ROOT / "tests"
+    names = (tests / "longest.txt").read_text().split()
+    assert len(names) == len(set(names))
+    assert [name for name in names if not (tests / name).is_file()] == []
