@@ -112,6 +112,8 @@ async def _check(connection: Connection, topic: AnyTopic, message: Any, *, durab
         raise Refusal(ErrorCode.SUBSCRIPTION_NOT_FOUND, "Subscription does not exist")
     if message.HasField("schema"):
         await connection.server.schemas.admit_consumer(topic.name, schema_of(message.schema), used=_used(topic))
+    if message.read_compacted and not topic.persistent:
+        raise Refusal(ErrorCode.NOT_ALLOWED, "readCompacted only valid on persistent topics")
     if message.read_compacted and message.subType not in _ORDERED:
         raise Refusal(ErrorCode.NOT_ALLOWED, "readCompacted only allowed on failover or exclusive subscriptions")
     if kind not in topic.rules.subscription_types:

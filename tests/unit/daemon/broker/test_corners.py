@@ -234,6 +234,8 @@ def test_subscriptions_that_are_refused() -> None:
         why = await refusal(client, ErrorCode.CONSUMER_BUSY, name="there", kind=SHARED, consumer_id=1)
         assert why == "Topic reached max consumers limit"
         assert (await client.subscribe("persistent://a", consumer_id=1)).error == ErrorCode.INVALID_TOPIC_NAME
+        told = await client.subscribe(NOT_KEPT, consumer_id=1, read_compacted=True)
+        assert (told.error, told.message) == (ErrorCode.NOT_ALLOWED, "readCompacted only valid on persistent topics")
 
     on_stage(scenario)
 
