@@ -39,6 +39,8 @@ REQUESTS_MAX: Final = 2000
 """Requests of one connection that wait for something."""
 WRITE_BUFFER_HIGH: Final = 4 * 1024 * 1024
 WRITE_BUFFER_LOW: Final = 1024 * 1024
+WRITE_BUFFER_MAX: Final = 64 * 1024 * 1024
+"""With more that a client has asked for, or is told of what it watches, and does not take, its connection ends."""
 OUT_BYTES_MAX: Final = 1024 * 1024
 """What is gathered for one write; with more, the socket has it at once, and tells if the client takes no more."""
 JOIN_MAX: Final = 16 * 1024
@@ -194,6 +196,9 @@ class Connection(asyncio.Protocol):
             self._transport.write(b"".join(out))
         else:
             self._transport.writelines(out)
+        if not self.writable and self._transport.get_write_buffer_size() > WRITE_BUFFER_MAX:
+            logger.warning("%s: cut off: it does not take what it is sent", self.peer)
+            self._transport.abort()
 
     def end(self, why: str) -> None:
         """Closes the connection when what was answered has been sent."""

@@ -36,6 +36,8 @@ REPLAY_MAX: Final = 100_000
 DELAYED_MAX: Final = 1_000_000
 """Entries that wait for their time: above, nothing new is read."""
 LOOKED_AT_MAX: Final = 1_000
+REDELIVERIES_KEPT: Final = 100_000
+"""Counts of redeliveries, from which on those of entries are dropped that expired or were skipped, and never acked."""
 CHUNKED_MAX: Final = 10_000
 """Chunked messages that are under way to a consumer."""
 
@@ -52,6 +54,7 @@ class Shared(Dispatcher):
         super().__init__(subscription)
         self.replay: set[Position] = set()
         self.redeliveries: dict[Position, int] = {}
+        self._redeliveries_max = REDELIVERIES_KEPT
         self._order: list[Position] = []  # heap of replay, with some that are gone
         self._delayed: list[tuple[int, Position]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -113,6 +116,10 @@ class Shared(Dispatcher):
             if self._let_go(consumer, position):
                 self.redeliveries[position] = self.redeliveries.get(position, 0) + 1
                 self._again_later(position)
+        if len(self.redeliveries) > self._redeliveries_max:
+            is_acked = self.subscription.cursor.is_acked
+            self.redeliveries = {p: count for p, count in self.redeliveries.items() if not is_acked(p)}
+            self._redeliveries_max = max(REDELIVERIES_KEPT, 2 * len(self.redeliveries))
         self._unblock(consumer)
         self.wake()
 

@@ -13,6 +13,7 @@ from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import Command, encode_command
 from bkctl.errors import LedgerFenced
 from bkctl.model.status import Status
+from bkctl.model.topic import Position
 from bkctl.protocol.broker import JOINED_MAX, BrokerConversation, Sends
 from tests.broker.raw import RawClient, Stage, entry_of, on_stage
 from tests.unit.daemon.broker.logs import Broker, on_brokers, until
@@ -190,6 +191,49 @@ def test_who_is_told_goodbye_and_takes_nothing_is_cut_off() -> None:
         assert client.ended
 
     on_stage(scenario, max_message_size=FRAME + KIB)
+
+
+def test_who_never_takes_what_it_watches_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bkdaemon.broker.connection.WRITE_BUFFER_MAX", 8192 * KIB)
+
+    async def scenario(stage: Stage) -> None:
+        (client,) = await producers(stage, 1)
+        (connection,) = stage.server.connections
+        client._transport.pause_reading()  # type: ignore[union-attr]
+        for _ in range(7):
+            connection.queue((bytes(1024 * KIB),))
+            await asyncio.sleep(1)
+        assert stage.server.connections == {connection}
+        assert not connection.writable
+        for _ in range(4):
+            connection.queue((bytes(1024 * KIB),))
+            await asyncio.sleep(1)
+        assert stage.server.connections == set()
+
+    on_stage(scenario)
+
+
+def test_how_often_expired_entries_were_given_back_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bkdaemon.broker.shared.REDELIVERIES_KEPT", 10)
+
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        await client.produce(TOPIC)
+        await client.subscribe(TOPIC, kind=1)
+        client.flow(10_000)
+        (topic,) = stage.server.topics.open.values()
+        subscription: Any = topic.subscriptions["s"]
+        for i in range(100):
+            client.publish(i)
+            (said,) = await client.messages(1)
+            place = said.message.message_id
+            client.send(Command.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=0, message_ids=[place])
+            (again,) = await client.messages(1)
+            assert again.message.redelivery_count == 1
+            subscription.cursor.ack((Position(place.ledgerId, place.entryId),))  # as its expiry does
+            assert len(subscription.dispatcher.redeliveries) <= 11
+
+    on_stage(scenario)
 
 
 def test_a_frame_that_comes_byte_by_byte_is_kept_in_few_pieces() -> None:
