@@ -1,8 +1,10 @@
-"""Work by hand on Java bookies: drain, replicate, declare-lost, rename; Java's client reads what is left."""
+"""Work by hand on Java bookies: drain, replicate, declare-lost, jobs, rename; Java's client reads what is left."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -104,6 +106,64 @@ def test_copies_of_a_lost_java_bookie_come_back_and_a_lost_tail_is_declared(clus
     items = answer(cluster, "bookie", "recover", victim, "--yes", code=1 if promised["holes"] else 0)
     assert [i["ledger_id"] for i in items if i["error"] is not None] == ([tail] if promised["holes"] else [])
     assert naming(cluster, victim) == ([tail] if promised["holes"] else [])
+    cluster.start_java(index)
+    wait_for(lambda: state(cluster, victim) == "rw", 60, "it is back")
+
+
+class Background:
+    """A command of ours that runs beside the test."""
+
+    def __init__(self, cluster: JavaCluster, *arguments: object) -> None:
+        command = [sys.executable, "-m", "bkctl", "-m", cluster.uri, *map(str, arguments)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def end(self) -> tuple[int, str]:
+        """(exit code, what it says)."""
+        _, words = self._process.communicate(timeout=120)
+        return self._process.returncode, words
+
+    def __enter__(self) -> Background:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def running_job(cluster: JavaCluster) -> dict[str, Any] | None:
+    """The job that works and has begun to copy, if any does."""
+    return next((job for job in answer(cluster, "job", "list") if job["state"] == "running"), None)
+
+
+def test_a_running_job_on_java_bookies_is_cancelled_or_made_faster(cluster: JavaCluster) -> None:
+    ledgers = {digest: write(cluster, 3, 3, 2, digest) for digest in DIGESTS}
+    victim = first_of(cluster, ledgers["MAC"])
+    only = [word for ledger in ledgers.values() if ledger in naming(cluster, victim) for word in ("--ledger", ledger)]
+    index = next(i for i in range(BOOKIES) if cluster.java_id(i) == victim)
+    cluster.stop_java(index)
+    wait_for(lambda: state(cluster, victim) == "down", 60, "it is down")
+    slowly = ("bookie", "recover", victim, *only, "--rate", "100", "--yes")  # bytes a second: it would take minutes
+
+    with Background(cluster, *slowly) as work:
+        job = wait_for(lambda: running_job(cluster), 60, "the job runs")
+        assert job["rate"] == 100
+        assert answer(cluster, "job", "cancel", job["job"], "--yes")["was_running"] is True
+        code, words = work.end()
+        assert (code, "cancelled by" in words) == (5, True), words
+    assert answer(cluster, "job", "list") == []
+    assert ledgers["MAC"] in naming(cluster, victim), "nothing was half done"
+
+    with Background(cluster, *slowly) as work:
+        job = wait_for(lambda: running_job(cluster), 60, "the job runs")
+        asked = answer(cluster, "job", "rate", job["job"], "--rate", "none", "--parallel", 2, "--yes")
+        assert (asked["rate"], asked["parallel"]) == (None, 2)
+        code, words = work.end()
+        assert (code, "there is no rate now" in words) == (0, True), words
+    assert set(naming(cluster, victim)).isdisjoint(ledgers.values())
+    for digest, ledger in ledgers.items():
+        java_reads(cluster, ledger, digest)
     cluster.start_java(index)
     wait_for(lambda: state(cluster, victim) == "rw", 60, "it is back")
 
