@@ -119,6 +119,7 @@ def check_small_files(folders: Sequence[Path]) -> Iterator[Finding]:
                 decode(data, source=str(path))
             except BadBytes as error:
                 yield found_bytes(code, error)
+                continue
             if name == COOKIE_NAME:
                 texts.setdefault(data, path)
         if (folder / DIRTY_NAME).exists():

@@ -130,7 +130,7 @@ def _is_locked(path: Path) -> bool:
 def check(files: BookieFiles, digests: DigestBook) -> Iterator[Finding]:
     """Everything that is not as it should be, file by file, then between them."""
     yield from check_small_files(files.folders)
-    yield from _check_cookies(files.folders)
+    yield from check_cookies(files.folders)
     yield from _check_last_ids(files.log_folders)
     yield from verify_journals(files.journals, files.folders, digests)
     clean = not any((folder / DIRTY_NAME).exists() for folder in files.folders)
@@ -154,7 +154,7 @@ def _marks(files: BookieFiles) -> list[MarkFile]:
         return []
 
 
-def _check_cookies(folders: Sequence[Path]) -> Iterator[Finding]:
+def check_cookies(folders: Sequence[Path]) -> Iterator[Finding]:
     """Directories without a cookie, where others have one."""
     with_cookie = [folder for folder in folders if (folder / COOKIE_NAME).exists()]
     for folder in folders:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from bkctl.cli.audit._runs import runs_dir
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.render import Listing, rfc3339
-from bkctl.errors import Exit, NotFound, UsageError
+from bkctl.errors import Corrupt, Exit, NotFound, Refused, UsageError
 
 if TYPE_CHECKING:
     from bkinspect.audit.facts import Sources
@@ -75,7 +76,7 @@ def run(
     without Spark. What moves while it is read is looked at twice. Exits with 1 if there are findings that are more
     than worth knowing.
     """
-    from bkinspect.audit.session import check_installed
+    from bkinspect.audit.session import check_installed, quieten
 
     check_installed()
     from bkinspect.audit.job import Request
@@ -83,15 +84,16 @@ def run(
 
     request = Request(
         _sources(env, offline, metadata, copies, full, since, sample, ledgers, check or ()),
-        to or runs_dir(env) / time.strftime("%Y%m%d-%H%M%S", time.gmtime()),
+        _usable(to or runs_dir(env) / time.strftime("%Y%m%d-%H%M%S", time.gmtime())),
         tuple(check or ()),
         duration_ms(min_age),
     )
-    _there(offline or [], request.checks)
+    _there(offline or [], request)
     session = _session(master, spark_conf or [])
     try:
         outcome = audit(session, request, _Progress(env))
     except KeyboardInterrupt:
+        quieten(session)
         env.note(f"stopped; bkctl audit run --to {request.to} goes on with the files that were read whole")
         raise
     finally:
@@ -116,7 +118,7 @@ def _sources(
 
     selection = Selection(
         since_ms=None if since is None else moment_ms(since),
-        sample=None if sample is None else round(share(sample) * SAMPLE_BUCKETS),
+        sample=None if sample is None else max(round(share(sample) * SAMPLE_BUCKETS), 1),
         ledgers=frozenset(map(int, env.ledger_ids(ledgers))) if ledgers else None,
     )
     where = metadata
@@ -134,18 +136,44 @@ def _sources(
     return Sources(where, tuple(offline or ()), live, selection, full)
 
 
-def _there(offline: Sequence[Path], checks: Sequence[str]) -> None:
-    """Before Spark's seconds are spent: are there such checks, such directories?
+def _there(offline: Sequence[Path], request: Request) -> None:
+    """Before Spark's seconds are spent: are there such checks, such directories, such metadata?
 
     Raises:
         NotFound: no.
     """
     from bkinspect.audit.checks import load
 
-    load(checks)
+    load(request.checks)
+    metadata = request.sources.metadata
+    if metadata is not None and "://" not in metadata:  # snapshots and logs of ZooKeeper may be two folders
+        for path in [metadata] if Path(metadata).exists() else metadata.split(","):
+            if not Path(path).exists():
+                raise NotFound(f"there is no metadata export {path}")
     for folder in offline:
         if not folder.is_dir():
             raise NotFound(f"there is no directory {folder}")
+
+
+def _usable(to: Path) -> Path:
+    """The folder for a run; before Spark's seconds are spent: can one be kept there?
+
+    Raises:
+        UsageError: it is no directory. Refused: it may not be written, or holds somebody else's run.json.
+    """
+    from bkinspect.audit.results import RUN_FILE, about_run
+
+    there = next(path for path in (to.absolute(), *to.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise UsageError(f"--to {to}: {there} is no directory")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise Refused(f"--to {to}: {there} cannot be written", hint="another --to")
+    if (to / RUN_FILE).exists():
+        try:
+            about_run(to)
+        except Corrupt:
+            raise Refused(f"{to / RUN_FILE} is not of an audit, and would be replaced", hint="another --to") from None
+    return to
 
 
 def _has_uri(env: Env) -> bool:

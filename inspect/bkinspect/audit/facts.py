@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from bkctl.errors import BkctlError
 from bkinspect import data_dir
 from bkinspect.audit import views
-from bkinspect.audit.incremental import Reading, earlier_scans, split, write_inventory
+from bkinspect.audit.incremental import Reading, earlier_scans, split, without, write_inventory
 from bkinspect.audit.schemas import BOOKIES, DAMAGE, ENDS, TABLES, Table, arrow_schema
 from bkinspect.audit.sources.base import Reader, Selection, batch_of
 from bkinspect.audit.sources.directories import BookieDirs, ScanFile, find_bookies, scan_files, write_plan
@@ -23,6 +23,7 @@ from bkinspect.audit.sources.live import COPIES, UNREAD, LiveReader
 from bkinspect.audit.sources.metadata import BookiesReader, LedgersReader, TopicsReader, UnderreplicatedReader
 from bkinspect.audit.sources.scan import PART_SIZE, SCAN
 from bkinspect.finding import Finding
+from bkinspect.fsck import check_cookies
 from bkinspect.source import journals
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ METADATA_TABLES: Final = ("ledgers", "topics", "cursors", "underreplicated", "me
 OWN_METADATA: Final = frozenset({"ends", "bookies"})
 """Tables whose sources read metadata themselves."""
 PLAIN_DIGEST: Final = "CRC32C"
+DIGESTS: Final = "digests"
+"""The folder of the digests that a scan was told, beside it."""
 METADATA_READERS: Final[Mapping[str, Callable[[str, Mapping[str, str]], Reader]]] = {
     "ledgers": lambda name, options: LedgersReader(TABLES[name], options),
     "topics": lambda name, options: TopicsReader(TABLES[name], options),
@@ -91,6 +94,7 @@ class Facts:
         wanted = set(needs)
         makers: dict[str, Callable[[], DataFrame]] = {}
         self.bookies = find_bookies(self.sources.offline) if self.sources.offline else []
+        self.notes += [note for bookie in self.bookies if (note := bookie.note)]
         self.folder.mkdir(parents=True)
         if self.sources.metadata is not None:
             self._metadata(wanted, makers)
@@ -191,10 +195,33 @@ class Facts:
         known = repr((bool(options), sorted(self._ledger_options().items())))
         earlier = [] if self.sources.full else earlier_scans(self.run)
         reading = split(files, [scan for scan in earlier if self.folder not in scan.parents], known)
+        if options:
+            stale = {scan: self._judged_otherwise(scan, names) for scan, names in reading.kept.items()}
+            reading = without(reading, files, stale)
         self.kept_files, self.read_files = reading.kept_files, len(reading.fresh)
         self.scans = dict(reading.kept)
         if reading.fresh or not reading.kept:
             self._scan_fresh(reading, options, known)
+
+    def _judged_otherwise(self, scan: Path, names: Collection[str]) -> Collection[str]:
+        """The files of an earlier scan whose digests were checked as metadata no longer tells: they are read again.
+
+        Shuffles the ledgers that are not sealed with CRC32C, and only where there are many or some differ.
+        """
+        import pyarrow.parquet as parquet
+
+        before, now = scan.parent / DIGESTS, self.folder / DIGESTS
+        if not before.is_dir():
+            return names
+        if max(rows_of(before), rows_of(now)) <= SMALL_ROWS:
+            old, new = (parquet.read_table(folder).sort_by("ledger_id") for folder in (before, now))
+            if old.equals(new):
+                return ()
+        one, other = (self.spark.read.parquet(str(folder)) for folder in (before, now))
+        changed = one.subtract(other).unionAll(other.subtract(one)).select("ledger_id")
+        entries = self.spark.read.schema(SCAN.ddl).parquet(str(scan)).where("kind = 'entry'")
+        rows = entries.join(changed, "ledger_id", "left_semi").select("file").distinct().collect()
+        return {row.file for row in rows}.intersection(names)
 
     def _scan_fresh(self, reading: Reading, options: dict[str, str], known: str) -> None:
         folder = self.folder / "scan"
@@ -223,7 +250,7 @@ class Facts:
         """The digests of ledgers that are not sealed with CRC32C, for the readers."""
         if self.sources.metadata is None:
             return {}
-        path = self.folder / "digests"
+        path = self.folder / DIGESTS
         columns = self._parquet("ledgers").select("ledger_id", "digest_type", "password")
         columns.where(f"digest_type <> '{PLAIN_DIGEST}'").coalesce(1).write.parquet(str(path))
         return {"digests": str(path)}
@@ -268,7 +295,7 @@ class Facts:
         """Cookies, marks and ids that cannot be read or do not agree."""
         for bookie in self.bookies:
             folders = list(dict.fromkeys((*bookie.journals, *bookie.ledgers, *bookie.indexes)))
-            for finding in data_dir.check_small_files(folders):
+            for finding in (*data_dir.check_small_files(folders), *check_cookies(folders)):
                 yield bookie.bookie_id, finding
             if not bookie.journals or not bookie.ledgers:
                 continue

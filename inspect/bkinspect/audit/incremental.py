@@ -8,7 +8,8 @@ counts as well, for the inventory is written last.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -56,13 +57,24 @@ def split(files: Sequence[ScanFile], scans: Iterable[Path], digests: str) -> Rea
     return Reading(list(missing.values()), kept)
 
 
+def without(reading: Reading, files: Iterable[ScanFile], stale: Mapping[Path, Collection[str]]) -> Reading:
+    """The reading with some files of earlier scans read again. stale: scan → their names."""
+    again = {name for names in stale.values() for name in names}
+    kept = {scan: [name for name in names if name not in again] for scan, names in reading.kept.items()}
+    fresh = reading.fresh + [file for file in files if file.file in again]
+    return Reading(fresh, {scan: names for scan, names in kept.items() if names})
+
+
 def earlier_scans(run: Path) -> list[Path]:
     """The scans below a run's folder and below its sisters', newest first."""
-    roots = [run, *run.parent.iterdir()] if run.parent.is_dir() else [run]
+    try:
+        roots = [run, *run.parent.iterdir()]
+    except OSError:  # not there yet, or not for us to list
+        roots = [run]
     found = {
         inventory.parent
         for root in roots
-        if root.is_dir() and (root == run or (root / "run.json").is_file())
+        if os.path.isdir(root) and (root == run or os.path.isfile(root / "run.json"))  # False where we may not look
         for inventory in root.glob(f"facts-*/scan*/{INVENTORY}")
     }
     return sorted(found, key=lambda folder: (folder / INVENTORY).stat().st_mtime_ns, reverse=True)

@@ -16,7 +16,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -42,7 +42,6 @@ _SETTINGS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.log.level": "ERROR",
     "spark.python.worker.reuse": "true",
 }
 _LATE_COMPILER: Final = (
@@ -59,7 +58,11 @@ appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = spark: %m%n
+appender.stderr.layout.alwaysWriteExceptions = false
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
 """
+_NO_LOG: Final = "OFF"
 _LOCAL_SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "8",
 }
@@ -141,12 +144,22 @@ def session(
 
 
 def _log_settings() -> str:
-    """A file that keeps Spark from talking of itself; it goes with this process."""
+    """A file that keeps Spark from talking of itself; it goes with this process.
+
+    The gateway's logger has the root's level because Spark tells of it where they differ. An error is one line: what
+    was thrown comes to Python, and our own error keeps it.
+    """
     folder = tempfile.mkdtemp(prefix="bkctl-spark-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = Path(folder) / "log4j2.properties"
     path.write_text(_LOG_SETTINGS)
     return str(path)
+
+
+def quieten(spark: SparkSession) -> None:
+    """Lets Spark say nothing more: what it would tell of jobs that an interrupt ended is no news to who sent it."""
+    with suppress(Exception):  # it may be gone already
+        spark.sparkContext.setLogLevel(_NO_LOG)
 
 
 def register(spark: SparkSession) -> None:

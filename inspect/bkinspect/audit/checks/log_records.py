@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "log-records"
 _PASSED_ON: Final = (
-    *("BKC001", "BKC002", "BKC003", "BKC004", "BKC006", "BKC101", "BKC102", "BKC103", "BKC105"),
+    *("BKC001", "BKC002", "BKC003", "BKC004", "BKC006", "BKC007", "BKC101", "BKC102", "BKC103", "BKC105"),
     *("BKC201", "BKC202", "BKC203", "BKC205", "BKC206", "BKC207", "BKC301"),
 )
 CODES: Final = (*_PASSED_ON, "BKC106", "BKC108", "BKC109", "BKC208")
@@ -129,13 +129,16 @@ def _records(tables: Tables) -> DataFrame:
 
 
 def _maps(tables: Tables) -> DataFrame:
-    """Maps against frames, over logs that have a map and whose records are sound."""
+    """Maps against frames, over logs that have a map and whose records are sound.
+
+    Joined by file, which tells the bookie too: directories without a cookie have none.
+    """
     maps = tables.log_maps.select("bookie_id", "file", "ledger_id", F.col("size").alias("told"))
     mapped = maps.select("file").distinct()
     frames = (
         tables.entries.where("source = 'entry_log'")
-        .groupBy("bookie_id", "file", "ledger_id")
-        .agg(F.sum(F.expr("size + 4")).alias("counted"))
+        .groupBy("file", "ledger_id")
+        .agg(F.sum(F.expr("size + 4")).alias("counted"), F.first("bookie_id").alias("own_bookie_id"))
     )
     frames = frames.join(F.broadcast(mapped), "file", "left_semi")
     spoiled = (
@@ -147,8 +150,9 @@ def _maps(tables: Tables) -> DataFrame:
         .distinct()
     )
     rows = (
-        maps.join(frames, ["bookie_id", "file", "ledger_id"], "full")
+        maps.join(frames, ["file", "ledger_id"], "full")
         .where("not (told <=> counted)")
+        .withColumn("bookie_id", F.expr("coalesce(bookie_id, own_bookie_id)"))
         .join(spoiled, "file", "left_anti")
         .groupBy("bookie_id", "file")
         .agg(

@@ -32,6 +32,8 @@ _NAMED_BY: Final = (
 )
 """A node that cannot be read and that would name the ledger. Source: LedgerMetadataUtils.java."""
 
+_WHERE: Final = "if(size(bookies) = 0, 'a disk without a cookie', concat_ws(', ', bookies))"
+
 
 def findings(tables: Tables) -> DataFrame:
     """BKC411 in metadata, BKC412 on disk: one a ledger."""
@@ -90,7 +92,7 @@ def _without_metadata(tables: Tables) -> DataFrame:
         rows,
         "BKC412",
         subject="concat('ledger ', ledger_id)",
-        message="concat('on ', concat_ws(', ', bookies), ', but not in the metadata store')",
+        message=f"concat('on ', {_WHERE}, ', but not in the metadata store')",
         evidence={"bookies": "bookies", "entries": "entries"},
         ledger_id="ledger_id",
         bookie_id="case when size(bookies) = 1 then bookies[0] end",

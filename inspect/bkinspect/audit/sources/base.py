@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 LEDGER_ID_MAX: Final = 2**63 - 1
 SAMPLE_BUCKETS: Final = 1_000_000
+SELECTION_OPTIONS: Final = frozenset(("first_ledger", "last_ledger", "bookie_id", "since_ms", "sample", "ledgers"))
+"""The options that every source has."""
 _MIX: Final = 0x9E3779B97F4A7C15
 
 
@@ -51,17 +53,21 @@ class Selection:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Selection:
-        """What the options first_ledger, last_ledger, bookie_id, since_ms, sample and ledgers say."""
+        """What the options first_ledger, last_ledger, bookie_id, since_ms, sample and ledgers say.
+
+        Raises:
+            UsageError: one of them is no number.
+        """
         listed = options.get("ledgers")
         sample = options.get("sample")
         since = options.get("since_ms")
         return cls(
-            first_ledger=int(options.get("first_ledger", "0")),
-            last_ledger=int(options.get("last_ledger", str(LEDGER_ID_MAX))),
+            first_ledger=number(options, "first_ledger", 0),
+            last_ledger=number(options, "last_ledger", LEDGER_ID_MAX),
             bookie_id=options.get("bookie_id"),
-            since_ms=int(since) if since else None,
-            sample=round(float(sample) * SAMPLE_BUCKETS) if sample else None,
-            ledgers=frozenset(map(int, listed.split())) if listed is not None else None,
+            since_ms=number(options, "since_ms", 0) if since else None,
+            sample=_share(sample) if sample else None,
+            ledgers=frozenset(_number("ledgers", one) for one in listed.split()) if listed is not None else None,
         )
 
     def options(self) -> dict[str, str]:
@@ -117,6 +123,32 @@ class Selection:
         return replace(self, first_ledger=first, last_ledger=last)
 
 
+def number(options: Mapping[str, str], name: str, default: int) -> int:
+    """An option that is a whole number.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    return _number(name, options[name]) if name in options else default
+
+
+def _number(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"the option {name} has no whole number: {text!r}") from None
+
+
+def _share(text: str) -> int:
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise UsageError(f"the option sample is not above 0 and up to 1: {text!r}")
+    return max(round(share * SAMPLE_BUCKETS), 1)
+
+
 def bucket(ledger_id: int) -> int:
     """Which of SAMPLE_BUCKETS a ledger falls into, as good as by chance and always the same."""
     mixed = (ledger_id * _MIX) & 0xFFFFFFFFFFFFFFFF
@@ -167,13 +199,22 @@ class Reader(DataSourceReader):
     """Reads a table: partitions() on the driver's machine, read() on the executors'.
 
     columns: those that are asked for, None for all; a reader may make these alone.
+
+    Raises:
+        UsageError: an option that it does not have, or one that makes no sense.
     """
 
     columns: tuple[str, ...] | None = None
+    own_options: ClassVar[frozenset[str]] = frozenset()
+    """Those that it has beside SELECTION_OPTIONS."""
 
     def __init__(self, table: Table, options: Mapping[str, str]) -> None:
         self.table = table
         self.options = options
+        known = self.own_options | SELECTION_OPTIONS
+        if strange := sorted(options.keys() - known):
+            name = f"bookkeeper.{table.name}"
+            raise UsageError(f"{name} has no option {', '.join(strange)}", hint=", ".join(sorted(known)))
         self.selection = Selection.of(options)
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
@@ -214,7 +255,7 @@ class Narrowed(Reader):
     """
 
     def __init__(self, reader: Reader, names: tuple[str, ...]) -> None:
-        super().__init__(reader.table, reader.options)
+        self.table, self.options = reader.table, reader.options
         for name in names:
             if name not in reader.table.names:
                 raise UsageError(

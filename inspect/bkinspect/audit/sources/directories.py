@@ -1,6 +1,7 @@
 """Offline directories: whose they are, by their cookies, and which files in them are to be read.
 
 Any folder will do: a bookie's directories, one of them, its `current`, or a folder that holds those of many bookies.
+A directory that is met twice, by another name or a link, is read once.
 """
 
 from __future__ import annotations
@@ -78,6 +79,16 @@ class BookieDirs:
             and len(self.indexes) == len(indexes)
         )
 
+    @property
+    def note(self) -> str | None:
+        """What cannot be told of the bookie with these directories alone; None where nothing is left out."""
+        if self.complete:
+            return None
+        folders = ", ".join(str(folder) for folder in dict.fromkeys((*self.journals, *self.ledgers, *self.indexes)))
+        if self.cookie is None:
+            return f"no cookie says whose directories these are, so they count for no bookie's copies: {folders}"
+        return f"not all directories of {self.bookie_id} are here, so missing copies on it are not told: {folders}"
+
     def log_file(self, index: IndexDir, log_id: int) -> str:
         """Where the log is that an index means; where it would be, if it is gone."""
         name = log_name(log_id)
@@ -97,18 +108,38 @@ def find_bookies(paths: Iterable[Path]) -> list[BookieDirs]:
     """
     groups: dict[str | None, list[Path]] = {}
     cookies: dict[str | None, tuple[Cookie, str]] = {}
+    met: set[Path] = set()
     for path in paths:
         folders = sorted(set(_currents(path)))
         if not folders:
             raise NotFound(f"there is no bookie's directory in {path}", hint="a directory with `current` in it")
         for folder in folders:
+            if folder.resolve() in met:
+                continue
+            met.add(folder.resolve())
             read = _cookie(folder)
             bookie_id = None if read is None else str(read[0].bookie_id)
             if read is not None:
                 cookies.setdefault(bookie_id, read)
-            if folder not in groups.setdefault(bookie_id, []):
-                groups[bookie_id].append(folder)
+            groups.setdefault(bookie_id, []).append(folder)
+    _adopt(groups, cookies)
     return [_grouped(bookie_id, folders, cookies.get(bookie_id)) for bookie_id, folders in groups.items()]
+
+
+def _adopt(groups: dict[str | None, list[Path]], cookies: dict[str | None, tuple[Cookie, str]]) -> None:
+    """Gives folders without a cookie that can be read to the bookie that lacks them: one alone, whose cookie names a
+    directory of that name, and whose other directories lie beside this one."""
+    for folder in groups.pop(None, []):
+        owners = [bookie_id for bookie_id, (cookie, _) in cookies.items() if _lacks(groups[bookie_id], cookie, folder)]
+        groups.setdefault(owners[0] if len(owners) == 1 else None, []).append(folder)
+
+
+def _lacks(folders: list[Path], cookie: Cookie, folder: Path) -> bool:
+    named = {*cookie.journal_dirs, *cookie.ledger_dirs, *(cookie.index_dirs or ())}
+    beside = {other.parent.parent for other in folders}
+    names = {other.parent.name for other in folders}
+    own = folder.parent
+    return own.name in {Path(path).name for path in named} - names and own.parent in beside
 
 
 def _currents(path: Path, depth: int = DEPTH_MAX) -> Iterator[Path]:

@@ -25,7 +25,7 @@ from bkctl.meta import paths
 from bkctl.model.ids import BookieId
 from bkctl.model.ledger import LedgerMetadata
 from bkinspect.audit.schemas import ENDS, Table
-from bkinspect.audit.sources.base import Reader, Source, batch_of
+from bkinspect.audit.sources.base import Reader, Source, batch_of, number
 from bkinspect.audit.sources.decode import BAD, Digests, decode
 from bkinspect.audit.sources.live import TIMEOUT_S, Wanted
 from bkinspect.audit.sources.live_wire import ENTRY_OVERHEAD, Pairs, Window, digests_of, send
@@ -120,10 +120,12 @@ def stored_ends(first: int, last: int, index: int, ensemble_size: int, write_quo
 class EndsReader(Reader):
     """Reads metadata and asks bookies; yields what is wrong."""
 
+    own_options: ClassVar[frozenset[str]] = frozenset(("metadata", "root", "tasks"))
+
     def partitions(self) -> list[InputPartition]:
         """The directories of ledgers, each group of them divided until there are as many parts as tasks."""
         groups = self._groups
-        of = max(-(-int(self.options.get("tasks", "1")) // max(len(groups), 1)), 1)
+        of = max(-(-number(self.options, "tasks", 1) // max(len(groups), 1)), 1)
         return [EndsPartition(group, part, of) for group in groups for part in range(of)]
 
     def few(self) -> bool:

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import InputPartition
 from bkctl.codec.ledger_index import LOCATIONS
 from bkctl.errors import NotFound
 from bkinspect.audit.schemas import BOOKIE_LEDGERS, INDEX, Table, arrow_schema
-from bkinspect.audit.sources.base import LEDGER_ID_MAX, Reader, Source, batches_of
+from bkinspect.audit.sources.base import LEDGER_ID_MAX, Reader, Source, batches_of, number
 from bkinspect.audit.sources.directories import BookieDirs, find_bookies
 from bkinspect.ledger_index import IndexDir, entries, find_indexes, ledgers, location_pairs
 from bkinspect.rocks import is_database
@@ -42,6 +42,8 @@ class IndexPartition(InputPartition):
 class IndexReader(Reader):
     """Reads indexes; the table decides whether rows are entries or ledgers."""
 
+    own_options: ClassVar[frozenset[str]] = frozenset(("paths", "ranges"))
+
     def partitions(self) -> list[InputPartition]:
         """One an index; a large database in ranges of ledger ids."""
         parts: list[InputPartition] = []
@@ -60,7 +62,7 @@ class IndexReader(Reader):
         if index.storage != "rocksdb" or self.table != INDEX or not is_database(index.path / LOCATIONS):
             return [0]
         size = sum(path.stat().st_size for path in (index.path / LOCATIONS).glob("*.sst"))
-        count = int(self.options.get("ranges", 0)) or size // BYTES_A_PARTITION + 1
+        count = number(self.options, "ranges", 0) or size // BYTES_A_PARTITION + 1
         if count == 1:
             return [0]
         ids = sorted(ledger.ledger_id for ledger in ledgers(index))

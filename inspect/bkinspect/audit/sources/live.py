@@ -96,6 +96,8 @@ class LivePartition(InputPartition):
 class LiveReader(Reader):
     """Asks bookies."""
 
+    own_options: ClassVar[frozenset[str]] = frozenset(("metadata", "ledgers_from", "everywhere", "stream"))
+
     def partitions(self) -> list[LivePartition]:
         """For every slice of some BYTES_A_PARTITION a bookie, each of the bookies that are asked about it."""
         present = asyncio.run(self._present())

@@ -51,6 +51,7 @@ class MetadataReader(Reader):
     """Reads nodes and makes rows of them; subclasses say which nodes, and what rows."""
 
     ledgers_only: ClassVar[bool] = False
+    own_options: ClassVar[frozenset[str]] = frozenset(("metadata", "root"))
 
     def __init__(self, table: Table, options: Any) -> None:
         super().__init__(table, options)

@@ -21,11 +21,11 @@ from bkctl.codec.checksum import Digest, digest_for
 from bkctl.codec.entry_log import HEADER_SIZE, LogHeader, decode_header
 from bkctl.codec.journal import HEADER_SIZE as JOURNAL_HEADER_SIZE
 from bkctl.codec.journal import decode_header as decode_journal_header
-from bkctl.errors import BadBytes
+from bkctl.errors import BadBytes, UsageError
 from bkctl.model.ledger import DigestType
 from bkinspect import entry_log
 from bkinspect.audit.schemas import ENTRIES, RECORDS, Column, Table, arrow_schema
-from bkinspect.audit.sources.base import Reader, Source
+from bkinspect.audit.sources.base import Reader, Source, number
 from bkinspect.audit.sources.directories import ScanFile, find_bookies, read_plan, scan_files
 from bkinspect.finding import Finding, found, found_bytes
 from bkinspect.source import Opened, opened
@@ -70,9 +70,13 @@ class FilePart(InputPartition):
 class ScanReader(Reader):
     """Reads logs and journals; subclasses of the source decide which rows are shown."""
 
+    own_options: ClassVar[frozenset[str]] = frozenset(("paths", "plan", "digests", "part_size"))
+
     def partitions(self) -> list[InputPartition]:
         """Byte ranges of part_size of entry logs, journals whole."""
-        size = int(self.options.get("part_size", PART_SIZE))
+        size = number(self.options, "part_size", PART_SIZE)
+        if size <= 0:
+            raise UsageError(f"the option part_size is not above 0: {size}")
         parts: list[InputPartition] = []
         for about in self._files():
             if self.selection.bookie_id not in (None, about.bookie_id):

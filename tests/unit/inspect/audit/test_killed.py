@@ -83,6 +83,7 @@ def test_an_interrupted_audit_says_how_it_goes_on(damaged: Path, tmp_path: Path)
     assert process.returncode == 130, said
     assert f"bkctl audit run --to {to} goes on" in said
     assert "Traceback" not in said
+    assert [line for line in said.splitlines() if line.startswith(("\tat ", "spark:", "java."))] == []
     with pytest.raises(NotFound):
         find_run(to)
 

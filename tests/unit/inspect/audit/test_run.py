@@ -5,8 +5,10 @@ Checks have tests of their own; here they only have to run. The runs are made on
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +25,9 @@ from bkinspect.audit.schemas import TABLES
 from bkinspect.audit.session import FILTERS, register
 from bkinspect.audit.sources.base import Selection
 
+from bkctl.codec.ledger_metadata import decode_metadata, encode_metadata
 from bkctl.errors import NotFound, UsageError
+from bkctl.model.ledger import DigestType
 from tests.command_line import bkctl
 from tests.golden import FOLDER, Golden
 
@@ -255,3 +259,69 @@ def test_nothing_to_audit_is_a_usage_error() -> None:
         assert (answer.code, "no files" in answer.stderr) == (2, True), check
     assert bkctl("audit", "run", "--offline", "/nowhere").code == 4
     assert bkctl("audit", "run", "--offline", "/", "--check", "nothing").code == 4
+
+
+def test_what_cannot_be_kept_is_told_before_spark_starts(golden: Golden, tmp_path: Path) -> None:
+    offline = ("audit", "run", "--offline", golden.bookie("bookie0"))
+    file = tmp_path / "file"
+    file.touch()
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "run.json").write_text('{"distance_km": 12}')
+    answers = {
+        "is no directory": bkctl(*offline, "--to", file),
+        "no directory": bkctl(*offline, "--to", file / "below"),
+        "not of an audit": bkctl(*offline, "--to", foreign),
+        "no metadata export": bkctl(*offline, "--metadata", tmp_path / "none.jsonl", "--to", tmp_path / "run"),
+    }
+    assert {text: answer.code for text, answer in answers.items()} == {
+        "is no directory": 2,
+        "no directory": 2,
+        "not of an audit": 3,
+        "no metadata export": 4,
+    }
+    for text, answer in answers.items():
+        (line,) = answer.stderr.splitlines()
+        assert text in line
+    assert (foreign / "run.json").read_text() == '{"distance_km": 12}'
+    assert not (tmp_path / "run").exists()
+
+
+def sealed_otherwise(ledger_id: int, export: Path) -> Path:
+    """The golden nodes with another digest and password of this ledger."""
+    path = f'"/ledgers/00/0000/L{ledger_id:04d}"'
+    lines = Path(ZK_TREE).read_text().splitlines()
+    (at,) = [i for i, line in enumerate(lines) if path in line]
+    row = json.loads(lines[at].rstrip(","))
+    metadata = decode_metadata(base64.b64decode(row["data"]), source=path)
+    other = replace(metadata, digest_type=DigestType.HMAC, password=b"another")
+    row["data"] = base64.b64encode(encode_metadata(other)).decode()
+    lines[at] = json.dumps(row) + ("," if lines[at].endswith(",") else "")
+    export.write_text("\n".join(lines))
+    return export
+
+
+def test_files_are_read_again_where_metadata_judges_them_otherwise(spark: Any, runs: Runs, tmp_path: Path) -> None:
+    """A digest fits or not as its kind and the password are."""
+    shutil.copytree(runs.folder.parent, tmp_path / "audits")
+    with opened(runs.damaged) as results:
+        sql = "select min(ledger_id) as one from entries join ledgers using (ledger_id) where digest_type = 'CRC32'"
+        (row,) = results.query(sql)
+    ledger_id = int(str(row["one"]))
+    export = sealed_otherwise(ledger_id, tmp_path / "zk_tree.json")
+    bookie = Path(json.loads((runs.damaged / "run.json").read_text())["offline"][0])
+    outcome = run(spark, Request(Sources(str(export), (bookie,)), tmp_path / "audits/other", ("digests",)))
+    with opened(outcome.run) as results:
+        found = {(item["code"], item["ledger_id"]) for item in results.findings()}
+    assert found == {("BKC107", 3), ("BKC107", ledger_id), ("BKC204", ledger_id)}, "in its log and in the journal"
+    assert outcome.files_read > 0
+    assert outcome.files_kept > 0, "files without that ledger are not read again"
+
+
+def test_directories_without_a_cookie_are_read_all_the_same(spark: Any, golden: Golden, tmp_path: Path) -> None:
+    bookie = golden.unpack("bookie0", tmp_path / "bookie0")
+    for cookie in bookie.glob("*/current/VERSION"):
+        cookie.unlink()
+    outcome = run(spark, Request(Sources(None, (bookie,)), tmp_path / "run", ("log-records",)))
+    assert outcome.counts == {}, "maps are compared with the records of their own log"
+    assert "no cookie says whose" in outcome.notes[0]
