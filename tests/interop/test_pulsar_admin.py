@@ -40,6 +40,41 @@ def dispatch(messages: int, period_s: int) -> dict[str, Any]:
     return rate | {"relativeToPublishRate": False, "ratePeriodInSecond": period_s}
 
 
+ISOLATION = "--namespaces t1/n --primary b --auto-failover-policy-type min_available"
+LIMITS = "--auto-failover-policy-params min_limit=1,usage_threshold=80"
+ACROSS: list[tuple[str, Any]] = [
+    ("clusters get lab", "brokerServiceUrl"),
+    ("clusters create far --url http://b:8080 --broker-url pulsar://b:6650", ""),
+    ("clusters create far --url http://b:8080", "Cluster already exists"),
+    ("clusters list", {"lab", "far"}),
+    ("clusters update-peer-clusters far --peer-clusters lab", ""),
+    ("clusters get-peer-clusters far", "lab"),
+    ("clusters delete far", ""),
+    ("clusters get far", "Cluster does not exist"),
+    ("clusters list-failure-domains lab", ""),
+    ("ns-isolation-policy list lab", "does not exist"),
+    (f"ns-isolation-policy set lab p {ISOLATION} {LIMITS}", "no isolation of namespaces"),
+    ("resource-quotas get", r'"msgRateIn" : 40\.0'),
+    ("resource-quotas get -n t1/n -b 0x80000000_0xffffffff", r'"memory" : 80\.0'),
+    ("resource-quotas get -n t1/n -b 0x90000000_0xffffffff", "Invalid lower boundary"),
+    ("resource-quotas set -mi 1 -mo 1 -bi 1 -bo 1 -mem 1", "no resource quotas"),
+    ("resourcegroups get g", "ResourceGroup does not exist"),
+    ("namespaces clear-backlog t1/n --force", ""),
+    ("namespaces unsubscribe t1/n -s none", ""),
+    ("namespaces set-anti-affinity-group t1/n -g g", "no anti-affinity groups"),
+    ("namespaces grant-permission t1/n --role r --actions produce", "Authorization is not enabled"),
+    ("namespaces set-replicator-dispatch-rate t1/n -md 5", "no replicatorDispatchRate"),
+    ("namespaces set-clusters t1/n -c lab", ""),
+    ("namespaces set-clusters t1/n -c nowhere", "Invalid cluster id: nowhere"),
+    ("namespaces set-compaction-threshold t1/n -t 1M", "no compactionThreshold"),
+    ("broker-stats mbeans", "no MBeans"),
+    ("broker-stats allocator-stats default", "no Netty allocators"),
+    ("functions list --tenant public --namespace default", "runs no functions"),
+    ("tenants delete t1 -f", "allow forced deletion of tenants"),
+]
+"""What is about clusters, quotas, whole namespaces and the broker; and what this broker says it has not."""
+
+
 class Shell:
     """pulsar-shell with our broker's address."""
 
@@ -161,6 +196,7 @@ def test_tenants_namespaces_policies_brokers_and_bookies(shell: Shell) -> None:
                 {"subscribeThrottlingRatePerConsumer": 3, "ratePeriodInSecond": 60},
             ),
             ("namespaces topics t1/n", ""),
+            *ACROSS,
             ("namespaces delete t1/n", ""),
             ("tenants delete t1", ""),
             ("brokers list lab", shell.web),
@@ -240,6 +276,12 @@ def test_topics_subscriptions_messages_and_schemas(shell: Shell, tmp_path: Path)
             (f"topicPolicies get-subscription-dispatch-rate {x} -s s", dispatch(50, 1)),
             (f"topicPolicies remove-dispatch-rate {x}", ""),
             (f"topicPolicies get-dispatch-rate {x}", "null"),
+            (f"topicPolicies set-deduplication-snapshot-interval {x} -i 60", ""),
+            (f"topicPolicies get-deduplication-snapshot-interval {x}", 60),
+            (f"topicPolicies set-max-message-size {x} -m 5", "This broker has no maxMessageSize"),
+            (f"topics get-replicated-subscription-status {x} -s s", "false"),
+            ("namespaces clear-backlog public/default --force", ""),
+            (f"topics stats {x}", r'"msgBacklog" : 0'),
             (f"topics compact {x}", "This broker has no compaction"),
             (f"topics unload {x}", ""),
             (f"topics truncate {x}", ""),
@@ -251,6 +293,7 @@ def test_topics_subscriptions_messages_and_schemas(shell: Shell, tmp_path: Path)
             ("topics get-partitioned-topic-metadata persistent://public/default/p", r'"partitions" : 3'),
             ("topics list-partitioned-topics public/default", "persistent://public/default/p"),
             ("topics create-subscription persistent://public/default/p -s s", ""),
+            ("topics create-missed-partitions persistent://public/default/p", ""),
             ("topics partitioned-stats persistent://public/default/p --per-partition", "p-partition-2"),
             ("topics partitioned-lookup persistent://public/default/p", r"p-partition-1\s+pulsar://"),
             ("topics clear-backlog persistent://public/default/p -s s", ""),
@@ -268,8 +311,11 @@ def test_topics_subscriptions_messages_and_schemas(shell: Shell, tmp_path: Path)
 
 
 def test_the_tool_itself(shell: Shell) -> None:
+    """And what of it takes the shell's output away."""
     words = [sys.executable, str(PULSARREF), "--home", str(LIBRARY), "--web", f"http://{shell.web}", "admin"]
-    done = subprocess.run(
-        [*words, "brokers", "list", "lab"], capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False
-    )
-    assert (done.returncode, done.stdout.strip()) == (0, shell.web), done.stderr[-2000:]
+    for command, wanted in (
+        (("brokers", "list", "lab"), shell.web),
+        (("broker-stats", "monitoring-metrics"), "brk_ml"),
+    ):
+        done = subprocess.run([*words, *command], capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False)
+        assert (done.returncode, wanted in done.stdout) == (0, True), done.stdout[-1000:] + done.stderr[-2000:]
