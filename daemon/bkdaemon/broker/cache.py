@@ -13,7 +13,7 @@ import asyncio
 from bisect import bisect_right, insort
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from bkctl.errors import BkctlError
@@ -146,7 +146,8 @@ class EntryCache:
                 if room.done() and not room.cancelled():
                     self._landed(size)
                 else:
-                    self._waiting.remove((size, room))
+                    with suppress(ValueError):  # who landed since has passed over it
+                        self._waiting.remove((size, room))
                     self._landed(0)
                 raise
         else:

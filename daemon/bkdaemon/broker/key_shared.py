@@ -96,11 +96,7 @@ class Ranges:
 
     def hold(self, entry: bytes) -> bool:
         """True if somebody chose the slot of an entry."""
-        try:
-            metadata = decode_metadata(entry)
-        except BadBytes:
-            metadata = None
-        return self.owner(entry_slot(metadata)) is not None
+        return self.owner(entry_slot(_metadata(entry))) is not None
 
 
 class KeyShared(Shared):

@@ -13,6 +13,7 @@ from bkctl.codec.pulsar import Command
 from bkctl.codec.pulsar_entry import broker_metadata, without_broker_metadata
 from bkctl.model.topic import EARLIEST, TopicName
 from tests.broker.raw import Stage, batch_of, entry_of, on_stage
+from tests.unit.daemon.broker.logs import read_all
 
 TOPIC = "persistent://public/default/t"
 INTERCEPTORS = ",".join(
@@ -43,8 +44,7 @@ def test_messages_are_numbered_over_batches_and_owners() -> None:
             client.send(Command.SEND, entry, producer_id=0, sequence_id=sequence_id, num_messages=count)
             await client.next(Command.SEND_RECEIPT)
         (topic,) = stage.server.topics.open.values()
-        stored = [entry for _, entry in await topic.ledger.read(EARLIEST, 100, 10**6)]
-        stored += [entry for _, entry in await topic.ledger.read(topic.ledger.last_confirmed, 1, 10**6)]
+        stored = await read_all(topic.ledger, EARLIEST, 100)
         assert [without_broker_metadata(entry) for entry in stored] == sent
         metadata = [broker_metadata(entry) for entry in stored]
         assert [m.index for m in metadata if m is not None] == [0, 3, 4, 5]

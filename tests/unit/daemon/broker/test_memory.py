@@ -148,6 +148,28 @@ def test_who_is_let_in_and_cancelled_in_the_same_turn_takes_no_room(monkeypatch:
     on_brokers(scenario)
 
 
+def test_who_is_cancelled_before_it_is_let_in_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_module, "FLIGHT_BYTES_MAX", 100)
+
+    async def scenario(_: Broker) -> None:
+        cache = EntryCache()
+
+        async def work() -> None:
+            async with cache.flight(100):
+                pass
+
+        async with cache.flight(100):
+            waiting, behind = asyncio.create_task(work()), asyncio.create_task(work())
+            await asyncio.sleep(1)
+            waiting.cancel()
+        await behind
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert cache.flight_bytes == 0
+
+    on_brokers(scenario)
+
+
 def test_an_entry_that_is_gone_fails_who_asks_for_it_and_nobody_who_waits_beside_it() -> None:
     async def scenario(_: Broker) -> None:
         cache = EntryCache()
