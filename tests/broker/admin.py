@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
+from bkdaemon.broker.cluster.ownership import BrokerAddress
 from bkdaemon.broker.config import BrokerConfig
-from bkdaemon.broker.ownership import BrokerAddress
-from bkdaemon.broker.rest import application
+from bkdaemon.broker.rest.application import application
 from bkdaemon.broker.service import BrokerService
 from bkdaemon.broker.topic import Topic
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from bkdaemon.broker.backend import Lookup, StoredSchema, TopicRules
-from bkdaemon.broker.ledger_node import LedgerContext
-from bkdaemon.broker.ledger_settings import LedgerSettings
-from bkdaemon.broker.managed_ledger import ManagedLedger
+from bkdaemon.broker.ledger.ledger_node import LedgerContext
+from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
+from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 
 from bkctl.errors import Conflict, NotFound
 from bkctl.model.topic import TopicName

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from bkdaemon.broker.cache import EntryCache
-from bkdaemon.broker.ledger_node import LedgerContext
-from bkdaemon.broker.ledger_settings import LedgerSettings
-from bkdaemon.broker.managed_ledger import ManagedLedger
+from bkdaemon.broker.ledger.cache import EntryCache
+from bkdaemon.broker.ledger.ledger_node import LedgerContext
+from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
+from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 
 from bkctl.client.client import BookKeeper
 from bkctl.codec.pulsar_entry import split_entry

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final
 
-from bkdaemon.broker import cache
 from bkdaemon.broker.config import BrokerConfig
-from bkdaemon.broker.ledger_settings import LedgerSettings
+from bkdaemon.broker.ledger import cache
+from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
 from bkdaemon.broker.service import BrokerService
 
 from bkctl.client.client import BookKeeper

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from bkdaemon.broker import search
-from bkdaemon.broker.acks import Acks
-from bkdaemon.broker.cursor import Cursor
 from bkdaemon.broker.deduplication import Deduplication
 from bkdaemon.broker.dispatch import Dispatcher, SingleActive
+from bkdaemon.broker.ledger import search
+from bkdaemon.broker.ledger.acks import Acks
+from bkdaemon.broker.ledger.cursor import Cursor
 from bkdaemon.broker.shared import Shared
 
 from bkctl.codec.pulsar_entry import decode_metadata

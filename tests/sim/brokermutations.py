@@ -7,11 +7,11 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Final
 
-from bkdaemon.broker import recovered, trimmer
-from bkdaemon.broker.cursor import Cursor
 from bkdaemon.broker.deduplication import CURSOR, Deduplication
 from bkdaemon.broker.dispatch import SingleActive
 from bkdaemon.broker.key_shared import KeyShared
+from bkdaemon.broker.ledger import recovered, trimmer
+from bkdaemon.broker.ledger.cursor import Cursor
 
 from bkctl.errors import NotFound
 from bkctl.meta.managed_ledgers import ManagedLedgerStore

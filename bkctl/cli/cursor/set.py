@@ -18,7 +18,7 @@ from bkctl.cli.topic._topics import Subscription, Topic, opened, parse_position,
 from bkctl.errors import Corrupt, NotFound, Refused, UsageError
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.cold import ColdCursor
+    from bkdaemon.broker.ledger.cold import ColdCursor
 
     from bkctl.codec.managed_ledger import CursorState
     from bkctl.model.topic import Position
@@ -51,8 +51,8 @@ async def run(
     Refused while the topic is loaded: `topic unload` it, or `subscription reset`. If anybody changes the cursor or
     takes the topic meanwhile, nothing is written (exit 5). A partitioned topic: one partition at a time.
     """
-    from bkdaemon.broker.acks import Acks
-    from bkdaemon.broker.cold_edit import Edit, is_loaded
+    from bkdaemon.broker.ledger.acks import Acks
+    from bkdaemon.broker.ledger.cold_edit import Edit, is_loaded
 
     if (mark_delete is None) == (restore is None):
         raise UsageError("one of --mark-delete and --restore says what to write")

@@ -10,7 +10,7 @@ from bkctl.cli.topic._acting import Request, Target, act, having, targets
 from bkctl.cli.topic._topics import Access, opened, shown
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.cold import ColdCursor
+    from bkdaemon.broker.ledger.cold import ColdCursor
 
     from bkctl.cli.env import Env
     from bkctl.codec.managed_ledger import CursorState
@@ -27,7 +27,7 @@ async def move(
     state_of: Callable[[Access, Target, ColdCursor], Awaitable[CursorState]],
 ) -> list[dict[str, object]]:
     """Moves a subscription on every partition: by the owner's REST request, or to the state that is computed here."""
-    from bkdaemon.broker.acks import Acks
+    from bkdaemon.broker.ledger.acks import Acks
 
     async with opened(env, topic) as access:
         found = having(await targets(access, topic), subscription, topic)

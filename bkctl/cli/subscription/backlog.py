@@ -10,7 +10,7 @@ from bkctl.cli.render import moment
 from bkctl.cli.topic._topics import Access, Topics, opened, shown
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.cold import ColdCursor, ColdTopic
+    from bkdaemon.broker.ledger.cold import ColdCursor, ColdTopic
 
 COMMAND = Command(
     effect=Effect.READS,
@@ -39,8 +39,8 @@ async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
 
 
 async def _item(access: Access, log: ColdTopic, cursor: ColdCursor) -> dict[str, object]:
-    from bkdaemon.broker.cold import read_entries
-    from bkdaemon.broker.search import publish_time
+    from bkdaemon.broker.ledger.cold import read_entries
+    from bkdaemon.broker.ledger.search import publish_time
 
     ledgers, acks = log.ledgers, cursor.acks
     oldest = ledgers.next(acks.mark_delete)

@@ -26,7 +26,7 @@ async def run(
     force: Annotated[bool, typer.Option("--force", help="even with consumers connected")] = False,
 ) -> list[dict[str, object]]:
     """Forgets a subscription, and what it had left to deliver; the messages stay as long as others need them."""
-    from bkdaemon.broker.cold_edit import Edit
+    from bkdaemon.broker.ledger.cold_edit import Edit
 
     async with opened(env, topic) as access:
         found = having(await targets(access, topic), subscription, topic)

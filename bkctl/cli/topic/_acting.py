@@ -11,8 +11,8 @@ from bkctl.errors import NotFound, Unavailable, UsageError
 from bkctl.model.topic import EARLIEST, LATEST, Position
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.cold import ColdTopic
-    from bkdaemon.broker.cold_edit import Edit
+    from bkdaemon.broker.ledger.cold import ColdTopic
+    from bkdaemon.broker.ledger.cold_edit import Edit
 
     from bkctl.cli.env import Env
     from bkctl.meta.brokers import Owner
@@ -48,7 +48,7 @@ class Request(NamedTuple):
 
 async def targets(access: Access, name: str) -> list[Target]:
     """The logs behind a name with their owners: one, or one a partition."""
-    from bkdaemon.broker.cold_edit import owner_of
+    from bkdaemon.broker.ledger.cold_edit import owner_of
 
     return [Target(log, await owner_of(access.stores, log.topic)) for log in await access.logs(name)]
 
@@ -87,7 +87,7 @@ async def act(
     if target.owner is not None:
         await ask_owner(env, target, request)
         return target.owner.broker_id
-    from bkdaemon.broker.cold_edit import Edit
+    from bkdaemon.broker.ledger.cold_edit import Edit
 
     await alone(Edit(access.stores, access.bookkeeper, target.log))
     return METADATA

@@ -13,9 +13,9 @@ from bkctl.errors import UsageError
 from bkctl.model.topic import Position, TopicName
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.cold import ColdCursor, ColdTopic
+    from bkdaemon.broker.ledger.cold import ColdCursor, ColdTopic
+    from bkdaemon.broker.ledger.trimming import Retention
     from bkdaemon.broker.own_backend import Stores
-    from bkdaemon.broker.trimming import Retention
 
     from bkctl.cli.env import Env
     from bkctl.client.client import BookKeeper
@@ -36,7 +36,7 @@ class Access(NamedTuple):
 
     async def logs(self, name: str) -> list[ColdTopic]:
         """The logs behind a name with their cursors: one, or those of its partitions."""
-        from bkdaemon.broker.cold import logs_of, read_topic
+        from bkdaemon.broker.ledger.cold import logs_of, read_topic
 
         topics = await logs_of(self.stores, topic_name(name))
         return [await read_topic(self.bookkeeper, self.stores, topic) for topic in topics]
@@ -107,7 +107,7 @@ def cursor_item(log: ColdTopic, cursor: ColdCursor) -> dict[str, object]:
 
 def retention_of(policies: Mapping[str, Any]) -> Retention:
     """What a namespace's policies keep of what all subscriptions passed; nothing where they say nothing."""
-    from bkdaemon.broker.trimming import Retention
+    from bkdaemon.broker.ledger.trimming import Retention
 
     found = policies.get("retention_policies") or {}
     minutes, size_mb = found.get("retentionTimeInMinutes", 0), found.get("retentionSizeInMB", 0)

@@ -53,7 +53,7 @@ async def run(
 
 
 async def _delete(env: Env, access: Access, target: Target, force: bool) -> dict[str, object]:
-    from bkdaemon.broker.cold_edit import Edit
+    from bkdaemon.broker.ledger.cold_edit import Edit
 
     by = METADATA
     if target.owner is None:
@@ -65,7 +65,7 @@ async def _delete(env: Env, access: Access, target: Target, force: bool) -> dict
 
 
 async def _delete_schemas(access: Access, name: str) -> None:
-    from bkdaemon.broker.recovered import delete_ledger
+    from bkdaemon.broker.ledger.recovered import delete_ledger
 
     versions, _ = await access.stores.topics.schema_versions(topic_name(name))
     await access.stores.topics.delete_schema(topic_name(name))

@@ -9,7 +9,7 @@ from bkctl.cli.env import Env
 from bkctl.cli.topic._topics import Access, Topic, opened, shown, topic_name
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.cold import ColdTopic
+    from bkdaemon.broker.ledger.cold import ColdTopic
 
 COMMAND = Command(
     effect=Effect.READS,

@@ -37,7 +37,7 @@ async def run(env: Env, topic: Topic) -> list[dict[str, object]]:
 
 
 async def _item(env: Env, target: Target) -> dict[str, object]:
-    from bkdaemon.broker.cold_edit import is_loaded
+    from bkdaemon.broker.ledger.cold_edit import is_loaded
 
     log = target.log
     backlog = max((cursor.acks.backlog() for cursor in log.cursors.values()), default=0)

@@ -49,7 +49,7 @@ def _listed(gone: list[int]) -> str:
 
 
 async def _gone(access: Access, target: Target) -> list[int]:
-    from bkdaemon.broker.trimming import judge
+    from bkdaemon.broker.ledger.trimming import judge
 
     log = target.log
     policies = await access.stores.namespaces.policies(log.topic.namespace_name)

@@ -12,7 +12,7 @@ from bkctl.cli.topic._topics import Topic, opened
 from bkctl.model.topic import LATEST
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.cold_edit import Edit
+    from bkdaemon.broker.ledger.cold_edit import Edit
 
 COMMAND = Command(
     effect=Effect.DELETES,
@@ -43,9 +43,9 @@ async def run(env: Env, topic: Topic) -> list[dict[str, object]]:
 
 
 async def _empty(edit: Edit) -> None:
-    from bkdaemon.broker.cold import read_topic
-    from bkdaemon.broker.cold_edit import Edit as EditAgain
-    from bkdaemon.broker.cold_edit import moved
+    from bkdaemon.broker.ledger.cold import read_topic
+    from bkdaemon.broker.ledger.cold_edit import Edit as EditAgain
+    from bkdaemon.broker.ledger.cold_edit import moved
 
     cold = edit.cold
     for name, cursor in cold.cursors.items():

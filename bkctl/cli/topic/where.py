@@ -20,7 +20,7 @@ async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
 
     owner is null where a client that asks makes a broker take the bundle. loaded: the owner has the topic open.
     """
-    from bkdaemon.broker.cold_edit import is_loaded
+    from bkdaemon.broker.ledger.cold_edit import is_loaded
 
     rows: list[dict[str, object]] = []
     names = list(env.names(topics))

@@ -22,7 +22,7 @@ async def run(env: Env, topic: Topic) -> list[dict[str, object]]:
     """
     import time
 
-    from bkdaemon.broker.trimming import judge
+    from bkdaemon.broker.ledger.trimming import judge
 
     rows: list[dict[str, object]] = []
     async with opened(env, topic) as access:

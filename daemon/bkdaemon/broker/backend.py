@@ -14,7 +14,7 @@ from bkdaemon.broker.throttle import NO_RATE, Rate
 
 if TYPE_CHECKING:
     from bkctl.model.topic import TopicName
-    from bkdaemon.broker.managed_ledger import ManagedLedger
+    from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 
 
 class Lookup(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Final
 
 from bkctl.errors import UsageError
 from bkctl.model.ledger import DigestType, check_quorums
-from bkdaemon.broker.ledger_settings import LedgerSettings
+from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
 from bkdaemon.properties import check_least, config_of, flag, key, read_properties, words
 
 MIB: Final = 1 << 20

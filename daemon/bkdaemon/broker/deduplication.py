@@ -22,8 +22,8 @@ from bkctl.model.topic import EARLIEST, Position
 
 if TYPE_CHECKING:
     from bkctl.protocol.broker import Send
-    from bkdaemon.broker.cursor import Cursor
-    from bkdaemon.broker.managed_ledger import ManagedLedger
+    from bkdaemon.broker.ledger.cursor import Cursor
+    from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 
 CURSOR: Final = "pulsar.dedup"
 PRODUCERS_MAX: Final = 10_000

@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING, Final
 from bkctl.errors import BkctlError, UsageError
 from bkctl.meta.managed_ledgers import ManagedLedgerStore
 from bkctl.model.topic import EARLIEST, Position
-from bkdaemon.broker.cache import EntryCache
-from bkdaemon.broker.ledger_node import LedgerContext
-from bkdaemon.broker.ledger_settings import FOR_EVER, LedgerSettings
-from bkdaemon.broker.managed_ledger import ManagedLedger
+from bkdaemon.broker.ledger.cache import EntryCache
+from bkdaemon.broker.ledger.ledger_node import LedgerContext
+from bkdaemon.broker.ledger.ledger_settings import FOR_EVER, LedgerSettings
+from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 
 if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper
-    from bkdaemon.broker.cursor import Cursor
+    from bkdaemon.broker.ledger.cursor import Cursor
 
 READ_ENTRIES: Final = 500
 READ_BYTES: Final = 4 * 1024 * 1024

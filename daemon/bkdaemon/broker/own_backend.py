@@ -18,14 +18,14 @@ from bkctl.meta.managed_ledgers import ROOT, ManagedLedgerStore
 from bkctl.meta.namespaces import NamespaceStore
 from bkctl.meta.topics import TopicStore
 from bkdaemon.broker.backend import Lookup, StoredSchema, TopicRules
-from bkdaemon.broker.cache import EntryCache
+from bkdaemon.broker.cluster.ownership import BrokerAddress, Ownership
+from bkdaemon.broker.cluster.policies import TopicPolicies
+from bkdaemon.broker.cluster.topic_policies import TopicPolicyReader
 from bkdaemon.broker.config import MIB, BrokerConfig
-from bkdaemon.broker.ledger_node import LedgerContext
-from bkdaemon.broker.managed_ledger import ManagedLedger
-from bkdaemon.broker.ownership import BrokerAddress, Ownership
-from bkdaemon.broker.policies import TopicPolicies
+from bkdaemon.broker.ledger.cache import EntryCache
+from bkdaemon.broker.ledger.ledger_node import LedgerContext
+from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 from bkdaemon.broker.schema_storage import SchemaStorage
-from bkdaemon.broker.topic_policies import TopicPolicyReader
 
 if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from bkctl.codec.pulsar import SubscriptionType
-from bkdaemon.broker.backlog import bytes_behind
+from bkdaemon.broker.ledger.backlog import bytes_behind
 from bkdaemon.broker.rates import Flow, sent, subscriptions_of
 from bkdaemon.broker.topic import Topic
 from bkdaemon.metrics import Sample, process_samples

@@ -11,7 +11,7 @@ from bkctl.codec.schema_record import SchemaRecord, decode_schema, encode_schema
 from bkctl.errors import AlreadyExists, BkctlError, Conflict
 from bkctl.model.topic import Position
 from bkdaemon.broker.backend import StoredSchema
-from bkdaemon.broker.recovered import create_with_marks, delete_ledger
+from bkdaemon.broker.ledger.recovered import create_with_marks, delete_ledger
 
 NO_TYPE: Final = 0
 """Of a record that says that a schema is deleted."""
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bkctl.meta.topics import TopicStore
     from bkctl.model.topic import TopicName
     from bkctl.world import World
-    from bkdaemon.broker.ledger_settings import LedgerSettings
+    from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
 
 
 class SchemaStorage:

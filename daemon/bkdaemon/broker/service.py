@@ -28,11 +28,11 @@ from bkctl.meta.connect import open_store
 from bkctl.meta.pulsar_cluster import CLUSTERS, init_pulsar
 from bkctl.meta.uri import parse_uri
 from bkctl.model.bundle import Bundle
-from bkdaemon.broker.balancer import BALANCE_S, Balancer
-from bkdaemon.broker.dynamic import take as take_dynamic
-from bkdaemon.broker.load import Meter, inside, load_report
+from bkdaemon.broker.cluster.balancer import BALANCE_S, Balancer
+from bkdaemon.broker.cluster.dynamic import take as take_dynamic
+from bkdaemon.broker.cluster.load import Meter, inside, load_report
+from bkdaemon.broker.cluster.ownership import BrokerAddress
 from bkdaemon.broker.own_backend import OwnBackend
-from bkdaemon.broker.ownership import BrokerAddress
 from bkdaemon.broker.rates import STATS_S, Flow, Rates
 from bkdaemon.broker.server import BrokerServer
 from bkdaemon.broker.upkeep import Upkeep
@@ -102,7 +102,7 @@ class BrokerService:
         Raises:
             BkctlError: the store or a port cannot be had.
         """
-        from bkdaemon.broker.rest import application
+        from bkdaemon.broker.rest.application import application
         from bkdaemon.broker.web import WebServer
 
         config, ownership = self.config, self.backend.ownership

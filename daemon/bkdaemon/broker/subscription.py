@@ -30,8 +30,8 @@ from bkdaemon.broker.throttle import Limits
 
 if TYPE_CHECKING:
     from bkdaemon.broker.backend import TopicRules
-    from bkdaemon.broker.cursor import Cursor
-    from bkdaemon.broker.managed_ledger import ManagedLedger
+    from bkdaemon.broker.ledger.cursor import Cursor
+    from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
     from bkdaemon.broker.topic import Topic
 
 logger = logging.getLogger(__name__)

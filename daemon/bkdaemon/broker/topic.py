@@ -20,18 +20,18 @@ from bkctl.codec.pulsar_entry import checksum_ok, decode_metadata
 from bkctl.errors import BadBytes, BkctlError
 from bkctl.model.topic import EARLIEST, Position, TopicName
 from bkdaemon.broker.deduplication import Deduplication, Verdict
-from bkdaemon.broker.entry_stamps import EntryStamps
+from bkdaemon.broker.ledger.entry_stamps import EntryStamps
+from bkdaemon.broker.ledger.state import State
 from bkdaemon.broker.migration import CONSUMER, PRODUCER, send_away, tell_moved
 from bkdaemon.broker.producers import Producer, ProducerTable
 from bkdaemon.broker.refusal import Refusal
-from bkdaemon.broker.state import State
 from bkdaemon.broker.subscription import Subscription
 from bkdaemon.broker.throttle import BrokerLimits, TopicLimits
 
 if TYPE_CHECKING:
     from bkctl.protocol.broker import Send
     from bkdaemon.broker.backend import TopicRules
-    from bkdaemon.broker.managed_ledger import ManagedLedger
+    from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
     from bkdaemon.broker.nonpersistent import NonPersistentTopic
 
 logger = logging.getLogger(__name__)

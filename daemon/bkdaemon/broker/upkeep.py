@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from bkctl.errors import BkctlError, NotFound
-from bkdaemon.broker.backlog import bytes_behind
-from bkdaemon.broker.policies import BacklogQuota
+from bkdaemon.broker.cluster.policies import BacklogQuota
+from bkdaemon.broker.cluster.topic_policies import system_topic, write_policies
+from bkdaemon.broker.ledger.backlog import bytes_behind
+from bkdaemon.broker.ledger.search import publish_time
 from bkdaemon.broker.rates import subscriptions_of
-from bkdaemon.broker.search import publish_time
 from bkdaemon.broker.topic import DEDUPLICATION_CURSOR, Topic
-from bkdaemon.broker.topic_policies import system_topic, write_policies
 
 if TYPE_CHECKING:
     from bkctl.model.topic import TopicName

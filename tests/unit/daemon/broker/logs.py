@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from bkdaemon.broker.cache import EntryCache
-from bkdaemon.broker.ledger_node import LedgerContext
-from bkdaemon.broker.ledger_settings import LedgerSettings
-from bkdaemon.broker.managed_ledger import ManagedLedger
+from bkdaemon.broker.ledger.cache import EntryCache
+from bkdaemon.broker.ledger.ledger_node import LedgerContext
+from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
+from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 
 from bkctl.client.client import BookKeeper
 from bkctl.client.config import ClientConfig

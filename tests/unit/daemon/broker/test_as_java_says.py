@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from bkdaemon.broker.rates import Rates
-from bkdaemon.broker.rest_stats import subscription_stats
+from bkdaemon.broker.rest.stats import subscription_stats
 from bkdaemon.broker.topic import Topic
 
 from bkctl.codec.proto import pulsar_api_pb2 as api

@@ -10,9 +10,9 @@ import pytest
 from bkdaemon.broker.backend import TopicRules
 from bkdaemon.broker.connection import WRITE_BUFFER_HIGH
 from bkdaemon.broker.dispatch import READ_BYTES_MAX, READ_ENTRIES_MAX
-from bkdaemon.broker.ledger_node import ENTRY_HEADROOM
+from bkdaemon.broker.ledger.ledger_node import ENTRY_HEADROOM
+from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 from bkdaemon.broker.log import Log
-from bkdaemon.broker.managed_ledger import ManagedLedger
 from bkdaemon.broker.topic import Topic
 
 from bkctl.codec.pulsar import Command, ErrorCode, encode_command

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from bkdaemon.broker.cluster.policies import TopicPolicies
 from bkdaemon.broker.config import BrokerConfig
 from bkdaemon.broker.migration import CONSUMER, PRODUCER
-from bkdaemon.broker.policies import TopicPolicies
 
 from bkctl.codec.pulsar import Command
 from bkctl.meta.documents import update_document

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from bkdaemon.broker.backend import Backend, Lookup, StoredSchema
+from bkdaemon.broker.cluster.ownership import BrokerAddress
+from bkdaemon.broker.cluster.policies import quota_of, rules_of, settings_of
 from bkdaemon.broker.config import BrokerConfig, load_config, runtime
 from bkdaemon.broker.own_backend import OwnBackend
-from bkdaemon.broker.ownership import BrokerAddress
-from bkdaemon.broker.policies import quota_of, rules_of, settings_of
 
 from bkctl.client.client import BookKeeper
 from bkctl.errors import Conflict, NotFound, UsageError

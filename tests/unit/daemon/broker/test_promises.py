@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from bkdaemon.broker import cursor as cursors
-from bkdaemon.broker.recovered import create_ledger
+from bkdaemon.broker.ledger import cursor as cursors
+from bkdaemon.broker.ledger.recovered import create_ledger
 
 from bkctl.codec.managed_ledger import NO_CURSOR_LEDGER
 from bkctl.codec.pulsar_entry import split_entry

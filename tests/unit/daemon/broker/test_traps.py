@@ -137,7 +137,8 @@ EVERY = [
 def names_in(module: str) -> frozenset[str]:
     """Names of the tests of a module, `server` or `codec/pulsar`."""
     folder, _, name = module.rpartition("/")
-    text = (ROOT / "unit" / (folder or HERE) / f"test_{name}.py").read_text()
+    (found,) = (ROOT / "unit" / (folder or HERE)).rglob(f"test_{name}.py")
+    text = found.read_text()
     return frozenset(re.findall(r"^def (test_\w+)", text, re.MULTILINE))
 
 

@@ -7,7 +7,7 @@ import zlib
 from dataclasses import replace
 
 import pytest
-from bkdaemon.broker.state import State
+from bkdaemon.broker.ledger.state import State
 
 from bkctl.codec.managed_ledger import (
     BatchAck,

@@ -6,8 +6,9 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from bkdaemon.broker import cache, throttle
+from bkdaemon.broker import throttle
 from bkdaemon.broker.connection import CLOSING_S
+from bkdaemon.broker.ledger import cache
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import Command, encode_command

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from bkdaemon.broker.dispatch import RETRY_S, Dispatcher
-from bkdaemon.broker.managed_ledger import State
+from bkdaemon.broker.ledger.managed_ledger import State
 from bkdaemon.broker.throttle import Bucket, Rate
 from bkdaemon.broker.watch import STALL_S, Watch
 

@@ -1,0 +1,105 @@
+"""The broker's part in balancing: splits its bundles that are too large; as the leader has others give up bundles.
+
+A bundle of another broker is unloaded by its REST interface, as Java's leader does, so that both kinds of brokers
+understand each other. Source: ModularLoadManagerImpl.java (doLoadShedding, checkNamespaceBundleSplit).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any, Final
+
+from bkctl.errors import BkctlError, Unavailable
+from bkctl.model.bundle import parse_range
+from bkdaemon.broker.cluster.balance import Move, Shedding, SplitLimits, too_large
+from bkdaemon.broker.cluster.load import bundle_stats
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bkdaemon.broker.service import BrokerService
+
+BALANCE_S: Final = 60.0
+UNLOAD_TIMEOUT_S: Final = 60.0
+
+_log = logging.getLogger(__name__)
+
+
+class Balancer:
+    """One broker's.
+
+    Attributes:
+        split, unloaded: how many bundles were split and unloaded.
+    """
+
+    def __init__(self, service: BrokerService) -> None:
+        config = service.config
+        self.split = self.unloaded = 0
+        self._service = service
+        self._shedding = Shedding(config.shedding_threshold / 100, config.shedding_grace_minutes * 60)
+        self._limits = SplitLimits(
+            config.split_topics,
+            config.split_sessions,
+            config.split_message_rate,
+            config.split_mb * 1024 * 1024.0,
+            config.bundles_max,
+        )
+
+    async def run(self) -> None:
+        """One round."""
+        config = self._service.config
+        if not config.load_balancer:
+            return
+        if config.auto_split:
+            await self.split_bundles()
+        if config.shedding and self._service.backend.ownership.leading:
+            await self.shed(await self._service.backend.ownership.reports())
+
+    async def split_bundles(self) -> None:
+        """Cuts bundles of ours that are too large; their topics are closed and looked up again."""
+        service, stats = self._service, bundle_stats(self._service)
+        ownership = service.backend.ownership
+        counts = {}
+        for namespace in {name.rpartition("/")[0] for name in stats}:
+            counts[namespace] = len(await ownership.bundles(namespace))
+        for name in too_large(stats, counts, self._limits):
+            namespace, _, text = name.rpartition("/")
+            try:
+                await ownership.split(parse_range(namespace, text), service.close_bundle)
+            except BkctlError as e:
+                _log.warning("%s is not split: %s", name, e.message)
+                continue
+            self.split += 1
+            _log.info("%s is split: %s", name, stats[name])
+
+    async def shed(self, reports: Mapping[str, Mapping[str, Any]]) -> list[Move]:
+        """Has overloaded brokers give up bundles; what was to be moved."""
+        moves = self._shedding.decide(reports, self._service.world.clock.now_ms() / 1000)
+        for move in moves:
+            try:
+                await self._unload(move, str(reports[move.broker].get("webServiceUrl", "")))
+            except BkctlError as e:
+                _log.warning("%s stays at %s: %s", move.bundle, move.broker, e.message)
+                continue
+            self.unloaded += 1
+            _log.info("%s leaves %s, which is overloaded", move.bundle, move.broker)
+        return moves
+
+    async def _unload(self, move: Move, url: str) -> None:
+        service = self._service
+        namespace, _, text = move.bundle.rpartition("/")
+        if move.broker == service.broker_id:
+            await service.backend.ownership.unload(parse_range(namespace, text), service.close_bundle)
+        else:
+            await asyncio.to_thread(_put, f"{url}/admin/v2/namespaces/{namespace}/{text}/unload")
+
+
+def _put(url: str) -> None:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, method="PUT"), timeout=UNLOAD_TIMEOUT_S):
+            pass
+    except OSError as e:
+        raise Unavailable(f"{url}: {e}") from None

@@ -1,0 +1,348 @@
+"""Which bundles this broker owns: leases in the metadata store, the election of a leader, who takes what nobody has.
+
+    owner known                     the client is sent there
+    nobody, and we lead             the least loaded broker takes it: we do, or the client is sent there to insist
+    nobody, and another leads       the client is sent to the leader
+    nobody, and the client insists  we take it
+
+A lease is an ephemeral node: it goes with its session. When our session expires every bundle is given up at once; what
+was written meanwhile is safe because the next owner fences, never because of the lease. Java's brokers keep the same
+nodes, and each respects the other's. Source: OwnershipCache.java, NamespaceService.java, ModularLoadManagerImpl.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from bkctl.errors import BkctlError, NotFound, Unavailable
+from bkctl.meta.brokers import LEADER, BrokerStore, Owner
+from bkctl.meta.namespaces import NamespaceStore
+from bkctl.meta.store import SessionEvent, WatchEvent
+from bkctl.model.bundle import Bundle, Bundles
+from bkctl.model.topic import TopicName
+from bkdaemon.broker.backend import Lookup
+from bkdaemon.broker.cluster.balance import choose
+
+if TYPE_CHECKING:
+    from bkctl.meta.store import MetadataStore
+
+BUNDLES_AGE_MAX_S: Final = 5.0
+NAMESPACES_CACHED_MAX: Final = 1_000
+REGISTER_RETRY_S: Final = 0.5
+ACQUIRES_MAX: Final = 3  # times a bundle is found taken and free again
+LEAVES_AT_A_TIME_MAX: Final = 32
+"""Bundles that are given up together."""
+LOST_OWNER: Final = "the owner of {} is being changed; look it up again"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """How a broker is reached and named."""
+
+    broker_id: str
+    native_url: str
+    http_url: str
+
+
+class Ownership:
+    """The bundles of one broker.
+
+    Attributes:
+        owned: bundles of this session that are not being unloaded.
+        leaving: it takes no bundle any more.
+        on_lost: called with bundles that are ours no more, their topics to be closed without a word to the store.
+        report: makes the load report of the registration.
+    """
+
+    def __init__(self, store: MetadataStore, address: BrokerAddress) -> None:
+        self.address = address
+        self.owned: set[Bundle] = set()
+        self.leading = False
+        self.leaving = False
+        self.on_lost: Callable[[set[Bundle]], None] = lambda _: None
+        self.report: Callable[[], dict[str, Any]] = dict
+        self._store = store
+        self.brokers = BrokerStore(store)
+        self._namespaces = NamespaceStore(store)
+        self._bundles: dict[str, tuple[float, Bundles]] = {}
+        self._readings: dict[str, asyncio.Task[Bundles]] = {}
+        self._assigned: dict[str, int] = {}
+        self._acquiring: dict[Bundle, asyncio.Task[bool]] = {}
+        self._unloading: set[Bundle] = set()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._cancel: Callable[[], None] = lambda: None
+        self.registered = asyncio.Event()
+
+    # -- being there --------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Registers and stands for election, now and after every loss of the session; returns once registered."""
+        self._cancel = self._store.on_session(self._session_changed)
+        self._task = asyncio.create_task(self._keep(), name="registration")
+        self._wake.set()
+        await self.registered.wait()
+
+    async def stop(self) -> None:
+        """Gives up leases, leadership and registration."""
+        self._cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        try:
+            for bundle in list(self.owned):
+                await self.brokers.release(bundle)
+            self.owned.clear()
+            await self.brokers.resign()
+            await self.brokers.unregister(self.address.broker_id)
+        except BkctlError as e:
+            _log.warning("the session's end gives up what is left: %s", e)
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.EXPIRED:
+            lost, self.owned = self.owned, set()
+            self.leading = False
+            self.registered.clear()
+            if lost:
+                _log.warning("the metadata session expired: %d bundles are given up", len(lost))
+                self.on_lost(lost)
+        if event is not SessionEvent.SUSPENDED:
+            self._wake.set()
+
+    async def _keep(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                if not self.registered.is_set():
+                    if not await self.brokers.register(self.address.broker_id, self.report()):
+                        raise Unavailable(f"{self.address.broker_id} is registered by another session still")
+                    self.registered.set()
+                await self._store.watch_data(LEADER, self._leader_changed)
+                self.leading = await self.brokers.try_to_lead(self.address.broker_id, self.address.http_url)
+            except BkctlError as e:
+                _log.info("not registered yet: %s", e)
+                await asyncio.sleep(REGISTER_RETRY_S)
+                self._wake.set()
+
+    def _leader_changed(self, event: WatchEvent) -> None:
+        self._wake.set()
+
+    async def tell_load(self) -> None:
+        """Stores the load report anew."""
+        if self.registered.is_set():
+            await self.brokers.update_report(self.address.broker_id, self.report())
+            self._assigned.clear()
+
+    # -- who owns what ------------------------------------------------------------------------------------------------
+
+    async def bundles(self, namespace: str) -> Bundles:
+        """The bundles of a namespace, as they were at most BUNDLES_AGE_MAX_S ago; read once for all who ask meanwhile.
+
+        Raises:
+            NotFound: there is no such namespace.
+        """
+        now = asyncio.get_running_loop().time()
+        known = self._bundles.get(namespace)
+        if known is not None and now - known[0] < BUNDLES_AGE_MAX_S:
+            return known[1]
+        task = self._readings.get(namespace)
+        if task is None:
+            task = self._readings[namespace] = asyncio.ensure_future(self._read_bundles(namespace, now))
+            task.add_done_callback(lambda done: self._bundles_read(namespace, done))
+        return await asyncio.shield(task)
+
+    async def _read_bundles(self, namespace: str, now: float) -> Bundles:
+        if not await self._namespaces.exists(namespace):
+            raise NotFound(f"there is no namespace {namespace}", namespace=namespace)
+        bundles = await self._namespaces.bundles(namespace)
+        if self._readings.get(namespace) is asyncio.current_task():  # else they have changed meanwhile
+            if len(self._bundles) >= NAMESPACES_CACHED_MAX:
+                self._bundles.clear()
+            self._bundles[namespace] = (now, bundles)
+        return bundles
+
+    def _bundles_read(self, namespace: str, task: asyncio.Task[Bundles]) -> None:
+        if self._readings.get(namespace) is task:
+            del self._readings[namespace]
+        if not task.cancelled():
+            task.exception()  # whoever waits has it
+
+    def forget(self, namespace: str) -> None:
+        """The bundles of a namespace have changed."""
+        self._bundles.pop(namespace, None)
+        self._readings.pop(namespace, None)
+
+    async def bundle_of(self, topic: TopicName) -> Bundle:
+        """The bundle of a topic. NotFound: there is no such namespace."""
+        return (await self.bundles(topic.namespace_name)).of(str(topic))
+
+    async def owns(self, topic: TopicName) -> bool:
+        """True if the topic's bundle is ours."""
+        return await self.bundle_of(topic) in self.owned
+
+    async def check_owned(self, topic: TopicName) -> None:
+        """Returns if the topic's bundle is ours.
+
+        Raises:
+            Unavailable: it is another's, or nobody's.
+        """
+        try:
+            if await self.owns(topic):
+                return
+        except NotFound:
+            pass
+        raise Unavailable(f"{topic} is not served by this broker; look it up again", topic=str(topic))
+
+    async def lookup(self, topic: TopicName, *, authoritative: bool) -> Lookup:
+        """Who serves a topic; this broker takes it where nobody does and it is its turn.
+
+        Raises:
+            NotFound: there is no such namespace. Unavailable: nobody can tell just now.
+        """
+        bundle = await self.bundle_of(topic)
+        if self.leaving and bundle not in self.owned:
+            return await self._elsewhere(bundle)
+        for _ in range(ACQUIRES_MAX):
+            if bundle in self.owned:
+                return Lookup(self.address.native_url)
+            owner = await self.brokers.owner(bundle)
+            if owner is not None and owner.session_id == self._store.session_id and bundle not in self._unloading:
+                await self._adopt(bundle, owner)
+                continue
+            if owner is not None:
+                return self._at(owner, bundle)
+            other = None if authoritative else await self._candidate()
+            if other is not None:
+                return other
+            if await self._acquire(bundle):
+                return Lookup(self.address.native_url)
+        raise Unavailable(LOST_OWNER.format(bundle), bundle=str(bundle))
+
+    def _at(self, owner: Owner, bundle: Bundle) -> Lookup:
+        if owner.disabled or not owner.native_url or owner.session_id == self._store.session_id:
+            raise Unavailable(LOST_OWNER.format(bundle), bundle=str(bundle))  # ours: being unloaded just now
+        return Lookup(owner.native_url)
+
+    async def _adopt(self, bundle: Bundle, owner: Owner) -> None:
+        """A lease of ours that we do not know of, or did not get rid of: the store's answer was lost."""
+        if owner.disabled:
+            await self.brokers.release(bundle)
+        else:
+            self.owned.add(bundle)
+
+    async def _candidate(self) -> Lookup | None:
+        """Where to go for a bundle that nobody has: None says here."""
+        if not self.leading:
+            leader = await self.brokers.leader()
+            report = await self.brokers.report(str((leader or {}).get("brokerId")))
+            url = (report or {}).get("pulsarServiceUrl")
+            if leader is None or not url or leader["brokerId"] == self.address.broker_id:
+                return None
+            return Lookup(str(url), redirect=True, authoritative=False)
+        reports = await self.reports()
+        chosen = choose(reports, self._assigned, self.address.broker_id)
+        if chosen is None:
+            return None
+        self._assigned[chosen] = self._assigned.get(chosen, 0) + 1
+        if chosen == self.address.broker_id:
+            return None
+        return Lookup(str(reports[chosen]["pulsarServiceUrl"]), redirect=True, authoritative=True)
+
+    async def reports(self) -> dict[str, dict[str, Any]]:
+        """The load reports of all brokers by their ids, our own as it is now."""
+        ids = await self.brokers.brokers()
+        found = {name: None if name == self.address.broker_id else await self.brokers.report(name) for name in ids}
+        told = {name: report for name, report in found.items() if report is not None}
+        return told | ({self.address.broker_id: self.report()} if self.address.broker_id in ids else {})
+
+    async def _acquire(self, bundle: Bundle) -> bool:
+        """Takes a bundle that seemed free; those who ask meanwhile share the answer."""
+        task = self._acquiring.get(bundle)
+        if task is None:
+            task = asyncio.create_task(self._take(bundle))
+            self._acquiring[bundle] = task
+            task.add_done_callback(lambda _: self._acquiring.pop(bundle, None))
+        return await asyncio.shield(task)
+
+    async def _take(self, bundle: Bundle) -> bool:
+        session = self._store.session_id
+        taken = await self.brokers.acquire(bundle, self.address.native_url, self.address.http_url)
+        if taken and session == self._store.session_id:
+            self.owned.add(bundle)
+            _log.info("%s is ours", bundle)
+            return True
+        return False
+
+    async def _elsewhere(self, bundle: Bundle) -> Lookup:
+        """Where a client is sent by a broker that leaves: to the owner, else to the leader, who decides."""
+        owner = await self.brokers.owner(bundle)
+        if owner is not None:
+            return self._at(owner, bundle)
+        leader = await self.brokers.leader()
+        report = await self.brokers.report(str((leader or {}).get("brokerId")))
+        if report is None or not report.get("pulsarServiceUrl"):
+            raise Unavailable(f"this broker leaves, and none leads yet that would take {bundle}", bundle=str(bundle))
+        return Lookup(str(report["pulsarServiceUrl"]), redirect=True, authoritative=False)
+
+    async def leave(self, close: Callable[[Bundle], Awaitable[None]]) -> None:
+        """Takes nothing any more, lets another lead, and gives up every bundle, its topics closed first.
+
+        Raises:
+            Unavailable: the store does not answer; the session's end gives up what is left.
+        """
+        self.leaving = True
+        self._cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self.registered.clear()
+        self.leading = False
+        await self.brokers.resign()
+        await self.brokers.unregister(self.address.broker_id)
+        several = asyncio.Semaphore(LEAVES_AT_A_TIME_MAX)
+
+        async def one(bundle: Bundle) -> None:
+            async with several:
+                await self.unload(bundle, close)
+
+        results = await asyncio.gather(*(one(bundle) for bundle in list(self.owned)), return_exceptions=True)
+        for error in results:
+            if isinstance(error, BaseException):
+                raise error
+
+    # -- giving up ----------------------------------------------------------------------------------------------------
+
+    async def unload(self, bundle: Bundle, close: Callable[[Bundle], Awaitable[None]]) -> None:
+        """Gives a bundle up gracefully: nobody is sent here any more, topics are closed, the lease goes.
+
+        Raises:
+            NotFound: it is not ours.
+        """
+        if bundle not in self.owned:
+            raise NotFound(f"{bundle} is not owned by this broker", bundle=str(bundle))
+        self.owned.discard(bundle)
+        self._unloading.add(bundle)
+        try:
+            await self.brokers.disable(bundle, self.address.native_url, self.address.http_url)
+            await close(bundle)
+        finally:
+            try:
+                await self.brokers.release(bundle)
+            finally:
+                self._unloading.discard(bundle)
+
+    async def split(self, bundle: Bundle, close: Callable[[Bundle], Awaitable[None]]) -> None:
+        """Cuts a bundle, of ours or of nobody's, into two, each for whoever takes it next."""
+        bundles = await self._namespaces.bundles(bundle.namespace)
+        halves = bundles.split(bundle)
+        await self._namespaces.write_bundles(halves)
+        self.forget(bundle.namespace)
+        if bundle in self.owned:
+            await self.unload(bundle, close)

@@ -1,0 +1,366 @@
+"""What holds for a topic: the policies of its namespace where they say something, broker.conf elsewhere.
+
+    policies key                        what it sets
+    bookieAffinityGroup (local)         groups of bookies for new ledgers
+    persistence                         quorums, mark-delete rate
+    retention_policies                  minutes, MB; -1 for ever
+    message_ttl_in_seconds              when unacknowledged messages are acknowledged for everybody
+    backlog_quota_map                   bytes or age of the slowest backlog, and what happens then
+    inactive_topic_policies             what becomes of topics that nobody uses
+    subscription_expiration_time_minutes, max_topics_per_namespace, is_allow_auto_update_schema,
+    publishMaxMessageRate, topicDispatchRate, subscriptionDispatchRate, clusterSubscribeRate,
+    deduplicationEnabled, autoTopicCreationOverride, autoSubscriptionCreationOverride, max_*, delayed_delivery_policies,
+    schema_compatibility_strategy, schema_validation_enforced, subscription_types_enabled
+
+Policies are read again when they are older than POLICIES_AGE_MAX_S. Those of single topics (topic_policies) come before
+those of their namespace. Source: Policies.java, AbstractTopic.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from bkctl.errors import NotFound
+from bkctl.meta.namespaces import NamespaceStore
+from bkctl.model.topic import TopicName
+from bkdaemon.broker.backend import TopicRules
+from bkdaemon.broker.cluster.topic_policies import Policies, TopicPolicyReader
+from bkdaemon.broker.config import MIB, BrokerConfig
+from bkdaemon.broker.ledger.ledger_settings import FOR_EVER, LedgerSettings
+from bkdaemon.broker.migration import moved_to
+from bkdaemon.broker.throttle import Rate
+from bkdaemon.properties import words
+
+POLICIES_AGE_MAX_S: Final = 5.0
+MIGRATED_KEY: Final = "#migrated_to"
+"""Among the policies of a namespace, though it is stored elsewhere."""
+NAMESPACES_CACHED_MAX: Final = 1_000
+SYSTEM_TOPICS: Final = ("__change_events", "__transaction_", "__consumer_offsets", "transaction_coordinator_assign")
+SYSTEM_PREFIX: Final = "__"
+AFFINITY_KEY: Final = "bookieAffinityGroup"
+"""Of the local policies; here it is kept beside the policies."""
+SUBSCRIPTIONS_KEY: Final = "#subscriptions"
+"""Of a topic's own policies: those of its subscriptions."""
+QUOTA_BYTES: Final = "destination_storage"
+QUOTA_AGE: Final = "message_age"
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogQuota:
+    """Limits of a topic's backlog, -1 for none, and what happens beyond each.
+
+    A policy is producer_request_hold, producer_exception or consumer_backlog_eviction.
+    """
+
+    size: int
+    age_s: int
+    policy: str
+    age_policy: str = "producer_request_hold"
+
+
+@dataclass(frozen=True, slots=True)
+class Inactivity:
+    """Whether a topic that nobody uses is deleted, by which mode, and after how long."""
+
+    delete: bool
+    mode: str
+    after_s: int
+
+
+class TopicPolicies:
+    """Answers for every topic of this broker."""
+
+    def __init__(
+        self, config: BrokerConfig, namespaces: NamespaceStore, topics: TopicPolicyReader | None = None
+    ) -> None:
+        self._config = config
+        self._namespaces = namespaces
+        self._topics = topics
+        self._known: dict[str, tuple[float, Mapping[str, Any]]] = {}
+        self._of_topics: dict[str, tuple[float, Mapping[str, Policies]]] = {}
+
+    async def of(self, namespace: str) -> Mapping[str, Any]:
+        """The policies of a namespace.
+
+        Raises:
+            NotFound: there is no such namespace.
+        """
+        now = asyncio.get_running_loop().time()
+        known = self._known.get(namespace)
+        if known is not None and now - known[0] < POLICIES_AGE_MAX_S:
+            return known[1]
+        policies = await self._namespaces.policies(namespace)
+        group = (await self._namespaces.local_policies(namespace)).get(AFFINITY_KEY)
+        if group:
+            policies = policies | {AFFINITY_KEY: group}
+        elsewhere = await moved_to(self._namespaces.store, self._config.cluster, namespace)
+        if elsewhere:
+            policies = policies | {MIGRATED_KEY: elsewhere}
+        if len(self._known) >= NAMESPACES_CACHED_MAX:
+            self._known.clear()
+        self._known[namespace] = (now, policies)
+        return policies
+
+    def take_config(self, config: BrokerConfig) -> None:
+        """What holds where policies say nothing has changed."""
+        self._config = config
+
+    def forget(self, namespace: str) -> None:
+        """The policies were changed here: read them again."""
+        self._known.pop(namespace, None)
+        self._of_topics.pop(namespace, None)
+
+    async def of_topic(self, topic: TopicName) -> Policies | None:
+        """A topic's own policies, by the names of their events; None where it has none."""
+        if self._topics is None or topic.local.startswith(SYSTEM_PREFIX):
+            return None
+        namespace, now = topic.namespace_name, asyncio.get_running_loop().time()
+        known = self._of_topics.get(namespace)
+        if known is None or now - known[0] >= POLICIES_AGE_MAX_S:
+            if len(self._of_topics) >= NAMESPACES_CACHED_MAX:
+                self._of_topics.clear()
+            known = self._of_topics[namespace] = (now, await self._topics.of(namespace))
+        return known[1].get(str(topic.partitioned))
+
+    async def ledger_settings(self, topic: TopicName) -> LedgerSettings:
+        """How the log of a topic is kept."""
+        settings = settings_of(self._config, await self._of(topic))
+        if topic.local.startswith(SYSTEM_PREFIX):  # nothing is compacted here: what is told once is kept
+            return replace(settings, retention_s=FOR_EVER, retention_bytes=FOR_EVER)
+        return settings
+
+    async def rules(self, topic: TopicName) -> TopicRules:
+        """What the broker's upper half is to hold to."""
+        return rules_of(self._config, await self._of(topic), topic)
+
+    async def ttl_s(self, topic: TopicName) -> int:
+        """Seconds after which a message counts as acknowledged, 0 for never."""
+        found = (await self._of(topic)).get("message_ttl_in_seconds")
+        return int(self._config.ttl_s if found is None else found)
+
+    async def snapshot_s(self, topic: TopicName) -> int:
+        """Seconds between snapshots of what producers have sent."""
+        found = (await self._of(topic)).get("deduplicationSnapshotIntervalSeconds")
+        return int(self._config.deduplication_snapshot_s if found is None else found)
+
+    async def backlog_quota(self, topic: TopicName) -> BacklogQuota:
+        """How long a backlog may grow."""
+        return quota_of(self._config, await self._of(topic))
+
+    async def subscription_expiry_minutes(self, topic: TopicName) -> int:
+        """Minutes after which a subscription that nobody uses is deleted, 0 for never."""
+        found = (await self._of(topic)).get("subscription_expiration_time_minutes")
+        return int(self._config.expire_subscriptions_minutes if found is None else found)
+
+    async def inactivity(self, topic: TopicName) -> Inactivity:
+        """Whether and when a topic that nobody uses is deleted."""
+        return inactivity_of(self._config, await self._of(topic))
+
+    async def topics_max(self, namespace: str) -> int:
+        """How many topics a namespace may have, 0 for any number."""
+        found = (await self.of(namespace)).get("max_topics_per_namespace")
+        return int(self._config.topics_per_namespace_max if found is None else found)
+
+    async def _of(self, topic: TopicName) -> Mapping[str, Any]:
+        try:
+            policies = await self.of(topic.namespace_name)
+        except NotFound:
+            return {}
+        own = await self.of_topic(topic)
+        return policies if own is None else merged(policies, own)
+
+
+def merged(policies: Mapping[str, Any], own: Policies) -> dict[str, Any]:
+    """A namespace's policies with what a topic's own say instead."""
+    found = dict(policies)
+    for field, key in TOPIC_KEYS.items():
+        value = own.get(field)
+        if value is None or value == []:
+            continue
+        if isinstance(value, dict):
+            value = {name: one for name, one in value.items() if one is not None}
+        found[key] = value
+    if own.get("backLogQuotaMap"):
+        found["backlog_quota_map"] = {**(policies.get("backlog_quota_map") or {}), **own["backLogQuotaMap"]}
+    if own.get("delayedDeliveryEnabled") is not None:
+        found["delayed_delivery_policies"] = {
+            "tickTime": own.get("delayedDeliveryTickTimeMillis") or 0,
+            "active": own["delayedDeliveryEnabled"],
+            "maxDeliveryDelayInMillis": own.get("delayedDeliveryMaxDelayInMillis") or 0,
+        }
+    return found
+
+
+TOPIC_KEYS: Final = {
+    "retentionPolicies": "retention_policies",
+    "messageTTLInSeconds": "message_ttl_in_seconds",
+    "persistence": "persistence",
+    "deduplicationEnabled": "deduplicationEnabled",
+    "maxProducerPerTopic": "max_producers_per_topic",
+    "maxConsumerPerTopic": "max_consumers_per_topic",
+    "maxConsumersPerSubscription": "max_consumers_per_subscription",
+    "maxSubscriptionsPerTopic": "max_subscriptions_per_topic",
+    "maxUnackedMessagesOnConsumer": "max_unacked_messages_per_consumer",
+    "maxUnackedMessagesOnSubscription": "max_unacked_messages_per_subscription",
+    "schemaCompatibilityStrategy": "schema_compatibility_strategy",
+    "schemaValidationEnforced": "schema_validation_enforced",
+    "inactiveTopicPolicies": "inactive_topic_policies",
+    "subscriptionTypesEnabled": "subscription_types_enabled",
+    "publishRate": "publishMaxMessageRate",
+    "dispatchRate": "topicDispatchRate",
+    "subscriptionDispatchRate": "subscriptionDispatchRate",
+    "subscribeRate": "clusterSubscribeRate",
+    "autoSubscriptionCreationOverride": "autoSubscriptionCreationOverride",
+    "deduplicationSnapshotIntervalSeconds": "deduplicationSnapshotIntervalSeconds",
+    "subscriptionPolicies": SUBSCRIPTIONS_KEY,
+}
+"""Of the fields of a topic's policies, and of the keys in those of a namespace."""
+
+
+def settings_of(config: BrokerConfig, policies: Mapping[str, Any]) -> LedgerSettings:
+    """broker.conf's settings, with what the policies of a namespace say instead."""
+    settings = config.ledger_settings
+    persistence = policies.get("persistence") or {}
+    if persistence.get("bookkeeperEnsemble"):
+        settings = replace(
+            settings,
+            ensemble_size=int(persistence["bookkeeperEnsemble"]),
+            write_quorum_size=int(persistence.get("bookkeeperWriteQuorum", settings.write_quorum_size)),
+            ack_quorum_size=int(persistence.get("bookkeeperAckQuorum", settings.ack_quorum_size)),
+        )
+    if persistence.get("managedLedgerMaxMarkDeleteRate"):
+        settings = replace(settings, mark_delete_rate=float(persistence["managedLedgerMaxMarkDeleteRate"]))
+    settings = replace(settings, groups=config.isolation_groups, secondary_groups=config.secondary_isolation_groups)
+    affinity = policies.get(AFFINITY_KEY) or {}
+    if affinity.get("bookkeeperAffinityGroupPrimary"):
+        settings = replace(
+            settings,
+            groups=words(affinity["bookkeeperAffinityGroupPrimary"]),
+            secondary_groups=words(affinity.get("bookkeeperAffinityGroupSecondary") or ""),
+        )
+    retention = policies.get("retention_policies")
+    if retention:
+        minutes, size_mb = retention.get("retentionTimeInMinutes", 0), retention.get("retentionSizeInMB", 0)
+        settings = replace(
+            settings,
+            retention_s=minutes * 60.0 if minutes > 0 else float(minutes),
+            retention_bytes=size_mb * MIB if size_mb > 0 else int(size_mb),
+        )
+    return settings
+
+
+def quota_of(config: BrokerConfig, policies: Mapping[str, Any]) -> BacklogQuota:
+    """The backlog quota of a namespace."""
+    quotas = policies.get("backlog_quota_map") or {}
+    size, age = quotas.get(QUOTA_BYTES), quotas.get(QUOTA_AGE)
+    limit, age_s, default = config.backlog_quota_bytes, config.backlog_quota_s, config.backlog_quota_policy
+    if size is not None:
+        limit = int(size.get("limitSize", size.get("limit", -1)))
+    if age is not None:
+        age_s = int(age.get("limitTime", -1))
+    return BacklogQuota(limit, age_s, (size or {}).get("policy", default), (age or {}).get("policy", default))
+
+
+def inactivity_of(config: BrokerConfig, policies: Mapping[str, Any]) -> Inactivity:
+    """What becomes of unused topics of a namespace."""
+    found = policies.get("inactive_topic_policies") or {}
+    default_s = config.delete_inactive_after_s or config.delete_inactive_every_s
+    return Inactivity(
+        bool(found.get("deleteWhileInactive", config.delete_inactive)),
+        str(found.get("inactiveTopicDeleteMode", config.delete_inactive_mode)),
+        int(found.get("maxInactiveDurationSeconds", default_s)),
+    )
+
+
+def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName) -> TopicRules:
+    """What holds for a topic of a namespace with these policies."""
+    creation = policies.get("autoTopicCreationOverride") or {}
+    subscribing = policies.get("autoSubscriptionCreationOverride") or {}
+    delayed = policies.get("delayed_delivery_policies") or {}
+    system = topic.local.startswith(SYSTEM_TOPICS)
+    kind = creation.get("topicType", config.auto_create_type)
+    partitions = int(creation.get("defaultNumPartitions", config.default_partitions)) if kind == "partitioned" else 0
+    compatibility = policies.get("schema_compatibility_strategy", "UNDEFINED")
+    auto_update = policies.get("is_allow_auto_update_schema")
+    types = policies.get("subscription_types_enabled") or config.subscription_types.split(",")
+
+    def limit(key: str, default: int) -> int:
+        found = policies.get(key)
+        return default if found is None else int(found)
+
+    return TopicRules(
+        auto_create_topic=system or bool(creation.get("allowAutoTopicCreation", config.auto_create)),
+        auto_partitions=0 if system or topic.partition >= 0 else partitions,
+        auto_create_subscription=bool(subscribing.get("allowAutoSubscriptionCreation", config.auto_subscribe)),
+        deduplication=not system and bool(policies.get("deduplicationEnabled", config.deduplication)),
+        deduplication_entries=config.deduplication_entries,
+        batch_index_acks=config.batch_index_acks,
+        encryption_required=not system and bool(policies.get("encryption_required", False)),
+        migrated_to=policies.get(MIGRATED_KEY),
+        stamp_time="AppendBrokerTimestampMetadataInterceptor" in config.entry_interceptors,
+        stamp_index="AppendIndexMetadataInterceptor" in config.entry_interceptors,
+        unacked_per_consumer_max=limit("max_unacked_messages_per_consumer", config.unacked_per_consumer),
+        unacked_per_subscription_max=limit("max_unacked_messages_per_subscription", config.unacked_per_subscription),
+        producers_max=limit("max_producers_per_topic", config.producers_max),
+        consumers_max=limit("max_consumers_per_topic", config.consumers_max),
+        consumers_per_subscription_max=limit("max_consumers_per_subscription", config.consumers_per_subscription_max),
+        subscription_types=frozenset(name.strip() for name in types if name.strip()),
+        failover_delay_ms=config.failover_delay_ms,
+        delayed_delivery=bool(delayed.get("active", config.delayed_delivery)),
+        delayed_tick_ms=int(delayed.get("tickTime", config.delayed_tick_ms)),
+        schema_compatibility=config.schema_compatibility if compatibility == "UNDEFINED" else compatibility,
+        schema_validation_enforced=bool(policies.get("schema_validation_enforced", False)) or config.schema_enforced,
+        schema_auto_update=config.schema_auto_update if auto_update is None else bool(auto_update),
+        subscriptions_max=limit("max_subscriptions_per_topic", config.subscriptions_max),
+        **({} if topic.local.startswith(SYSTEM_PREFIX) else rates_of(config, policies)),
+    )
+
+
+def rates_of(config: BrokerConfig, policies: Mapping[str, Any]) -> dict[str, Any]:
+    """The rates that a topic is held to, by their names in TopicRules."""
+
+    def told(key: str) -> Mapping[str, Any] | None:
+        found = policies.get(key)
+        if isinstance(found, Mapping) and isinstance(found.get(config.cluster), Mapping):
+            found = found[config.cluster]  # a namespace has one for each cluster, a topic just one
+        return found if isinstance(found, Mapping) and found else None
+
+    def dispatch(key: str, messages: int, size: int) -> Rate:
+        found = told(key)
+        return Rate(messages, size, 1, config.dispatch_relative) if found is None else dispatch_rate(found)
+
+    publish, subscribe = told("publishMaxMessageRate"), told("clusterSubscribeRate")
+    return {
+        "publish_rate": Rate(config.publish_messages, config.publish_bytes)
+        if publish is None
+        else Rate(publish.get("publishThrottlingRateInMsg", 0), publish.get("publishThrottlingRateInByte", 0)),
+        "dispatch_rate": dispatch("topicDispatchRate", config.topic_dispatch_messages, config.topic_dispatch_bytes),
+        "subscription_rate": dispatch(
+            "subscriptionDispatchRate", config.subscription_dispatch_messages, config.subscription_dispatch_bytes
+        ),
+        "subscription_rates": {
+            name: dispatch_rate(found["dispatchRate"])
+            for name, found in (policies.get(SUBSCRIPTIONS_KEY) or {}).items()
+            if found.get("dispatchRate")
+        },
+        "subscribe_rate": Rate(config.subscribes_per_consumer, 0, config.subscribe_period_s)
+        if subscribe is None
+        else Rate(
+            int(subscribe.get("subscribeThrottlingRatePerConsumer", 0)),
+            0,
+            int(subscribe.get("ratePeriodInSecond") or 30),
+        ),
+    }
+
+
+def dispatch_rate(found: Mapping[str, Any]) -> Rate:
+    """A DispatchRate as it is stored."""
+    return Rate(
+        int(found.get("dispatchThrottlingRateInMsg", 0)),
+        int(found.get("dispatchThrottlingRateInByte", 0)),
+        int(found.get("ratePeriodInSecond") or 1),
+        bool(found.get("relativeToPublishRate", False)),
+    )

@@ -1,0 +1,216 @@
+"""Policies of single topics, as Pulsar keeps them: events in each namespace's topic `__change_events`.
+
+    entry       key: the topic's full name; value: a PulsarEvent in Avro, or none: the topic's policies are forgotten
+    event       the whole policies of the topic; the last event of a key counts
+
+Anybody may read them without a broker: the ledgers are read as they are, nobody is fenced. Our broker ends the ledger
+after each event, so that all of it can be read; of a ledger that a Java broker has open the last event may be missed
+until the next one. Fields that this broker does not know are kept. Source: SystemTopicBasedTopicPoliciesService.java,
+PulsarEvent.java, TopicPolicies.java; topic_policies.avsc is the schema that Pulsar 4.0.7 registers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+
+from bkctl.codec.proto import pulsar_api_pb2 as api
+from bkctl.codec.pulsar_entry import encode_entry, split_entry
+from bkctl.errors import BadBytes, BkctlError, Corrupt, NotFound, Unavailable
+from bkctl.model.topic import PERSISTENT, TopicName
+from bkdaemon.broker.backend import StoredSchema
+from bkdaemon.broker.compatibility import AVRO, encode_version
+from bkdaemon.broker.compression import decompress
+from bkdaemon.broker.producers import Producer
+from bkdaemon.broker.topic import Topic
+
+if TYPE_CHECKING:
+    from bkctl.client.client import BookKeeper
+    from bkctl.meta.managed_ledgers import ManagedLedgerStore
+    from bkctl.meta.store import Version
+    from bkdaemon.broker.service import BrokerService
+
+CHANGE_EVENTS: Final = "__change_events"
+SCHEMA_PROPERTIES: Final = {"__jsr310ConversionEnabled": "false", "__alwaysAllowNull": "true"}
+NAMESPACES_CACHED_MAX: Final = 1_000
+STORE_TIMEOUT_S: Final = 30.0
+
+_log = logging.getLogger(__name__)
+
+Policies = dict[str, Any]
+"""The set fields of TopicPolicies, by Avro's names."""
+
+
+def system_topic(namespace: str) -> TopicName:
+    """Where the policies of a namespace's topics are."""
+    tenant, _, name = namespace.partition("/")
+    return TopicName(PERSISTENT, tenant, name, CHANGE_EVENTS)
+
+
+@cache
+def schema_text() -> str:
+    """The schema of the events."""
+    return files("bkdaemon.broker.cluster").joinpath("topic_policies.avsc").read_text(encoding="utf-8")
+
+
+@cache
+def _schema() -> Any:
+    from avro.schema import parse
+
+    return parse(schema_text())
+
+
+def encode_event(topic: TopicName, policies: Mapping[str, Any], cluster: str, action: str = "UPDATE") -> bytes:
+    """An event that sets a topic's policies; cluster is the one it is for."""
+    from avro.io import BinaryEncoder, DatumWriter
+
+    event = {
+        "actionType": action,
+        "eventType": "TOPIC_POLICY",
+        "replicateTo": [cluster],
+        "topicPoliciesEvent": {
+            "domain": topic.domain,
+            "namespace": topic.namespace,
+            "policies": dict(policies),
+            "tenant": topic.tenant,
+            "topic": topic.local,
+        },
+    }
+    out = io.BytesIO()
+    DatumWriter(_schema()).write(event, BinaryEncoder(out))
+    return out.getvalue()
+
+
+def decode_event(data: bytes) -> dict[str, Any]:
+    """The event in a message's value.
+
+    Raises:
+        Corrupt: it is none.
+    """
+    from avro.io import BinaryDecoder, DatumReader
+
+    try:
+        found: Any = DatumReader(_schema()).read(BinaryDecoder(io.BytesIO(data)))
+    except Exception as e:  # noqa: BLE001 - the library has no error of its own for bytes that end
+        raise Corrupt("event", source=CHANGE_EVENTS, offset=0, expected="a PulsarEvent", found=str(e)) from None
+    return dict(found)
+
+
+def read_entry(entry: bytes) -> tuple[str, Policies | None]:
+    """(topic, its policies, or None where they are forgotten) of an entry.
+
+    Raises:
+        BadBytes: it is no event of a topic's policies.
+    """
+    metadata, payload = split_entry(entry)
+    if metadata.null_value or not payload:
+        return str(metadata.partition_key), None
+    event = decode_event(decompress(metadata, payload))
+    told = event.get("topicPoliciesEvent") or {}
+    policies = told.get("policies")
+    name = f"{told.get('domain')}://{told.get('tenant')}/{told.get('namespace')}/{told.get('topic')}"
+    if event.get("actionType") == "DELETE" or policies is None:
+        return name, None
+    return name, {key: value for key, value in policies.items() if value is not None}
+
+
+class TopicPolicyReader:
+    """Reads the policies of topics out of BookKeeper, again whenever the list of ledgers has changed."""
+
+    def __init__(self, bookkeeper: BookKeeper, ledgers: ManagedLedgerStore) -> None:
+        self._bookkeeper = bookkeeper
+        self._ledgers = ledgers
+        self._known: dict[str, tuple[Version, dict[str, Policies]]] = {}
+
+    async def of(self, namespace: str) -> dict[str, Policies]:
+        """The policies of a namespace's topics by their full names; what cannot be read now is told as it was."""
+        path = system_topic(namespace).path
+        known = self._known.get(namespace)
+        try:
+            info, version = await self._ledgers.read(path)
+            if known is not None and known[0] == version:
+                return known[1]
+            found: dict[str, Policies] = {}
+            for ledger in info.ledgers:
+                await self._read(ledger.ledger_id, found)
+        except NotFound:
+            return {}
+        except BkctlError as e:
+            _log.warning("policies of the topics of %s cannot be read now: %s", namespace, e.message)
+            return known[1] if known is not None else {}
+        if len(self._known) >= NAMESPACES_CACHED_MAX:
+            self._known.clear()
+        self._known[namespace] = (version, found)
+        return found
+
+    async def _read(self, ledger_id: int, found: dict[str, Policies]) -> None:
+        reader = await self._bookkeeper.open(ledger_id)
+        for entry_id in range(reader.last_confirmed + 1):
+            entry = await reader.read_entry(entry_id)
+            try:
+                topic, policies = read_entry(bytes(entry.payload))
+            except BadBytes as e:
+                _log.warning("ledger %d entry %d of %s: %s", ledger_id, entry_id, CHANGE_EVENTS, e.message)
+                continue
+            found.pop(topic, None)
+            if policies is not None:
+                found[topic] = policies
+
+
+class _Local:
+    """As much of a connection as a producer inside of the broker needs."""
+
+    def __init__(self) -> None:
+        self.pending = 0
+        self.stored = asyncio.Event()
+
+    def queue(self, parts: object) -> None:
+        """Receipts are for nobody."""
+
+    def confirmed(self, count: int) -> None:
+        """The message is stored, or its topic is closed."""
+        self.stored.set()
+
+
+async def write_policies(service: BrokerService, topic: TopicName, policies: Policies | None) -> None:
+    """Stores the policies of a topic, None to forget them. This broker must own the namespace's system topic.
+
+    Raises:
+        Unavailable: they could not be stored.
+    """
+    where = system_topic(topic.namespace_name)
+    found = await service.server.topics.get(where, create=True)
+    assert isinstance(found, Topic)
+    schema = StoredSchema(-1, AVRO, schema_text().encode(), dict(SCHEMA_PROPERTIES))
+    version = await service.server.schemas.admit(where, schema)
+    value = b"" if policies is None else encode_event(topic, policies, service.config.cluster)
+    metadata = api.MessageMetadata(
+        producer_name=service.backend.producer_name(),
+        sequence_id=0,
+        publish_time=service.world.clock.now_ms(),
+        partition_key=str(topic),
+        replicate_to=[service.config.cluster],
+        schema_version=encode_version(version),
+        partition_key_b64_encoded=False,
+    )
+    if policies is None:
+        metadata.null_value = True
+    else:
+        metadata.uncompressed_size = len(value)
+    entry = encode_entry(metadata, value)
+    connection = _Local()
+    producer = Producer(connection, found, 0, metadata.producer_name)  # type: ignore[arg-type]
+    found.publish(producer, [(0, 0, 1, entry, False)], len(entry))
+    try:
+        async with asyncio.timeout(STORE_TIMEOUT_S):
+            await connection.stored.wait()
+    except TimeoutError:
+        raise Unavailable(f"{where} did not store the policies of {topic} within {STORE_TIMEOUT_S:.0f} s") from None
+    found.check_open()
+    await found.ledger.roll()
+    service.backend.policies.forget(topic.namespace_name)

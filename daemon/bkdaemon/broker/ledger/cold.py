@@ -1,0 +1,199 @@
+"""A topic as metadata and bookies tell it, without its broker: for looking only. Nothing is fenced or changed.
+
+The last ledger of a loaded topic is open: how many entries it has is asked of its bookies, and what they have behind
+the last confirmed entry is counted where it is readable. So figures of a topic that is being written are a moment old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from bkctl.codec.managed_ledger import (
+    NO_CURSOR_LEDGER,
+    CursorState,
+    ManagedCursorInfo,
+    ManagedLedgerInfo,
+    decode_cursor_state,
+)
+from bkctl.errors import BadBytes, NoSuchEntry, NoSuchLedger, NotFound, Unavailable
+from bkctl.meta.ledgers import LedgerRecord
+from bkctl.meta.store import Version
+from bkctl.model.topic import Position, TopicName
+from bkdaemon.broker.ledger.acks import Acks
+from bkdaemon.broker.ledger.ledger_list import LedgerList
+
+if TYPE_CHECKING:
+    from bkctl.client.client import BookKeeper
+    from bkctl.client.reader import LedgerReader
+    from bkdaemon.broker.own_backend import Stores
+
+PROBE_STEP_MAX: Final = 1 << 16
+"""So far behind the last readable entry another one is looked for: more than a writer has under way."""
+READ_BATCH: Final = 100
+COMPACTED: Final = "CompactedTopicLedger"
+
+
+@dataclass(frozen=True, slots=True)
+class ColdCursor:
+    """One subscription. lost tells why the cursor's ledger cannot be read; the node's older state counts then."""
+
+    name: str
+    info: ManagedCursorInfo
+    version: Version
+    state: CursorState
+    acks: Acks
+    lost: str | None = None
+
+
+@dataclass(slots=True)
+class ColdTopic:
+    """One log. missing are ledgers of its list that BookKeeper does not know."""
+
+    topic: TopicName
+    info: ManagedLedgerInfo
+    version: Version
+    ledgers: LedgerList
+    records: dict[int, LedgerRecord]
+    cursors: dict[str, ColdCursor] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> list[int]:
+        """Ledgers of the list that BookKeeper does not know."""
+        return [ledger_id for ledger_id in self.ledgers.ids if ledger_id not in self.records]
+
+
+async def logs_of(stores: Stores, topic: TopicName) -> list[TopicName]:
+    """The logs behind a name: its partitions, or itself.
+
+    Raises:
+        NotFound: there is no such topic.
+    """
+    partitions = await stores.topics.partitions(topic)
+    if partitions:
+        every = [topic.partition_name(index) for index in range(partitions)]
+        return [one for one in every if await stores.topics.exists(one)]
+    if not await stores.topics.exists(topic):
+        raise NotFound(f"there is no topic {topic}", topic=str(topic), hint="bkctl topic list shows what is there")
+    return [topic]
+
+
+async def read_topic(bookkeeper: BookKeeper, stores: Stores, topic: TopicName, *, cursors: bool = True) -> ColdTopic:
+    """One log as it is now.
+
+    Raises:
+        NotFound: there is none. Unavailable: too few bookies tell how long its open ledger is.
+    """
+    info, version = await stores.ledgers.read(topic.path)
+    wanted = [ledger.ledger_id for ledger in info.ledgers]
+    records = {int(record.ledger_id): record async for record in bookkeeper.ledgers.read_many(wanted)}
+    ledgers = LedgerList(info.ledgers)
+    if info.ledgers and info.ledgers[-1].entries is None and info.ledgers[-1].ledger_id in records:
+        await _measure(bookkeeper, ledgers, records[info.ledgers[-1].ledger_id])
+    found = ColdTopic(topic, info, version, ledgers, records)
+    if cursors:
+        names = await stores.ledgers.cursors(topic.path)
+        for name, stored in sorted((await stores.ledgers.read_cursors(topic.path, names)).items()):
+            found.cursors[name] = await _cursor(bookkeeper, ledgers, name, stored.info, stored.version)
+    return found
+
+
+async def _measure(bookkeeper: BookKeeper, ledgers: LedgerList, record: LedgerRecord) -> None:
+    """Finds out how long the last ledger is: closed by BookKeeper, but not yet in the list; or open."""
+    ledger_id, metadata = record.ledger_id, record.metadata
+    info = ledgers.infos[ledger_id]
+    if metadata.closed:
+        ledgers.infos[ledger_id] = replace(info, entries=metadata.last_entry_id + 1, size=metadata.length)
+        ledgers.remove(())
+        return
+    ledgers.open(info)
+    reader = await bookkeeper.open(ledger_id, metadata.password or b"")
+    last = await last_readable(reader)
+    ledgers.open_entries = last + 1
+    if last >= 0:
+        ledgers.open_bytes = (await reader.read_entry(last)).length
+
+
+async def last_readable(reader: LedgerReader) -> int:
+    """The last entry that a bookie has: the last confirmed one, or one behind it."""
+    last = reader.last_confirmed
+    if reader.metadata.closed:
+        return last
+    step = 1
+    while step <= PROBE_STEP_MAX and await _readable(reader, last + step):
+        last, step = last + step, step * 2
+    while step > 1:
+        step //= 2
+        if await _readable(reader, last + step):
+            last += step
+    return last
+
+
+async def _readable(reader: LedgerReader, entry_id: int) -> bool:
+    try:
+        await reader.read_entry(entry_id)
+    except (NoSuchEntry, NoSuchLedger, Unavailable):
+        return False
+    return True
+
+
+async def _cursor(
+    bookkeeper: BookKeeper, ledgers: LedgerList, name: str, info: ManagedCursorInfo, version: Version
+) -> ColdCursor:
+    state, lost = info.state or CursorState(ledgers.before_first), None
+    if info.ledger_id != NO_CURSOR_LEDGER:
+        try:
+            reader = await bookkeeper.open(info.ledger_id)
+            last = await last_readable(reader)
+            if last >= 0:
+                entry = await reader.read_entry(last)
+                state = decode_cursor_state(bytes(entry.payload), source=f"ledger {info.ledger_id}")
+        except (NotFound, BadBytes) as e:
+            lost = e.message
+    acks = Acks(ledgers, ledgers.before_first)
+    acks.load(state)
+    return ColdCursor(name, info, version, state, acks, lost)
+
+
+async def read_entries(
+    bookkeeper: BookKeeper, cold: ColdTopic, start: Position, count: int | None
+) -> AsyncIterator[list[tuple[Position, bytes]]]:
+    """Entries from start on, in batches; count None reads to the end.
+
+    Raises:
+        NoSuchLedger, NoSuchEntry, BadBytes, Unavailable: an entry that cannot be had.
+    """
+    position = cold.ledgers.at_or_after(start)
+    left = cold.ledgers.entries_total if count is None else count
+    while left > 0 and cold.ledgers.contains(position):
+        ledger_id = position.ledger_id
+        last = min(cold.ledgers.entries(ledger_id), position.entry_id + left) - 1
+        record = cold.records.get(ledger_id)
+        password = (record.metadata.password if record is not None else None) or b""
+        reader = await bookkeeper.open(ledger_id, password)
+        async for batch in reader.read_unconfirmed(position.entry_id, last):
+            yield [(Position(ledger_id, entry.entry_id), bytes(entry.payload)) for entry in batch]
+        left -= last + 1 - position.entry_id
+        position = cold.ledgers.next(Position(ledger_id, last))
+
+
+async def ledgers_of(
+    bookkeeper: BookKeeper, stores: Stores, cold: ColdTopic
+) -> list[tuple[int, str, str | None, LedgerRecord | None]]:
+    """(id, kind, whose, record) of every ledger that belongs to a log: data, cursor, compacted, schema."""
+    rows: list[tuple[int, str, str | None]] = [(ledger_id, "data", None) for ledger_id in cold.ledgers.ids]
+    for cursor in cold.cursors.values():
+        if cursor.info.ledger_id != NO_CURSOR_LEDGER:
+            rows.append((cursor.info.ledger_id, "cursor", cursor.name))
+        compacted = cursor.state.longs.get(COMPACTED)
+        if compacted is not None:
+            rows.append((compacted, "compacted", cursor.name))
+    versions, _ = await stores.topics.schema_versions(cold.topic)
+    rows += [(index.position.ledger_id, "schema", f"version {index.version}") for index in versions]
+    records = {int(r.ledger_id): r async for r in bookkeeper.ledgers.read_many(_ids(rows))}
+    return [(ledger_id, kind, whose, records.get(ledger_id)) for ledger_id, kind, whose in rows]
+
+
+def _ids(rows: Iterable[tuple[int, str, str | None]]) -> list[int]:
+    return sorted({ledger_id for ledger_id, _, _ in rows})

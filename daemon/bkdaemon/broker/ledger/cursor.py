@@ -1,0 +1,489 @@
+"""A cursor: how far one subscription has come in a managed ledger.
+
+Everything up to `mark_delete` is acknowledged; above it there are single entries (kept as ranges) and parts of batches
+(as bits, where 1 means "still to be acknowledged"). Acks count in memory at once; `flush` makes them durable.
+
+    node       -1: the state is in it; else the id of the cursor's ledger, with the state at the time that began
+    ledger     made at the first ack; each entry is a whole state, only the last one counts
+    close      the state goes into the node, the ledger is deleted; with very many ranges it stays
+
+Nodes are written together with a check of the topic's own node: an owner that was deposed cannot store an ack that the
+next owner would not know of. Batch bits are read back from the node too, which Java does not do.
+Source: ManagedCursorImpl.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from bkrecovery.ledger import recover_ledger
+
+from bkctl.codec.managed_ledger import (
+    NO_CURSOR_LEDGER,
+    AckedRange,
+    CursorState,
+    ManagedCursorInfo,
+    bits_of,
+    decode_cursor_state,
+    encode_cursor_state,
+    words_of,
+)
+from bkctl.errors import (
+    BadBytes,
+    BkctlError,
+    Conflict,
+    LedgerFenced,
+    NoSuchEntry,
+    NoSuchLedger,
+    Unavailable,
+    UsageError,
+)
+from bkctl.model.topic import Position
+from bkdaemon.broker.ledger.acks import Acks
+from bkdaemon.broker.ledger.recovered import create_ledger, delete_ledger
+
+if TYPE_CHECKING:
+    from bkctl.client.writer import LedgerWriter
+    from bkctl.meta.managed_ledgers import StoredCursor
+    from bkctl.meta.store import Version
+    from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
+
+LOADS_MAX: Final = 16
+"""Cursors of one topic that are recovered at the same time."""
+STORE_RETRY_S: Final = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class Cursor:
+    """One cursor of a managed ledger; `ManagedLedger.open_cursor` makes it.
+
+    Attributes:
+        mark_delete: everything up to here is acknowledged.
+        stored_mark_delete: as far as the next owner would know it; what lies behind is still needed.
+        read_position: the next entry to be read; the dispatcher moves it, acks only push it forward.
+        properties: the subscription's own, text by text.
+        longs: numbers by name, as `pulsar.dedup` keeps its sequence ids; `touch` stores a change.
+    """
+
+    def __init__(
+        self,
+        log: ManagedLedger,
+        name: str,
+        mark_delete: Position,
+        *,
+        durable: bool = True,
+        properties: dict[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self.durable = durable
+        self.properties = properties or {}
+        self.longs: dict[str, int] = {}
+        self.last_active_ms = self.switched_ms = log.context.world.clock.now_ms()
+        self._log = log
+        self._acks = Acks(log.ledgers, mark_delete)
+        self.stored_mark_delete = mark_delete
+        self.read_position = log.ledgers.next(mark_delete)
+        self._version: Version | None = None
+        self._in_node = self._acks.state({})  # the state that the node has
+        self._old_ledger = NO_CURSOR_LEDGER  # recovered, to be deleted when a new one is there
+        self._writer: LedgerWriter | None = None
+        self._writer_since = 0.0
+        self._changed = self._stored = 0
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._storing: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._over = False
+
+    # -- what is acknowledged --------------------------------------------------------------------------------------
+
+    @property
+    def mark_delete(self) -> Position:
+        """Everything up to here is acknowledged."""
+        return self._acks.mark_delete
+
+    def is_acked(self, position: Position) -> bool:
+        """True if the whole entry is acknowledged."""
+        return self._acks.is_acked(position)
+
+    def ack_set(self, position: Position) -> list[int] | None:
+        """What is left of a batch that is acknowledged in part; None otherwise."""
+        bits = self._acks.batches.get(position)
+        return None if bits is None else list(words_of(bits))
+
+    def before(self, position: Position) -> Position:
+        """The entry before a position of the log."""
+        return self._log.ledgers.previous(position)
+
+    def backlog(self) -> int:
+        """Entries that are not acknowledged."""
+        return self._acks.backlog()
+
+    @property
+    def acked_above(self) -> int:
+        """Entries acknowledged one by one, above the mark-delete position."""
+        return self._acks.above
+
+    @property
+    def ranges(self) -> tuple[AckedRange, ...]:
+        """What is acknowledged above the mark-delete position."""
+        return self._acks.state(self.longs, self._log.settings.ranges_max).ranges
+
+    @property
+    def range_count(self) -> int:
+        """How many ranges that are."""
+        return self._acks.range_count
+
+    @property
+    def ledger_id(self) -> int:
+        """The cursor's ledger, -1 where the node has the state."""
+        return self._writer.ledger_id if self._writer is not None else self._old_ledger
+
+    @property
+    def ledger_last_entry(self) -> int:
+        """The last entry of the cursor's ledger that was written here, or -1."""
+        return self._writer.confirmed if self._writer is not None else -1
+
+    # -- acknowledging ---------------------------------------------------------------------------------------------
+
+    def ack(self, positions: Iterable[Position]) -> None:
+        """Acknowledges single entries, whole. Those that are no entries of the log are passed over."""
+        acks = self._acks
+        news = 0
+        for position in positions:
+            news += acks.ack(position)
+        if news:
+            self._moved(acks.mark_delete, acks.advance())
+
+    def ack_cumulative(self, position: Position, ack_set: Sequence[int] | None = None) -> None:
+        """Acknowledges everything up to position; with ack_set, of that entry only the bits that are 0."""
+        acks = self._acks
+        remaining = 0 if ack_set is None else bits_of(ack_set)
+        before = acks.mark_delete
+        if remaining:
+            whole = acks.ack_until(self._log.ledgers.previous(position))
+            news = acks.ack_batch(position, remaining) or whole
+        else:
+            news = acks.ack_until(position)
+        if news:
+            acks.advance()
+            self._moved(before, acks.mark_delete != before)
+
+    def ack_batch(self, position: Position, ack_set: Sequence[int]) -> None:
+        """Acknowledges a part of a batch: ack_set has 64-bit words, where bit 1 means still unacknowledged."""
+        before = self._acks.mark_delete
+        if self._acks.ack_batch(position, bits_of(ack_set)):
+            self._moved(before, self._acks.advance())
+
+    def touch(self) -> None:
+        """`longs` have changed and are to be stored with the next write."""
+        self._mark_changed()
+
+    def _moved(self, before: Position, moved: bool) -> None:
+        if moved:
+            self.read_position = max(self.read_position, self._log.ledgers.next(self.mark_delete))
+        self._mark_changed()
+
+    async def reset(self, position: Position) -> None:
+        """Makes position the next entry, whatever was acknowledged; durable when it returns."""
+        ledgers = self._log.ledgers
+        target = ledgers.at_or_after(position)
+        self._acks.reset(min(ledgers.previous(target), max(ledgers.last, ledgers.before_first)))
+        self.read_position = target
+        self._mark_changed()
+        await self.flush()
+
+    async def skip(self, entries: int) -> None:
+        """Acknowledges the next entries of the backlog; durable when it returns."""
+        ledgers = self._log.ledgers
+        position = self.mark_delete
+        while entries > 0:
+            position = ledgers.next(position)
+            if not ledgers.contains(position):
+                break
+            entries -= not self.is_acked(position)
+        self.ack_cumulative(min(position, ledgers.last))
+        await self.flush()
+
+    def ledgers_removed(self) -> None:
+        """Ledgers were trimmed: a position inside of one moves to the next that is there."""
+        if self.mark_delete.ledger_id not in self._log.ledgers.infos:
+            self._acks.load(self._acks.state(self.longs, self._log.settings.ranges_max))
+            self._mark_changed()
+        self.read_position = max(self.read_position, self._log.ledgers.next(self.mark_delete))
+
+    # -- storing ---------------------------------------------------------------------------------------------------
+
+    def _mark_changed(self) -> None:
+        self._changed += 1
+        if not self.durable or self._timer is not None or self._storing is not None or self._over:
+            return
+        self._timer = self._loop.call_later(self._pause_s, self._time_to_store)
+
+    @property
+    def _pause_s(self) -> float:
+        rate = self._log.settings.mark_delete_rate
+        return 1 / rate if rate > 0 else 0.0
+
+    def _time_to_store(self) -> None:
+        self._timer = None
+        self._start_storing()
+
+    def _start_storing(self) -> None:
+        if self._storing is None and not self._over and self._stored < self._changed:
+            self._storing = self._loop.create_task(self._store_all(), name=f"cursor {self.name}")
+
+    async def flush(self) -> None:
+        """Returns when every ack so far is durable; waiters share a write.
+
+        Raises:
+            Conflict, LedgerFenced: the topic has another owner now. Unavailable: it could not be stored.
+        """
+        if not self.durable or self._stored >= self._changed:
+            return
+        if self._over:
+            raise self._log.error or Conflict(f"cursor {self.name} is closed")
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append((self._changed, future))
+        self._start_storing()
+        await future
+
+    async def _store_all(self) -> None:
+        """Writes states until nobody waits for a later one."""
+        error: BkctlError | None = None
+        try:
+            while True:
+                changed = self._changed
+                state = self._acks.state(self.longs, self._log.settings.ranges_max)
+                await self._store(state)
+                self._stored = max(self._stored, changed)
+                self._passed(state.mark_delete)
+                self._wake(None)
+                if not self._waiting:
+                    break
+        except BkctlError as e:
+            error = e
+            _log.warning("%s: the state of cursor %s is not stored: %s", self._log.name, self.name, e)
+            if isinstance(e, Conflict | LedgerFenced):
+                self._log.failed(e)
+        finally:
+            self._storing = None
+        if error is not None:
+            self._wake(error)
+        if self._stored < self._changed and not self._over and self._timer is None:
+            delay_s = STORE_RETRY_S if error is not None else self._pause_s
+            self._timer = self._loop.call_later(delay_s, self._time_to_store)
+
+    def _passed(self, position: Position) -> None:
+        """A mark-delete position is durable: ledgers up to there are needed no more."""
+        before, self.stored_mark_delete = self.stored_mark_delete, position
+        if before.ledger_id != self._log.ledgers.next(position).ledger_id:
+            self._log.trim_soon()
+
+    def _wake(self, error: BkctlError | None) -> None:
+        still = []
+        for changed, future in self._waiting:
+            if future.done():
+                continue
+            if error is not None:
+                future.set_exception(error)
+            elif changed <= self._stored:
+                future.set_result(None)
+            else:
+                still.append((changed, future))
+        self._waiting = still
+
+    async def _store(self, state: CursorState) -> None:
+        """One write, to the cursor's ledger; to the node where the ledger cannot be written."""
+        settings = self._log.settings
+        writer = self._writer
+        try:
+            if writer is not None and writer.error is None:
+                writer.append(encode_cursor_state(state))
+                await writer.flush()
+                age_s = self._loop.time() - self._writer_since
+                if writer.last_pushed + 1 >= settings.cursor_entries_max or age_s >= settings.cursor_age_max_s:
+                    await self._new_ledger(state, state)
+                return
+            await self._new_ledger(self._in_node, state)
+        except (Conflict, LedgerFenced):
+            raise
+        except BkctlError as e:
+            _log.warning("%s: cursor %s goes into its node: %s", self._log.name, self.name, e)
+            await self._store_in_node(self._acks.state(self.longs, settings.ranges_in_node_max))
+
+    async def _new_ledger(self, before: CursorState, state: CursorState) -> None:
+        """A new cursor ledger with this state, named by the node; the one before it goes."""
+        log = self._log
+        marks = {"pulsar/managed-ledger": log.name, "pulsar/cursor": self.name}
+        writer = await create_ledger(log.context.bookkeeper, log.settings, marks)
+        asked = False
+        try:
+            first = CursorState(before.mark_delete, state.ranges, state.longs, state.batches)
+            states = [state] if before is state else [first, state]
+            writer.append_many([encode_cursor_state(one) for one in states])
+            await writer.flush()
+            asked = True
+            await self._write_node(writer.ledger_id, CursorState(before.mark_delete))
+        except BkctlError as e:
+            writer.abandon()
+            if not (asked and isinstance(e, Unavailable)):  # else the node may name it all the same
+                await delete_ledger(log.context.bookkeeper, writer.ledger_id)
+            raise
+        old, self._writer, self._writer_since = self._writer, writer, self._loop.time()
+        self.switched_ms = log.context.world.clock.now_ms()
+        await self._drop(old)
+
+    async def _store_in_node(self, state: CursorState) -> None:
+        await self._write_node(NO_CURSOR_LEDGER, state)
+        old, self._writer = self._writer, None
+        await self._drop(old)
+
+    async def _drop(self, writer: LedgerWriter | None) -> None:
+        """Deletes the ledgers that the node names no more."""
+        bookkeeper = self._log.context.bookkeeper
+        if writer is not None:
+            writer.abandon()
+            await delete_ledger(bookkeeper, writer.ledger_id)
+        if self._old_ledger != NO_CURSOR_LEDGER:
+            old, self._old_ledger = self._old_ledger, NO_CURSOR_LEDGER
+            await delete_ledger(bookkeeper, old)
+
+    async def _write_node(self, ledger_id: int, state: CursorState) -> None:
+        log = self._log
+        info = ManagedCursorInfo(ledger_id, state, self.last_active_ms, dict(self.properties))
+        async with log.node.lock:
+            if self._version is None:
+                self._version = await log.context.store.create_cursor(log.name, self.name, info, log.node.version)
+            else:
+                self._version = await log.context.store.write_cursor(
+                    log.name, self.name, info, self._version, log.node.version
+                )
+        self._in_node = state
+
+    # -- the life of a cursor --------------------------------------------------------------------------------------
+
+    async def create(self) -> None:
+        """Stores a new cursor; until its first ack the node is all there is.
+
+        Raises:
+            Conflict: the topic has another owner, or the cursor is there.
+        """
+        await self._write_node(NO_CURSOR_LEDGER, self._acks.state(self.longs))
+
+    async def set_properties(self, properties: dict[str, str]) -> None:
+        """Replaces the subscription's properties."""
+        self.properties = dict(properties)
+        await self._write_node(self.ledger_id, self._in_node)
+
+    def active(self) -> None:
+        """A consumer came or went; the time is stored with the next write of the node."""
+        self.last_active_ms = self._log.context.world.clock.now_ms()
+
+    async def load(self, stored: StoredCursor) -> None:
+        """Takes over what an owner before us stored.
+
+        Raises:
+            Unavailable: the cursor's ledger cannot be read now.
+        """
+        info, self._version = stored
+        self.properties = dict(info.properties)
+        self.last_active_ms = info.last_active_ms or self.last_active_ms
+        state = info.state
+        if info.ledger_id != NO_CURSOR_LEDGER:
+            self._old_ledger = info.ledger_id
+            state = await self._last_state(info.ledger_id) or state
+        if info.state is not None:
+            self._in_node = info.state
+        if state is None:
+            state = CursorState(self._log.ledgers.before_first)
+        self.longs = dict(state.longs)
+        self._acks.load(state)
+        self.stored_mark_delete = self.mark_delete
+        self.read_position = self._log.ledgers.next(self.mark_delete)
+
+    async def _last_state(self, ledger_id: int) -> CursorState | None:
+        """The last entry of a cursor's ledger; None where it is lost for good, and older messages come again."""
+        context, settings = self._log.context, self._log.settings
+        try:
+            report = await recover_ledger(context.bookkeeper, ledger_id, settings.password, settings.digest_type)
+            if report.last_entry_id < 0:
+                return None
+            reader = await context.bookkeeper.open(ledger_id, settings.password, settings.digest_type)
+            entry = await reader.read_entry(report.last_entry_id)
+            return decode_cursor_state(bytes(entry.payload), source=f"ledger {ledger_id}")
+        except (NoSuchLedger, NoSuchEntry, BadBytes) as e:
+            _log.warning("%s: the ledger of cursor %s is lost: %s", self._log.name, self.name, e)
+            return None
+
+    def let_go(self) -> None:
+        """No more writes by itself; whoever waits for one is told when the log has failed."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._log.error is not None:
+            self._over = True
+            self._wake(self._log.error)
+            if self._writer is not None:
+                self._writer.abandon()
+
+    async def close(self) -> None:
+        """Puts the state into the node, or with very many ranges leaves it in the ledger. Idempotent."""
+        if self._over:
+            return
+        self.let_go()
+        while self._storing is not None:
+            await asyncio.wait([self._storing])
+        self._over = True
+        if not self.durable:
+            return
+        if self._acks.range_count > self._log.settings.ranges_in_node_max:
+            if self._stored < self._changed:
+                await self._store(self._acks.state(self.longs, self._log.settings.ranges_max))
+            if self._writer is not None:
+                await self._writer.close()
+        elif self._writer is not None or self._old_ledger != NO_CURSOR_LEDGER or self._stored < self._changed:
+            await self._store_in_node(self._acks.state(self.longs, self._log.settings.ranges_in_node_max))
+        self._stored = self._changed
+
+    async def delete(self) -> None:
+        """Deletes the node, then the ledger."""
+        self.let_go()
+        while self._storing is not None:
+            await asyncio.wait([self._storing])
+        self._over = True
+        self._wake(UsageError(f"cursor {self.name} was deleted"))
+        log = self._log
+        if self.durable and self._version is not None:
+            async with log.node.lock:
+                await log.context.store.delete_cursor(log.name, self.name, self._version, log.node.version)
+            writer, self._writer = self._writer, None
+            await self._drop(writer)
+
+
+async def load_cursors(log: ManagedLedger) -> dict[str, Cursor]:
+    """Every cursor that the topic's node has, recovered.
+
+    Raises:
+        Unavailable: the ledger of one cannot be read now.
+    """
+    store = log.context.store
+    stored = await store.read_cursors(log.name, await store.cursors(log.name))
+    found = {name: Cursor(log, name, log.ledgers.before_first) for name in stored}
+    several = asyncio.Semaphore(LOADS_MAX)
+
+    async def load(name: str) -> None:
+        async with several:
+            await found[name].load(stored[name])
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for name in stored:
+                group.create_task(load(name))
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return found

@@ -1,0 +1,90 @@
+"""The node of one managed ledger while we own it: every write names the version we know, one write at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from bkctl.codec.managed_ledger import LedgerInfo
+from bkctl.errors import NotFound
+from bkctl.model.topic import Position
+
+if TYPE_CHECKING:
+    from bkctl.client.client import BookKeeper
+    from bkctl.meta.managed_ledgers import ManagedLedgerStore, StoredLedger
+    from bkctl.meta.store import Version
+    from bkctl.world import World
+    from bkdaemon.broker.ledger.cache import EntryCache
+
+
+ENTRY_HEADROOM: Final = 96
+"""Of a stored entry: its own metadata (32), the longest digest (20), what the broker may put in front (28 at most)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerContext:
+    """What the managed ledgers of one broker share."""
+
+    bookkeeper: BookKeeper
+    store: ManagedLedgerStore
+    cache: EntryCache
+    world: World
+
+    @property
+    def entry_size_max(self) -> int:
+        """Bytes of the longest message or batch that its ledger's writer takes, whatever is added to it on the way."""
+        return self.bookkeeper.context.config.entry_size_max - ENTRY_HEADROOM
+
+
+class LedgerNode:
+    """The list of ledgers, the end of a terminated log, its properties; as stored last.
+
+    Attributes:
+        lock: held while the node, or that of a cursor below it, is written.
+    """
+
+    def __init__(self, store: ManagedLedgerStore, name: str, stored: StoredLedger) -> None:
+        self.info = stored.info
+        self.version: Version = stored.version
+        self.lock = asyncio.Lock()
+        self.properties = dict(stored.info.properties)
+        self._store = store
+        self._name = name
+
+    @classmethod
+    async def read(cls, store: ManagedLedgerStore, name: str, *, create: bool) -> LedgerNode:
+        """The node as it is, or a new one.
+
+        Raises:
+            NotFound: there is none, and create is false.
+        """
+        try:
+            return cls(store, name, await store.read(name))
+        except NotFound:
+            if not create:
+                raise
+        return cls(store, name, await store.create(name))
+
+    async def write(
+        self,
+        change: Callable[[Sequence[LedgerInfo]], Sequence[LedgerInfo]] = lambda old: old,
+        terminated: Position | None = None,
+    ) -> None:
+        """Stores what `change` makes of the list that is there, and the properties as they are now.
+
+        Raises:
+            Conflict: the topic has another owner.
+        """
+        async with self.lock:
+            info = replace(self.info, ledgers=tuple(change(self.info.ledgers)), properties=dict(self.properties))
+            if terminated is not None:
+                info = replace(info, terminated=terminated)
+            self.version = await self._store.write(self._name, info, self.version)
+            self.info = info
+
+    async def delete(self) -> None:
+        """Deletes the node; its cursors must be gone."""
+        async with self.lock:
+            await self._store.delete(self._name, self.version)

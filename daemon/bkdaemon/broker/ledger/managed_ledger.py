@@ -1,0 +1,500 @@
+"""A managed ledger: the log of one topic, a list of BookKeeper ledgers of which only the last one is open for writing.
+
+    open    read the node → recover (fence) the last ledger → create a new one → compare-and-set of the node
+    add     to the open ledger; while it is being changed adds wait, and go to the next one in order
+    roll    when full or old: close → create the next → one compare-and-set that tells both
+    close   the ledger and the cursors; the list stays as it is, the next open completes it
+
+Positions come from BookKeeper, in order; nobody but this object writes the topic's node. Somebody else's fencing, or a
+node that was changed by somebody else, ends it: `on_failed` is called once and every later add is refused. A ledger
+that lost its bookies is recovered and followed by another: adds that were not confirmed go there, in order.
+Source: ManagedLedgerImpl.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from bkrecovery.ledger import recover_ledger
+
+from bkctl.codec.managed_ledger import LedgerInfo
+from bkctl.errors import BkctlError, Conflict, LedgerClosed, LedgerFenced, NotFound, Unavailable
+from bkctl.model.ledger import LedgerMetadata
+from bkctl.model.status import Status
+from bkctl.model.topic import LATEST, Position
+from bkdaemon.broker.ledger.cursor import Cursor, load_cursors
+from bkdaemon.broker.ledger.ledger_list import LedgerList
+from bkdaemon.broker.ledger.ledger_node import LedgerContext, LedgerNode
+from bkdaemon.broker.ledger.ledger_reads import LedgerReads
+from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
+from bkdaemon.broker.ledger.recovered import delete_ledger, listed_ledger, recovered_list
+from bkdaemon.broker.ledger.search import first_published
+from bkdaemon.broker.ledger.state import State
+from bkdaemon.broker.ledger.trimmer import Trimmer, delete_log
+
+if TYPE_CHECKING:
+    from bkctl.client.writer import LedgerWriter
+
+QUEUE_BYTES_HIGH: Final = 16 * 1024 * 1024
+"""Waiting adds, from which on `congested` asks for patience."""
+QUEUE_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Waiting adds that are taken at all."""
+ROLLOVER_JITTER: Final = 0.05
+DEPOSED: Final = (LedgerFenced, LedgerClosed, Conflict)
+"""Errors after which somebody else owns the topic."""
+
+_log = logging.getLogger(__name__)
+
+
+class ManagedLedger:
+    """One open managed ledger. `ManagedLedger.open` makes it.
+
+    Attributes:
+        name: tenant/namespace/persistent/encoded-topic.
+        cursors: open cursors by name, durable or not.
+        on_confirmed: called on the loop with the positions of adds that are safe, in the order of the adds.
+        on_failed: called once: the topic must be closed, adds that are not confirmed have failed.
+    """
+
+    def __init__(self, context: LedgerContext, name: str, settings: LedgerSettings) -> None:
+        self.context = context
+        self.name = name
+        self.settings = settings
+        self.state = State.SWITCHING
+        self.error: BkctlError | None = None
+        self.cursors: dict[str, Cursor] = {}
+        self.on_confirmed: Callable[[list[Position]], None] = lambda _: None
+        self.on_failed: Callable[[BkctlError], None] = lambda _: None
+        self.ledgers = LedgerList()
+        self.node: LedgerNode
+        self.added = self.opened_ms = 0
+        self._reads = LedgerReads(context.bookkeeper, settings, self.ledgers, context.cache)
+        self._cursor_lock = asyncio.Lock()
+        self._writer: LedgerWriter | None = None
+        self._opened_at = 0.0
+        self._submitted_bytes = 0
+        self._queue: deque[bytes] = deque()
+        self._queue_bytes = 0
+        self._sent: deque[bytes] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timers: list[asyncio.TimerHandle] = []
+        self._trimmer = Trimmer(self)
+        self._switch_lock = asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
+
+    # -- opening ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    async def open(
+        cls, context: LedgerContext, name: str, settings: LedgerSettings, *, create: bool = True
+    ) -> ManagedLedger:
+        """Takes the log over: fences and recovers its last ledger, starts a new one, loads the cursors.
+
+        Raises:
+            NotFound: there is no such log, and create is false. Conflict: somebody else took it meanwhile.
+            Unavailable, NotEnoughBookies: it cannot be opened now.
+        """
+        self = cls(context, name, settings)
+        self.node = await LedgerNode.read(context.store, name, create=create)
+        infos, empty = await recovered_list(context, self.node.info, settings)
+        self.ledgers.infos = {info.ledger_id: info for info in infos}
+        self.ledgers.remove(())
+        if self.node.info.terminated is not None:
+            await self.node.write()  # whoever had it before can store no acknowledgement from now on
+            self.state = State.TERMINATED
+        else:
+            await self._next_ledger()
+            self.state = State.OPEN
+        try:
+            for ledger_id in empty:
+                await delete_ledger(context.bookkeeper, ledger_id)
+            self.cursors.update(await load_cursors(self))
+            if self.error is not None:
+                raise self.error  # somebody else took it meanwhile
+        except BkctlError as e:
+            self.failed(e)
+            raise
+        self._later(settings.retention_check_s, self._trim_again)
+        return self
+
+    async def _next_ledger(self) -> None:
+        """Creates the ledger that is written from now on, and says so in the node."""
+        writer, info = await listed_ledger(self.context, self.node, self.name, self.settings, self._known)
+        if self._still(State.FAILED):
+            writer.abandon()
+            raise self._refusal()
+        self.ledgers.open(info)
+        self._submitted_bytes = 0
+        self._opened_at, self.opened_ms = self._loop.time(), self.context.world.clock.now_ms()
+        self._writer = self._reads.writer = writer
+        writer.on_confirmed(lambda last: self._confirmed(writer, last))
+        self._run(self._watch(writer))
+        self._roll_later(writer)
+
+    def _known(self, old: Sequence[LedgerInfo]) -> list[LedgerInfo]:
+        """The ledgers of a list that are still ours, with the figures that are settled by now."""
+        known = self.ledgers.infos
+        return [known[info.ledger_id] for info in old if info.ledger_id in known]
+
+    # -- adding ----------------------------------------------------------------------------------------------------
+
+    def add_many(self, entries: Sequence[bytes]) -> None:
+        """Queues entries to be appended, in order; `on_confirmed` tells their positions. Never blocks.
+
+        Raises:
+            LedgerFenced, LedgerClosed, Unavailable, …: why it takes no more.
+        """
+        if self.state not in (State.OPEN, State.SWITCHING):
+            raise self._refusal()
+        if self._queue_bytes > QUEUE_BYTES_MAX:
+            raise Unavailable(f"{self.name}: {self._queue_bytes} bytes wait to be stored")
+        self._queue.extend(entries)
+        self._queue_bytes += self._reads.tail.expect(sum(map(len, entries)))
+        self._drain()
+
+    @property
+    def congested(self) -> bool:
+        """True while so much waits that the caller should take no more from its producers."""
+        return self._queue_bytes > QUEUE_BYTES_HIGH or self.context.cache.full
+
+    @property
+    def waiting(self) -> int:
+        """Adds that are not confirmed yet."""
+        return len(self._queue) + len(self._sent)
+
+    def _refusal(self) -> BkctlError:
+        if self.error is not None:
+            return self.error
+        return LedgerClosed(f"{self.name} is {self.state.value}", status=Status.FENCED)
+
+    def _drain(self) -> None:
+        """Hands waiting entries to the writer, as far as its window and the ledger's size go."""
+        while self._queue and self.state is State.OPEN:
+            writer = self._writer
+            assert writer is not None
+            if writer.error is not None or writer.full:
+                return  # _watch has the error; a confirmation makes room
+            room = self._room(writer)
+            if not room:
+                self._switch()
+                return
+            batch = [self._queue.popleft() for _ in range(min(room, len(self._queue)))]
+            size = sum(map(len, batch))
+            self._queue_bytes -= size
+            self._submitted_bytes += size
+            self._sent.extend(batch)
+            writer.append_many(batch)
+        if self.state is State.OPEN and self._writer is not None and not self._room(self._writer):
+            self._switch()
+
+    def _room(self, writer: LedgerWriter) -> int:
+        """Entries that still go into the ledger: all, while it is too young to be rolled over."""
+        settings = self.settings
+        age_s = self._loop.time() - self._opened_at
+        waiting = max(1, len(self._queue))
+        if settings.rollover_min_s > 0 and age_s <= settings.rollover_min_s:
+            return waiting
+        submitted = writer.last_pushed + 1
+        old = age_s >= settings.rollover_max_s
+        if submitted and (old or self._submitted_bytes >= settings.size_max_bytes):
+            return 0
+        return min(waiting, max(0, settings.entries_max - submitted))
+
+    def _confirmed(self, writer: LedgerWriter, last: int) -> None:
+        """The writer's news: everything up to `last` is safe."""
+        ledgers = self.ledgers
+        if writer is not self._writer or last < ledgers.open_entries:
+            return
+        ledger_id, first = writer.ledger_id, ledgers.open_entries
+        entries = [self._sent.popleft() for _ in range(last + 1 - first)]
+        size = sum(map(len, entries))
+        ledgers.open_entries, ledgers.open_bytes = last + 1, ledgers.open_bytes + size
+        self.added += len(entries)
+        self._reads.tail.add(ledger_id, first, entries)
+        self.on_confirmed([Position(ledger_id, entry_id) for entry_id in range(first, last + 1)])
+        if self._queue:
+            self._loop.call_soon(self._drain)
+
+    # -- changing the ledger ---------------------------------------------------------------------------------------
+
+    def _switch(self) -> None:
+        self.state = State.SWITCHING
+        self._run(self._roll())
+
+    def _roll_old(self, writer: LedgerWriter) -> None:
+        if writer is self._writer and self.state is State.OPEN:
+            if self.ledgers.open_entries:
+                self._switch()
+            else:
+                self._roll_later(writer)
+
+    def _roll_later(self, writer: LedgerWriter) -> None:
+        jitter = 1 + self.context.world.random.random() * ROLLOVER_JITTER
+        self._later(self.settings.rollover_max_s * jitter, lambda: self._roll_old(writer))
+
+    async def roll(self) -> None:
+        """Closes the ledger, if it has entries, and starts the next one."""
+        if self.state is State.OPEN and self.ledgers.open_entries:
+            self.state = State.SWITCHING
+            await self._roll()
+
+    async def _roll(self) -> None:
+        async with self._switch_lock:
+            if self.state is not State.SWITCHING:
+                return
+            try:
+                await self._close_writer()
+                if self._still(State.SWITCHING):
+                    await self._next_ledger()
+            except Exception as e:  # noqa: BLE001 - of a bug of ours too: adds would wait for ever
+                _log.error("%s: no next ledger: %s", self.name, e, exc_info=not isinstance(e, BkctlError))
+                self.failed(e if isinstance(e, BkctlError) else Unavailable(f"{self.name}: no next ledger: {e!r}"))
+                return
+        if self._still(State.SWITCHING):
+            self.state = State.OPEN
+            self._drain()
+            await self.trim()
+
+    def _still(self, state: State) -> bool:  # asked after every wait
+        return self.state is state
+
+    async def _close_writer(self) -> None:
+        """Closes the open ledger and settles its figures; one that cannot be closed is recovered.
+
+        Raises:
+            LedgerFenced, LedgerClosed, Conflict: it has another owner. Unavailable: its end cannot be found.
+        """
+        writer = self._writer
+        if writer is None:
+            return
+        try:
+            metadata = await writer.close()
+        except DEPOSED:
+            raise
+        except BkctlError as e:
+            _log.warning("%s: ledger %d cannot be closed, it is recovered: %s", self.name, writer.ledger_id, e)
+            report = await recover_ledger(self.context.bookkeeper, writer.ledger_id, self.settings.password)
+            metadata = report.metadata
+            self._confirmed(writer, metadata.last_entry_id)  # stored by enough bookies, though not all had answered
+        if writer is not self._writer:
+            raise self._refusal()  # the log has failed meanwhile
+        self._settle(metadata)
+
+    def _settle(self, metadata: LedgerMetadata) -> None:
+        """The open ledger is closed with this end; what it did not take waits for the next one, before all else."""
+        assert self._writer is not None
+        info = LedgerInfo(
+            self._writer.ledger_id, metadata.last_entry_id + 1, metadata.length, self.context.world.clock.now_ms()
+        )
+        self._writer = self._reads.writer = None
+        self.ledgers.close(info)
+        self._queue_bytes += sum(map(len, self._sent))
+        self._queue.extendleft(reversed(self._sent))
+        self._sent.clear()
+
+    async def _watch(self, writer: LedgerWriter) -> None:
+        """Hears why a writer ends by itself."""
+        error = await writer.ended()
+        if error is None or writer is not self._writer or self.state is not State.OPEN:
+            return
+        if isinstance(error, DEPOSED):
+            self.failed(error)
+            return
+        self.state = State.SWITCHING
+        await self._roll()
+
+    def failed(self, error: BkctlError) -> None:
+        """The end, as of a log that has another owner now: whoever uses it is told once."""
+        if self.state in (State.FAILED, State.CLOSED):
+            return
+        _log.warning("%s: the log ends here: %s", self.name, error)
+        self.state, self.error = State.FAILED, error
+        self._let_go()
+        self._loop.call_soon(self.on_failed, error)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The topic's properties; `set_property` stores a change."""
+        return self.node.properties
+
+    # -- positions -------------------------------------------------------------------------------------------------
+
+    @property
+    def last_confirmed(self) -> Position:
+        """The last entry that is safe; (first ledger, -1) where there is none."""
+        return self.ledgers.last
+
+    @property
+    def first_position(self) -> Position:
+        """The first entry that is kept, or would be: (first ledger, 0)."""
+        return self.ledgers.first
+
+    def next_position(self, position: Position) -> Position:
+        """The entry behind a position, over ledger borders; behind the last one that which comes next."""
+        return self.ledgers.next(position)
+
+    def entries_between(self, after: Position, until: Position) -> int:
+        """How many entries lie behind `after`, up to and including `until`."""
+        return self.ledgers.between(after, until)
+
+    async def read(self, start: Position, entries_max: int, bytes_max: int) -> list[tuple[Position, bytes]]:
+        """Entries at or after start, at least one if there is one; [] if there is none yet.
+
+        Raises:
+            NoSuchEntry, NoSuchLedger, BadBytes, Unavailable: an entry that no bookie could give, and why.
+        """
+        return await self._reads.read(start, entries_max, bytes_max)
+
+    async def find_by_publish_time(self, ms: int) -> Position:
+        """The first entry that was published at or after ms; the next position to be written if there is none."""
+        return await first_published(self, ms)
+
+    # -- cursors ---------------------------------------------------------------------------------------------------
+
+    async def open_cursor(
+        self, name: str, initial: Position, *, durable: bool = True, properties: Mapping[str, str] | None = None
+    ) -> Cursor:
+        """The cursor of that name, or a new one whose first entry is the first at or after `initial`.
+
+        EARLIEST and LATEST are positions too. A cursor that is not durable lives in memory alone.
+        """
+        async with self._cursor_lock:
+            known = self.cursors.get(name)
+            if known is not None:
+                return known
+            ledgers, last = self.ledgers, self.last_confirmed
+            mark_delete = last if initial == LATEST else min(ledgers.previous(ledgers.at_or_after(initial)), last)
+            cursor = Cursor(self, name, mark_delete, durable=durable, properties=dict(properties or {}))
+            if durable:
+                await cursor.create()
+            self.cursors[name] = cursor
+            return cursor
+
+    async def delete_cursor(self, name: str) -> None:
+        """Forgets a cursor for good, its ledger too.
+
+        Raises:
+            NotFound: there is none.
+        """
+        cursor = self.cursors.get(name)
+        if cursor is None:
+            raise NotFound(f"{self.name} has no cursor {name}", name=self.name, cursor=name)
+        await cursor.delete()
+        self.cursors.pop(name, None)
+        self._run(self.trim())
+
+    # -- properties, trimming, the end -----------------------------------------------------------------------------
+
+    async def set_property(self, key: str, value: str | None) -> None:
+        """Stores or removes a property of the topic, as `pulsar.topic.epoch`.
+
+        Raises:
+            Conflict: the topic has another owner now, and this log has ended.
+        """
+        if value is None:
+            self.node.properties.pop(key, None)
+        else:
+            self.node.properties[key] = value
+        try:
+            await self.node.write()
+        except Conflict as e:
+            self.failed(e)
+            raise
+
+    def _trim_again(self) -> None:
+        self._run(self.trim())
+        self._later(self.settings.retention_check_s, self._trim_again)
+
+    def trim_soon(self) -> None:
+        """A cursor has passed the end of a ledger."""
+        self._run(self.trim())
+
+    async def trim(self) -> list[int]:
+        """Deletes the ledgers that all durable cursors passed and retention lets go; returns their ids."""
+        return await self._trimmer.trim()
+
+    async def drop_ledgers(self, ledger_ids: Sequence[int]) -> list[int]:
+        """Removes ledgers, the open one excepted, whoever still reads them; cursors inside of them move on."""
+        return await self._trimmer.drop(ledger_ids)
+
+    def forget_ledgers(self, ledger_ids: Iterable[int]) -> None:
+        """The node names these ledgers no more."""
+        self.ledgers.remove(ledger_ids)
+        for ledger_id in ledger_ids:
+            self._reads.forget(ledger_id)
+        for cursor in self.cursors.values():
+            cursor.ledgers_removed()
+
+    async def terminate(self) -> Position:
+        """Closes the log for good and returns its last position."""
+        if self.state is not State.TERMINATED:
+            if self.state is not State.OPEN:
+                raise self._refusal()
+            self.state = State.SWITCHING
+            try:
+                async with self._switch_lock:
+                    await self._close_writer()
+                    await self.node.write(self._known, self.last_confirmed)
+            except BkctlError as e:
+                self.failed(e)
+                raise
+            self.state = State.TERMINATED
+        return self.last_confirmed
+
+    async def close(self) -> None:
+        """Closes the ledger and stores the cursors. Idempotent."""
+        if self.state is State.CLOSED:
+            return
+        owned = self.state is not State.FAILED
+        before, self.state = self.state, State.CLOSED
+        self._let_go()
+        if not owned:
+            return
+        try:
+            if before is not State.TERMINATED:
+                async with self._switch_lock:
+                    await self._close_writer()
+            for cursor in list(self.cursors.values()):
+                await cursor.close()
+        except BkctlError as e:
+            _log.warning("%s: not closed in peace: %s", self.name, e)
+        self._reads.tail.clear()
+
+    async def delete(self) -> None:
+        """Deletes cursors, ledgers and node of a topic that is to be no more."""
+        await delete_log(self)
+
+    # -- tasks and timers ------------------------------------------------------------------------------------------
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = self._loop.create_task(work, name=self.name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("%s: a task has failed", self.name, exc_info=task.exception())
+
+    def _later(self, delay_s: float, work: Callable[[], None]) -> None:
+        self._timers = [timer for timer in self._timers if not timer.cancelled() and timer.when() > self._loop.time()]
+        self._timers.append(self._loop.call_later(delay_s, work))
+
+    def _let_go(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        for cursor in self.cursors.values():
+            cursor.let_go()
+        if self.state is State.FAILED:
+            self._queue.clear()
+            self._queue_bytes = 0
+            self._sent.clear()
+            self._reads.tail.clear()
+            writer, self._writer = self._writer, None  # what it still confirms was given up
+            if writer is not None:
+                writer.abandon()

@@ -1,0 +1,105 @@
+"""The BookKeeper ledgers of a managed ledger: created with Pulsar's marks, recovered when it is opened, deleted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from bkrecovery.ledger import recover_ledger
+
+from bkctl.client.ensembles import IsolatedPlacement
+from bkctl.codec.managed_ledger import LedgerInfo, ManagedLedgerInfo
+from bkctl.errors import BkctlError, NoSuchLedger, NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from bkctl.client.client import BookKeeper
+    from bkctl.client.writer import LedgerWriter
+    from bkdaemon.broker.ledger.ledger_node import LedgerContext, LedgerNode
+    from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
+
+APPLICATION = "pulsar"
+COMPONENT = "managed-ledger"
+
+_log = logging.getLogger(__name__)
+
+
+async def create_ledger(bookkeeper: BookKeeper, settings: LedgerSettings, marks: Mapping[str, str]) -> LedgerWriter:
+    """A new ledger of a managed ledger, with these marks of its kind."""
+    return await create_with_marks(bookkeeper, settings, {"component": COMPONENT, **marks})
+
+
+async def create_with_marks(bookkeeper: BookKeeper, settings: LedgerSettings, marks: Mapping[str, str]) -> LedgerWriter:
+    """A new ledger with the custom metadata that Pulsar writes."""
+    racks = bookkeeper.context.racks
+    if settings.groups and racks is not None:
+        below = bookkeeper.context.placement
+        bookkeeper = bookkeeper.placed(
+            IsolatedPlacement(below, racks.groups, settings.groups, settings.secondary_groups)
+        )
+    return await bookkeeper.create(
+        settings.ensemble_size,
+        settings.write_quorum_size,
+        settings.ack_quorum_size,
+        settings.digest_type,
+        settings.password,
+        {key: text.encode() for key, text in {**marks, "application": APPLICATION}.items()},
+    )
+
+
+async def recovered_list(
+    context: LedgerContext, info: ManagedLedgerInfo, settings: LedgerSettings
+) -> tuple[list[LedgerInfo], list[int]]:
+    """The ledgers of a log after its last one was fenced and recovered, and the empty ones, which leave the list.
+
+    Raises:
+        Unavailable, NotEnoughBookies, …: the last ledger cannot be recovered now.
+    """
+    infos = list(info.ledgers)
+    if infos and info.terminated is None:
+        last = infos.pop()
+        try:
+            report = await recover_ledger(context.bookkeeper, last.ledger_id, settings.password, settings.digest_type)
+        except NoSuchLedger:
+            _log.warning("ledger %d is in the list of a topic and nowhere else: dropped", last.ledger_id)
+        else:
+            metadata = report.metadata
+            now_ms = context.world.clock.now_ms()
+            entries, size = metadata.last_entry_id + 1, metadata.length
+            infos.append(replace(last, entries=entries, size=size, timestamp_ms=now_ms))
+    return [one for one in infos if one.entries], [one.ledger_id for one in infos if not one.entries]
+
+
+async def listed_ledger(
+    context: LedgerContext,
+    node: LedgerNode,
+    name: str,
+    settings: LedgerSettings,
+    known: Callable[[Sequence[LedgerInfo]], Sequence[LedgerInfo]],
+) -> tuple[LedgerWriter, LedgerInfo]:
+    """A new ledger which the node of a log names as its last one, behind those that `known` leaves in the list.
+
+    Raises:
+        Conflict: the log has another owner; the ledger is deleted. Unavailable: the node may name it or not: it stays.
+    """
+    writer = await create_ledger(context.bookkeeper, settings, {"pulsar/managed-ledger": name})
+    info = LedgerInfo(writer.ledger_id, timestamp_ms=0)
+    try:
+        await node.write(lambda old: [*known(old), info])
+    except BkctlError as e:
+        writer.abandon()
+        if not isinstance(e, Unavailable):
+            await delete_ledger(context.bookkeeper, writer.ledger_id)
+        raise
+    return writer, info
+
+
+async def delete_ledger(bookkeeper: BookKeeper, ledger_id: int) -> None:
+    """Deletes a ledger that nobody names any more; what fails leaves an orphan, which is logged."""
+    try:
+        await bookkeeper.delete(ledger_id)
+    except NotFound:
+        pass
+    except BkctlError as e:
+        _log.warning("ledger %d stays behind as an orphan: %s", ledger_id, e)

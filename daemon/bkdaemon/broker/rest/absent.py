@@ -1,0 +1,350 @@
+"""What Pulsar has and this broker has not: compaction, offload, isolation, resource groups, quotas, permissions.
+
+What a Java broker has stored of them is told; changing it is refused with 405 and the reason, as nobody would act on
+it. Permissions are refused with 501, as by a Java broker without authorization; transactions, packages and functions
+with 503, as by one without them. Source: NamespacesBase.java, PersistentTopicsBase.java, ResourceQuotasBase.java,
+BundlesQuotas.java, ResourceGroupsBase.java, TransactionsBase.java.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from bkctl.errors import NotFound, Refused
+from bkctl.meta.documents import Json, read_document
+from bkctl.meta.pulsar_cluster import CLUSTERS
+from bkdaemon.broker.rest.base import (
+    ADMIN,
+    METHOD_NOT_ALLOWED,
+    NOT_IMPLEMENTED,
+    Answered,
+    Handler,
+    flag,
+    namespace_of,
+    null,
+    reason,
+    topic_of,
+)
+from bkdaemon.broker.rest.bundles import own_bundle
+from bkdaemon.broker.rest.namespaces import NAMESPACE, policies_of
+from bkdaemon.broker.rest.topic_policies import topic_there
+from bkdaemon.broker.rest.topics import NO_CONTENT, TOPIC, opened
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.service import BrokerService
+
+UNAVAILABLE: Final = 503
+_NONE: Final = object()
+STORED: Final[dict[str, tuple[str, Any]]] = {
+    "compactionThreshold": ("compaction_threshold", _NONE),
+    "offloadPolicies": ("offload_policies", _NONE),
+    "removeOffloadPolicies": ("offload_policies", _NONE),
+    "offloadThreshold": ("offload_threshold", -1),
+    "offloadThresholdInSeconds": ("offload_threshold_in_seconds", -1),
+    "offloadDeletionLagMs": ("offload_deletion_lag_ms", _NONE),
+    "replicatorDispatchRate": ("replicatorDispatchRate", _NONE),
+    "resourcegroup": ("resource_group_name", _NONE),
+    "entryFilters": ("entryFilters", _NONE),
+    "subscriptionAuthMode": ("subscription_auth_mode", "None"),
+    "schemaAutoUpdateCompatibilityStrategy": ("schema_auto_update_compatibility_strategy", _NONE),
+    "dispatcherPauseOnAckStatePersistent": ("dispatcherPauseOnAckStatePersistentEnabled", False),
+    "allowedClusters": ("allowed_clusters", []),
+}
+"""Of the path behind a namespace: the key in its policies, and what is told where it is not set."""
+STORED_OF_TOPIC: Final[dict[str, tuple[str, Any]]] = {
+    "compactionThreshold": ("compactionThreshold", _NONE),
+    "offloadPolicies": ("offloadPolicies", _NONE),
+    "replicatorDispatchRate": ("replicatorDispatchRate", _NONE),
+    "replication": ("replicationClusters", _NONE),
+    "shadowTopics": ("shadowTopics", _NONE),
+    "entryFilters": ("entryFilters", _NONE),
+    "maxMessageSize": ("maxMessageSize", NO_CONTENT),
+    "dispatcherPauseOnAckStatePersistent": ("dispatcherPauseOnAckStatePersistentEnabled", _NONE),
+}
+"""Of the path behind a topic: the field in its own policies, and what is told where it is not set."""
+QUOTAS: Final = f"{ADMIN}/resource-quotas"
+QUOTA_NODES: Final = "/loadbalance/resource-quota"
+INITIAL_QUOTA: Final = {
+    "msgRateIn": 40.0,
+    "msgRateOut": 120.0,
+    "bandwidthIn": 100000.0,
+    "bandwidthOut": 300000.0,
+    "memory": 80.0,
+    "dynamic": True,
+}
+"""What Java supposes of a bundle of which nothing is stored."""
+GROUPS: Final = f"{ADMIN}/resourcegroups"
+GROUP_NODES: Final = "/admin/resourcegroups"
+ELSEWHERE: Final = {
+    f"{ADMIN}/functions": "Function worker service is not available: this broker runs no functions",
+    f"{ADMIN}/worker": "Function worker service is not available: this broker runs no functions",
+    f"{ADMIN}/worker-stats": "Function worker service is not available: this broker runs no functions",
+    "/admin/v3/functions": "Function worker service is not available: this broker runs no functions",
+    "/admin/v3/sinks": "Function worker service is not available: this broker runs no connectors",
+    "/admin/v3/sources": "Function worker service is not available: this broker runs no connectors",
+    "/admin/v3/sink": "Function worker service is not available: this broker runs no connectors",
+    "/admin/v3/source": "Function worker service is not available: this broker runs no connectors",
+    "/admin/v3/packages": "Package Management Service is not enabled in the broker.",
+    "/admin/v3/transactions": "This Broker is not configured with transactionCoordinatorEnabled=true.",
+}
+"""Whole interfaces, by how their paths begin."""
+METHODS: Final = ("GET", "PUT", "POST", "DELETE")
+
+
+def _stored(key: str, unset: Any) -> Handler:
+    async def read(service: BrokerService, request: Request) -> Any:
+        value = (await policies_of(service, request)).get(key)
+        if key == "replicatorDispatchRate":
+            value = (value or {}).get(service.config.cluster)
+        if value is None and unset is _NONE:
+            return null()
+        return unset if value is None else value
+
+    return read
+
+
+def _stored_of_topic(field: str, unset: Any) -> Handler:
+    async def read(service: BrokerService, request: Request) -> Any:
+        policies = await service.backend.policies.of_topic(await topic_there(service, request))
+        value = (policies or {}).get(field)
+        if value is None:
+            return null() if unset is _NONE else unset
+        return {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value
+
+    return read
+
+
+def _refusing(what: str) -> Handler:
+    async def refuse(service: BrokerService, request: Request) -> Response:
+        await policies_of(service, request)
+        return reason(METHOD_NOT_ALLOWED, f"This broker has no {what}")
+
+    return refuse
+
+
+def _of_topic(what: str) -> Handler:
+    async def refuse(service: BrokerService, request: Request) -> Response:
+        await topic_there(service, request)
+        return reason(METHOD_NOT_ALLOWED, f"This broker has no {what}")
+
+    return refuse
+
+
+def _unavailable(text: str) -> Handler:
+    async def refuse(service: BrokerService, request: Request) -> Response:
+        return reason(UNAVAILABLE, text)
+
+    return refuse
+
+
+async def offload_status(service: BrokerService, request: Request) -> dict[str, Any]:
+    """How the last offload went: there was none."""
+    await opened(service, request)
+    return {"status": "NOT_RUN", "lastError": ""}
+
+
+async def scanned(service: BrokerService, request: Request) -> Response:
+    """Nothing was offloaded by this broker, and what Java's did it cannot read."""
+    await policies_of(service, request)
+    return reason(METHOD_NOT_ALLOWED, "This broker has no offload: everything stays in BookKeeper")
+
+
+async def shutdown(service: BrokerService, request: Request) -> Response:
+    """A process is stopped by whoever started it."""
+    return reason(METHOD_NOT_ALLOWED, "This broker is not stopped by REST: send SIGTERM, it leaves gracefully")
+
+
+# -- permissions ------------------------------------------------------------------------------------------------------
+
+
+async def permissions(service: BrokerService, request: Request) -> dict[str, Any]:
+    """Who may do what in a namespace, as it is stored."""
+    return dict(((await policies_of(service, request)).get("auth_policies") or {}).get("namespace_auth") or {})
+
+
+async def subscription_permissions(service: BrokerService, request: Request) -> dict[str, Any]:
+    """Who may use which subscription, as it is stored."""
+    found = (await policies_of(service, request)).get("auth_policies") or {}
+    return dict(found.get("subscription_auth_roles") or {})
+
+
+async def topic_permissions(service: BrokerService, request: Request) -> dict[str, Any]:
+    """Who may do what with a topic, as it is stored of the namespace and of the topic."""
+    policies = (await policies_of(service, request)).get("auth_policies") or {}
+    own = (policies.get("destination_auth") or {}).get(str(topic_of(request))) or {}
+    told = {role: list(actions) for role, actions in (policies.get("namespace_auth") or {}).items()}
+    for role, actions in own.items():
+        told[role] = list(dict.fromkeys([*told.get(role, []), *actions]))
+    return told
+
+
+async def no_permissions(service: BrokerService, request: Request) -> Response:
+    """Everybody may do everything."""
+    if "namespace" in request.path_params:
+        await policies_of(service, request)
+    return reason(NOT_IMPLEMENTED, "Authorization is not enabled")
+
+
+# -- groups of namespaces that shall be apart -------------------------------------------------------------------------
+
+
+async def anti_affinity(service: BrokerService, request: Request) -> Response:
+    """The group of namespaces that are to be on different brokers, as it is stored."""
+    await policies_of(service, request)
+    found = await service.backend.meta.namespaces.local_policies(namespace_of(request))
+    group = found.get("namespaceAntiAffinityGroup")
+    return null() if group is None else PlainTextResponse(str(group))
+
+
+async def anti_affine(service: BrokerService, request: Request) -> list[str]:
+    """The namespaces of a tenant in such a group."""
+    namespaces, cluster = service.backend.meta.namespaces, request.path_params["cluster"]
+    if await service.store.exists(f"{CLUSTERS}/{cluster}") is None:
+        raise Refused(f"Cluster {cluster} does not exist.")
+    tenant, group = request.query_params.get("tenant"), request.path_params["group"]
+    tenants = [tenant] if tenant else await namespaces.tenants()
+    every = [name for one in tenants for name in await namespaces.namespaces(one)]
+    return [
+        name for name in every if (await namespaces.local_policies(name)).get("namespaceAntiAffinityGroup") == group
+    ]
+
+
+# -- quotas of bundles, groups of resources ---------------------------------------------------------------------------
+
+
+async def default_quota(service: BrokerService, request: Request) -> Json:
+    """What Java's load manager supposes of a new bundle."""
+    found = await read_document(service.store, f"{QUOTA_NODES}/default")
+    return dict(INITIAL_QUOTA) if found is None else found.value
+
+
+async def bundle_quota(service: BrokerService, request: Request) -> Json:
+    """What it supposes of one bundle."""
+    bundle = await own_bundle(service, request)
+    found = await read_document(service.store, f"{QUOTA_NODES}/{bundle}")
+    return await default_quota(service, request) if found is None else found.value
+
+
+async def no_quotas(service: BrokerService, request: Request) -> Response:
+    """Nobody would hold to it."""
+    if "bundle" in request.path_params:
+        await own_bundle(service, request)
+    return reason(
+        METHOD_NOT_ALLOWED, "This broker has no resource quotas: brokers get bundles by what flows in them now"
+    )
+
+
+async def groups(service: BrokerService, request: Request) -> list[str]:
+    """Groups of resources, as they are stored."""
+    try:
+        return await service.store.children(GROUP_NODES)
+    except NotFound:
+        return []
+
+
+async def group(service: BrokerService, request: Request) -> Json:
+    """One of them."""
+    found = await read_document(service.store, f"{GROUP_NODES}/{request.path_params['group']}")
+    if found is None:
+        raise NotFound("ResourceGroup does not exist")
+    return found.value
+
+
+async def no_group(service: BrokerService, request: Request) -> Response:
+    """Nobody would hold to it."""
+    if request.method == "DELETE":
+        await group(service, request)
+    return reason(METHOD_NOT_ALLOWED, "This broker has no resource groups")
+
+
+# -- replication ------------------------------------------------------------------------------------------------------
+
+
+async def replicated(service: BrokerService, request: Request) -> dict[str, bool]:
+    """Whether a subscription is the same in other clusters: none is."""
+    return {str(await _with_subscription(service, request)): False}
+
+
+async def set_replicated(service: BrokerService, request: Request) -> None:
+    """It cannot become so."""
+    await _with_subscription(service, request)
+    if (await request.body()).strip() != b"false":
+        raise Answered(METHOD_NOT_ALLOWED, "This broker does not replicate")
+
+
+async def _with_subscription(service: BrokerService, request: Request) -> Any:
+    topic, name = await opened(service, request), request.path_params["subscription"]
+    if name not in topic.subscriptions:
+        raise NotFound(f"Subscription {name} not found for topic {topic.name}")
+    return topic.name
+
+
+async def migrate(service: BrokerService, request: Request) -> Response:
+    """Says that a namespace has moved to the cluster's new place; its clients are sent there within seconds."""
+    moved = flag(request, "migrated")
+    await policies_of(service, request)
+    await service.backend.meta.namespaces.update_local_policies(
+        namespace_of(request), lambda old: {**old, "migrated": moved}
+    )
+    service.backend.policies.forget(namespace_of(request))
+    await service.upkeep.refresh(namespace_of(request))
+    return null()
+
+
+def _stored_routes() -> dict[tuple[str, str], Handler]:
+    table: dict[tuple[str, str], Handler] = {}
+    for path, (key, unset) in STORED.items():
+        url = f"{NAMESPACE}/{path}"
+        table |= dict.fromkeys(((method, url) for method in METHODS[1:]), _refusing(path))
+        table[("GET", url)] = _stored(key, unset)
+    for path, (key, unset) in STORED_OF_TOPIC.items():
+        url = f"{TOPIC}/{path}"
+        table |= dict.fromkeys(((method, url) for method in METHODS[1:]), _of_topic(path))
+        table[("GET", url)] = _stored_of_topic(key, unset)
+    for path, text in ELSEWHERE.items():
+        for url in (path, path + "/{rest:path}"):
+            table |= dict.fromkeys(((method, url) for method in METHODS), _unavailable(text))
+    return table
+
+
+_AFFINITY: Final = _refusing("anti-affinity groups: every broker may serve every bundle")
+ABSENT: Final[dict[tuple[str, str], Handler]] = {
+    **_stored_routes(),
+    ("POST", NAMESPACE + "/resourcegroup/{group}"): _refusing("resource groups"),
+    ("GET", f"{NAMESPACE}/scanOffloadedLedgers"): scanned,
+    ("GET", f"{NAMESPACE}/antiAffinity"): anti_affinity,
+    ("POST", f"{NAMESPACE}/antiAffinity"): _AFFINITY,
+    ("DELETE", f"{NAMESPACE}/antiAffinity"): _AFFINITY,
+    ("GET", ADMIN + "/namespaces/{cluster}/antiAffinity/{group}"): anti_affine,
+    ("POST", f"{NAMESPACE}/migration"): migrate,
+    ("GET", f"{NAMESPACE}/permissions"): permissions,
+    ("GET", f"{NAMESPACE}/permissions/subscription"): subscription_permissions,
+    ("POST", NAMESPACE + "/permissions/subscription/{subscription}"): no_permissions,
+    ("POST", NAMESPACE + "/permissions/{role}"): no_permissions,
+    ("DELETE", NAMESPACE + "/permissions/{role}"): no_permissions,
+    ("DELETE", NAMESPACE + "/permissions/{subscription}/{role}"): no_permissions,
+    ("POST", f"{ADMIN}/namespaces/grantPermissionsOnTopics"): no_permissions,
+    ("POST", f"{ADMIN}/namespaces/revokePermissionsOnTopics"): no_permissions,
+    ("GET", f"{TOPIC}/permissions"): topic_permissions,
+    ("POST", TOPIC + "/permissions/{role}"): no_permissions,
+    ("DELETE", TOPIC + "/permissions/{role}"): no_permissions,
+    ("PUT", f"{TOPIC}/compaction"): _of_topic("compaction: read_compacted readers get every message"),
+    ("PUT", f"{TOPIC}/offload"): _of_topic("offload: everything stays in BookKeeper"),
+    ("GET", f"{TOPIC}/offload"): offload_status,
+    ("GET", f"{TOPIC}/backlog"): _of_topic("estimate of unloaded topics: see stats, or `bkctl topic why-kept`"),
+    ("GET", TOPIC + "/subscription/{subscription}/replicatedSubscriptionStatus"): replicated,
+    ("POST", TOPIC + "/subscription/{subscription}/replicatedSubscriptionStatus"): set_replicated,
+    ("GET", QUOTAS): default_quota,
+    ("POST", QUOTAS): no_quotas,
+    ("GET", QUOTAS + "/{tenant}/{namespace}/{bundle}"): bundle_quota,
+    ("POST", QUOTAS + "/{tenant}/{namespace}/{bundle}"): no_quotas,
+    ("DELETE", QUOTAS + "/{tenant}/{namespace}/{bundle}"): no_quotas,
+    ("GET", GROUPS): groups,
+    ("GET", GROUPS + "/{group}"): group,
+    ("PUT", GROUPS + "/{group}"): no_group,
+    ("DELETE", GROUPS + "/{group}"): no_group,
+    ("POST", f"{ADMIN}/brokers/shutdown"): shutdown,
+}

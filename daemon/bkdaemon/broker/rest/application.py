@@ -1,0 +1,296 @@
+"""Pulsar's REST interface, as far as pulsar-admin needs it: tenants, brokers, lookups; the rest is beside.
+
+    rest_clusters     clusters                   rest_topics          topics and their statistics
+    rest_namespaces   policies                   rest_subscriptions   subscriptions and messages
+    rest_bundles      bundles                    rest_topic_policies  policies of single topics
+    rest_rates        rates of namespaces        rest_schemas         schemas
+    rest_bookies      bookies and racks          rest_broker_stats    statistics of the broker
+    rest_checks       what a policy must be      rest_absent          what this broker has not
+
+A path that is none is answered with 404 and a reason, another method of one with 405.
+
+Source: TenantsBase.java, BrokersBase.java, TopicLookupBase.java.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from bkctl.errors import AlreadyExists, Conflict, NotFound, Refused
+from bkctl.meta.documents import Json
+from bkctl.meta.namespaces import tenant_value
+from bkctl.meta.pulsar_cluster import CLUSTERS
+from bkctl.meta.uri import parse_uri
+from bkdaemon.broker.cluster import dynamic
+from bkdaemon.broker.config import runtime
+from bkdaemon.broker.own_backend import PULSAR_VERSION
+from bkdaemon.broker.rest.absent import ABSENT
+from bkdaemon.broker.rest.base import (
+    ADMIN,
+    METHOD_NOT_ALLOWED,
+    NOT_FOUND,
+    Answered,
+    Elsewhere,
+    Handler,
+    check_name,
+    flag,
+    object_of,
+    own,
+    reason,
+    redirect_url,
+    routes,
+    topic_of,
+)
+from bkdaemon.broker.rest.bookies import BOOKIES
+from bkdaemon.broker.rest.broker_stats import BROKER_STATS
+from bkdaemon.broker.rest.bundles import BUNDLES
+from bkdaemon.broker.rest.checks import Kind, typed
+from bkdaemon.broker.rest.clusters import CLUSTER_ROUTES
+from bkdaemon.broker.rest.namespaces import NAMESPACES, remove_namespace
+from bkdaemon.broker.rest.rates import RATES
+from bkdaemon.broker.rest.schemas import SCHEMAS
+from bkdaemon.broker.rest.subscriptions import SUBSCRIPTIONS
+from bkdaemon.broker.rest.topic_policies import TOPIC_POLICIES
+from bkdaemon.broker.rest.topics import TOPICS
+from bkdaemon.broker.samples import broker_samples
+from bkdaemon.metrics import CONTENT_TYPE, render
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.service import BrokerService
+
+
+TENANT: Final[Kind] = {"adminRoles": (["str"], []), "allowedClusters": (["str"], [])}
+
+
+def application(service: BrokerService) -> Starlette:
+    """All of it."""
+    tables = (
+        *(GENERAL, CLUSTER_ROUTES, BROKER_STATS, BOOKIES, RATES, NAMESPACES, SCHEMAS, SUBSCRIPTIONS, TOPICS),
+        *(TOPIC_POLICIES, ABSENT, BUNDLES, LAST),
+    )
+    handlers = {NOT_FOUND: _no_path, METHOD_NOT_ALLOWED: _no_method}
+    return Starlette(
+        routes=[route for table in tables for route in routes(service, table)], exception_handlers=handlers
+    )
+
+
+async def _no_path(request: Request, error: Exception) -> Response:
+    return reason(NOT_FOUND, f"There is no {request.method} {request.url.path}")
+
+
+async def _no_method(request: Request, error: Exception) -> Response:
+    return reason(METHOD_NOT_ALLOWED, f"There is no {request.method} of {request.url.path}")
+
+
+# -- tenants --------------------------------------------------------------------------------------------------------
+
+
+async def tenants(service: BrokerService, request: Request) -> list[str]:
+    """The names of the tenants."""
+    return await service.backend.meta.namespaces.tenants()
+
+
+async def tenant(service: BrokerService, request: Request) -> Json:
+    """One tenant's node."""
+    try:
+        return await service.backend.meta.namespaces.tenant(request.path_params["tenant"])
+    except NotFound:
+        raise NotFound("Tenant does not exist") from None
+
+
+async def put_tenant(service: BrokerService, request: Request) -> None:
+    """A new tenant."""
+    check_name("Tenant", request.path_params["tenant"])
+    value = typed(TENANT, await object_of(request) or tenant_value([service.config.cluster]), "tenant")
+    await _check_clusters(service, value)
+    try:
+        await service.backend.meta.namespaces.create_tenant(request.path_params["tenant"], value)
+    except AlreadyExists:
+        raise AlreadyExists("Tenant already exist") from None
+
+
+async def post_tenant(service: BrokerService, request: Request) -> None:
+    """Changes a tenant."""
+    value = typed(TENANT, await object_of(request), "tenant")
+    await _check_clusters(service, value)
+    await tenant(service, request)
+    await service.backend.meta.namespaces.update_tenant(request.path_params["tenant"], value)
+
+
+async def _check_clusters(service: BrokerService, value: Json) -> None:
+    """Raises: Refused, a tenant is allowed no cluster, or one that is not there."""
+    allowed = value.get("allowedClusters") or []
+    if not allowed:
+        raise Refused("Clusters cannot be empty or blank")
+    if set(allowed) - set(await service.store.children(CLUSTERS)):
+        raise Refused("Clusters do not exist")
+
+
+async def delete_tenant(service: BrokerService, request: Request) -> None:
+    """Deletes a tenant without namespaces; with force they are deleted too, where configuration allows it."""
+    if flag(request, "force"):
+        if not service.config.force_delete_tenant:
+            raise Answered(METHOD_NOT_ALLOWED, "Broker doesn't allow forced deletion of tenants")
+        for namespace in await _namespaces(service, request.path_params["tenant"]):
+            await remove_namespace(service, request, namespace, force=True)
+    try:
+        await service.backend.meta.namespaces.delete_tenant(request.path_params["tenant"])
+    except NotFound:
+        raise NotFound("Tenant doesn't exist") from None
+    except Conflict:
+        raise Conflict("The tenant still has active namespaces") from None
+
+
+async def _namespaces(service: BrokerService, tenant: str) -> list[str]:
+    try:
+        return await service.backend.meta.namespaces.namespaces(tenant)
+    except NotFound:
+        raise NotFound("Tenant doesn't exist") from None
+
+
+# -- brokers and bookies --------------------------------------------------------------------------------------------
+
+
+async def brokers(service: BrokerService, request: Request) -> list[str]:
+    """The registered brokers."""
+    return await service.backend.ownership.brokers.brokers()
+
+
+async def leader(service: BrokerService, request: Request) -> Json:
+    """Who leads."""
+    found = await service.backend.ownership.brokers.leader()
+    if found is None:
+        raise NotFound("Couldn't find leader broker")
+    return {"serviceUrl": found.get("serviceUrl"), "brokerId": found.get("brokerId")}
+
+
+async def owned_namespaces(service: BrokerService, request: Request) -> Json:
+    """The bundles of this broker."""
+    if request.path_params["broker"] != service.broker_id:
+        raise Elsewhere(redirect_url(f"http://{request.path_params['broker']}", request, authoritative=True))
+    status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
+    return {str(bundle): status for bundle in sorted(service.backend.ownership.owned)}
+
+
+async def health(service: BrokerService, request: Request) -> Response:
+    """ok, if the metadata store answers and the broker is registered."""
+    if not service.backend.ownership.registered.is_set():
+        raise Refused("the broker is not registered")
+    await service.store.exists(CLUSTERS)
+    return PlainTextResponse("ok")
+
+
+async def version(service: BrokerService, request: Request) -> Response:
+    """Pulsar's version, as far as this broker is like it."""
+    return PlainTextResponse(PULSAR_VERSION)
+
+
+async def configuration(service: BrokerService, request: Request) -> dict[str, str]:
+    """Every key with its value."""
+    return runtime(service.config)
+
+
+async def internal_configuration(service: BrokerService, request: Request) -> Json:
+    """Where the metadata is."""
+    uri = parse_uri(service.config.store_uri)
+    store = f"zk:{','.join(uri.hosts)}"
+    return {
+        "zookeeperServers": store,
+        "configurationStoreServers": store,
+        "metadataStoreUrl": store,
+        "configurationMetadataStoreUrl": store,
+        "ledgersRootPath": uri.root,
+    }
+
+
+async def dynamic_names(service: BrokerService, request: Request) -> list[str]:
+    """The keys that can be changed while brokers run."""
+    return list(dynamic.DYNAMIC)
+
+
+async def dynamic_values(service: BrokerService, request: Request) -> dict[str, str]:
+    """Those that were."""
+    return await dynamic.stored(service.store)
+
+
+async def put_dynamic(service: BrokerService, request: Request) -> Response:
+    """Changes a key for all brokers."""
+    await dynamic.put(service, request.path_params["name"], request.path_params["value"])
+    return Response()
+
+
+async def delete_dynamic(service: BrokerService, request: Request) -> Response:
+    """Lets broker.conf hold again."""
+    await dynamic.remove(service, request.path_params["name"])
+    return Response()
+
+
+async def check_quotas(service: BrokerService, request: Request) -> None:
+    """Looks at backlog quotas now."""
+    service.upkeep.check_quotas_now()
+    await service.upkeep.run()
+
+
+async def metrics(service: BrokerService, request: Request) -> Response:
+    """Figures for Prometheus."""
+    return Response(render(broker_samples(service)), media_type=CONTENT_TYPE)
+
+
+# -- lookups --------------------------------------------------------------------------------------------------------
+
+
+async def lookup(service: BrokerService, request: Request) -> Json:
+    """Who serves a topic."""
+    topic = topic_of(request)
+    ownership = service.backend.ownership
+    try:
+        found = await ownership.lookup(topic, authoritative=flag(request, "authoritative"))
+    except NotFound:
+        raise NotFound("Namespace not found") from None
+    if found.redirect:
+        await own(service, request, topic)  # leads to the broker that shall decide
+    owner = await ownership.brokers.owner(await ownership.bundle_of(topic))
+    http_url = owner.http_url if owner is not None else ownership.address.http_url
+    url = found.broker_url
+    return {"brokerUrl": url, "httpUrl": http_url, "nativeUrl": url, "brokerUrlSsl": ""}
+
+
+async def lookup_bundle(service: BrokerService, request: Request) -> Response:
+    """The bundle of a topic."""
+    return PlainTextResponse((await service.backend.ownership.bundle_of(topic_of(request))).range)
+
+
+GENERAL: Final[dict[tuple[str, str], Handler]] = {
+    ("GET", f"{ADMIN}/tenants"): tenants,
+    ("GET", ADMIN + "/tenants/{tenant}"): tenant,
+    ("PUT", ADMIN + "/tenants/{tenant}"): put_tenant,
+    ("POST", ADMIN + "/tenants/{tenant}"): post_tenant,
+    ("DELETE", ADMIN + "/tenants/{tenant}"): delete_tenant,
+    ("GET", f"{ADMIN}/brokers"): brokers,
+    ("GET", f"{ADMIN}/brokers/leaderBroker"): leader,
+    ("GET", f"{ADMIN}/brokers/health"): health,
+    ("GET", f"{ADMIN}/brokers/ready"): health,
+    ("GET", f"{ADMIN}/brokers/version"): version,
+    ("GET", f"{ADMIN}/brokers/configuration"): dynamic_names,
+    ("GET", f"{ADMIN}/brokers/configuration/values"): dynamic_values,
+    ("GET", f"{ADMIN}/brokers/configuration/runtime"): configuration,
+    ("POST", ADMIN + "/brokers/configuration/{name}/{value:path}"): put_dynamic,
+    ("DELETE", ADMIN + "/brokers/configuration/{name}"): delete_dynamic,
+    ("GET", f"{ADMIN}/brokers/backlog-quota-check"): check_quotas,
+    ("GET", f"{ADMIN}/brokers/internal-configuration"): internal_configuration,
+    ("GET", "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"): lookup,
+    ("GET", "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}/bundle"): lookup_bundle,
+    ("GET", "/metrics"): metrics,
+    ("GET", "/metrics/"): metrics,
+    ("GET", "/status.html"): health,
+}
+
+LAST: Final[dict[tuple[str, str], Handler]] = {
+    ("GET", ADMIN + "/brokers/{cluster}"): brokers,
+    ("GET", ADMIN + "/brokers/{cluster}/{broker}/ownedNamespaces"): owned_namespaces,
+}
+"""Behind what is called otherwise."""

@@ -1,0 +1,99 @@
+"""Bookies and their racks in Pulsar's REST interface: /bookies holds group → bookie → {"rack", "hostname"}.
+
+A bookie is in one group at most. Source: Bookies.java, BookiesRackConfiguration.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import Request
+
+from bkctl.client.racks import PULSAR_RACKS_PATH
+from bkctl.errors import AlreadyExists, NotFound, Refused
+from bkctl.meta.documents import Json, encode_json, read_document, update_document
+from bkdaemon.broker.rest.base import ADMIN, Handler, object_of
+from bkdaemon.broker.rest.checks import typed
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.service import BrokerService
+
+RACKS: Final = ADMIN + "/bookies/racks-info"
+INFO_KEYS: Final = ("rack", "hostname")
+
+
+async def bookies(service: BrokerService, request: Request) -> Json:
+    """All bookies: those with a cookie, alive or not, and those that are registered."""
+    registry = service.bookkeeper.registry
+    known = await registry.known() | await registry.writable()
+    return {"bookies": [{"bookieId": str(bookie)} for bookie in sorted(known)]}
+
+
+async def racks(service: BrokerService, request: Request) -> Json:
+    """Groups of bookies with their racks, as they are stored."""
+    found = await read_document(service.store, PULSAR_RACKS_PATH)
+    return {} if found is None else found.value
+
+
+async def rack(service: BrokerService, request: Request) -> Json:
+    """One bookie's rack."""
+    bookie = request.path_params["bookie"]
+    for group in (await racks(service, request)).values():
+        if bookie in group:
+            return dict(group[bookie])
+    raise _absent(bookie)
+
+
+async def put_rack(service: BrokerService, request: Request) -> None:
+    """Puts a bookie into a group, with its rack; it leaves the group where it was."""
+    bookie, group = request.path_params["bookie"], request.query_params.get("group")
+    if not group:
+        raise Refused("Bookie 'group' parameters is missing")
+    kinds: dict[str, tuple[Any, Any]] = dict.fromkeys(INFO_KEYS, ("str", None))
+    info = typed(kinds, await object_of(request), "rack")
+
+    def change(old: Json) -> Json:
+        return {**_without(old, bookie), group: {**old.get(group, {}), bookie: info}}
+
+    await _change(service, change)
+
+
+async def delete_rack(service: BrokerService, request: Request) -> None:
+    """Forgets a bookie's rack."""
+    bookie = request.path_params["bookie"]
+
+    def change(old: Json) -> Json:
+        if not any(bookie in group for group in old.values()):
+            raise _absent(bookie)
+        return _without(old, bookie)
+
+    await _change(service, change)
+
+
+def _without(groups: Json, bookie: str) -> Json:
+    """The groups without a bookie, and without groups that are empty then."""
+    left = {name: {b: info for b, info in group.items() if b != bookie} for name, group in groups.items()}
+    return {name: group for name, group in left.items() if group}
+
+
+def _absent(bookie: str) -> NotFound:
+    return NotFound(f"Bookie rack placement configuration not found: {bookie}")
+
+
+async def _change(service: BrokerService, change: Callable[[Json], Json]) -> None:
+    try:
+        await service.store.create(PULSAR_RACKS_PATH, encode_json({}), parents=True)
+    except AlreadyExists:
+        pass
+    await update_document(service.store, PULSAR_RACKS_PATH, change)
+
+
+BOOKIES: Final[dict[tuple[str, str], Handler]] = {
+    ("GET", f"{ADMIN}/bookies/all"): bookies,
+    ("GET", RACKS): racks,
+    ("GET", RACKS + "/{bookie}"): rack,
+    ("POST", RACKS + "/{bookie}"): put_rack,
+    ("PUT", RACKS + "/{bookie}"): put_rack,
+    ("DELETE", RACKS + "/{bookie}"): delete_rack,
+}

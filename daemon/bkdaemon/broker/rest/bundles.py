@@ -1,0 +1,183 @@
+"""Bundles of namespaces in Pulsar's REST interface, and what is done for all topics of a namespace or a bundle.
+
+A topic's owner does it, whoever is asked. Source: NamespacesBase.java (internalClearNamespaceBacklogAsync,
+internalUnsubscribeNamespaceAsync, internalDeleteNamespaceBundleAsync), NonPersistentTopics.java (getListFromBundle).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import Request
+
+from bkctl.errors import Conflict, NotFound, Refused, UsageError
+from bkctl.meta.documents import Json
+from bkctl.meta.namespaces import bundles_value
+from bkctl.model.bundle import Bundle, hash_of, parse_range
+from bkctl.model.topic import TopicName
+from bkdaemon.broker.cluster.load import inside
+from bkdaemon.broker.rest import subscriptions as rest_subscriptions
+from bkdaemon.broker.rest.base import (
+    ADMIN,
+    Elsewhere,
+    Handler,
+    at_topic,
+    flag,
+    forward,
+    namespace_of,
+    own,
+    redirect_url,
+)
+from bkdaemon.broker.rest.namespaces import NAMESPACE, policies_of
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.service import BrokerService
+
+REPLICATORS: Final = "pulsar.repl"
+"""What cursors of replication are called at first."""
+
+
+async def namespace_bundles(service: BrokerService, request: Request) -> Json:
+    """The bundles of a namespace."""
+    await policies_of(service, request)
+    return bundles_value(await service.backend.meta.namespaces.bundles(namespace_of(request)))
+
+
+async def unload_namespace(service: BrokerService, request: Request) -> None:
+    """Has every bundle of a namespace given up, by us or whoever owns it."""
+    await policies_of(service, request)
+    namespace, ownership = namespace_of(request), service.backend.ownership
+    for bundle, owner in (await ownership.brokers.owned(namespace)).items():
+        if bundle in ownership.owned:
+            await ownership.unload(bundle, service.close_bundle)
+        elif owner.http_url and not owner.disabled and owner.http_url != ownership.address.http_url:
+            url = f"{owner.http_url}{ADMIN}/namespaces/{namespace}/{bundle.range}/unload"
+            await asyncio.to_thread(forward, "PUT", url, b"")
+
+
+async def own_bundle(service: BrokerService, request: Request) -> Bundle:
+    """The bundle of a request, which this broker owns, or takes now."""
+    await policies_of(service, request)
+    namespace, text = namespace_of(request), request.path_params["bundle"]
+    try:
+        bundle = parse_range(namespace, text)
+    except UsageError:
+        raise Refused(f"Invalid bundle range: {text}") from None
+    ownership = service.backend.ownership
+    ownership.forget(namespace)
+    fitting = (await ownership.bundles(namespace)).at(bundle.lower)
+    if fitting.lower != bundle.lower:
+        raise Refused(f"Invalid lower boundary for bundle {bundle}. Expected lower boundary of {fitting}")
+    if fitting.upper != bundle.upper:
+        raise Refused(f"Invalid upper boundary for bundle {bundle}. Expected upper boundary of {fitting}")
+    if bundle not in ownership.owned:
+        owner = await ownership.brokers.owner(bundle)
+        if owner is not None and owner.http_url and owner.http_url != ownership.address.http_url:
+            raise Elsewhere(redirect_url(owner.http_url, request, authoritative=True))
+    return bundle
+
+
+async def unload_bundle(service: BrokerService, request: Request) -> None:
+    """Gives up one bundle; fine if nobody has it."""
+    bundle, ownership = await own_bundle(service, request), service.backend.ownership
+    if bundle in ownership.owned:
+        await ownership.unload(bundle, service.close_bundle)
+
+
+async def split_bundle(service: BrokerService, request: Request) -> None:
+    """Cuts one bundle into two."""
+    await service.backend.ownership.split(await own_bundle(service, request), service.close_bundle)
+
+
+async def delete_bundle(service: BrokerService, request: Request) -> None:
+    """Gives up a bundle without topics; with force its topics are deleted."""
+    bundle = await own_bundle(service, request)
+    topics = await _topics(service, bundle.namespace, bundle)
+    if topics and not flag(request, "force"):
+        raise Conflict("Cannot delete non empty bundle")
+    for topic in topics:
+        await own(service, request, topic)
+        await service.upkeep.delete(topic)
+        await service.backend.schema_storage.delete(topic)
+    if bundle in service.backend.ownership.owned:
+        await service.backend.ownership.unload(bundle, service.close_bundle)
+
+
+async def hash_positions(service: BrokerService, request: Request) -> Json:
+    """Where the topics of a bundle are in the hash space; those that are asked for, or all."""
+    bundle = await own_bundle(service, request)
+    asked = [TopicName.parse(text) for text in request.query_params.getlist("topics") if text]
+    topics = asked or await _topics(service, bundle.namespace, bundle)
+    positions = {str(topic): hash_of(str(topic)) for topic in topics if inside(topic, bundle)}
+    return {"namespace": bundle.namespace, "bundle": bundle.range, "topicHashPositions": positions}
+
+
+async def open_in_bundle(service: BrokerService, request: Request) -> list[str]:
+    """The topics without storage that are open in a bundle."""
+    bundle = await own_bundle(service, request)
+    here = service.server.topics.open
+    return sorted(
+        str(t) for t in here if not t.persistent and t.namespace_name == bundle.namespace and inside(t, bundle)
+    )
+
+
+# -- all topics at once -----------------------------------------------------------------------------------------------
+
+
+async def _topics(service: BrokerService, namespace: str, bundle: Bundle | None = None) -> list[TopicName]:
+    found = await service.backend.meta.topics.topics(namespace)
+    return [topic for topic in found if bundle is None or inside(topic, bundle)]
+
+
+async def _asked(service: BrokerService, request: Request) -> list[TopicName]:
+    """The topics that are meant, without those of the system."""
+    if "bundle" in request.path_params:
+        bundle = await own_bundle(service, request)
+        found = await _topics(service, bundle.namespace, bundle)
+    else:
+        await policies_of(service, request)
+        found = await _topics(service, namespace_of(request))
+    return [topic for topic in found if not topic.local.startswith("__")]
+
+
+async def clear_backlog(service: BrokerService, request: Request) -> None:
+    """Acknowledges everything, for one subscription or for all."""
+    wanted = request.path_params.get("subscription")
+    for topic in await _asked(service, request):
+        names: Any = await at_topic(service, request, rest_subscriptions.subscriptions, "GET", topic, "subscriptions")
+        for name in names:
+            if wanted in (None, name):
+                tail = ("subscription", name, "skip_all")
+                await at_topic(service, request, rest_subscriptions.skip_all, "POST", topic, *tail, subscription=name)
+
+
+async def unsubscribe(service: BrokerService, request: Request) -> None:
+    """Forgets a subscription of every topic; fails at the first topic where somebody uses it."""
+    name = request.path_params["subscription"]
+    if name.startswith(REPLICATORS):
+        raise Refused("Cannot unsubscribe a replication cursor")
+    for topic in await _asked(service, request):
+        try:
+            tail = ("subscription", name)
+            await at_topic(service, request, rest_subscriptions.delete, "DELETE", topic, *tail, subscription=name)
+        except NotFound:
+            continue  # this topic does not have it
+
+
+BUNDLES: Final[dict[tuple[str, str], Handler]] = {
+    ("GET", NAMESPACE + "/bundles"): namespace_bundles,
+    ("PUT", NAMESPACE + "/unload"): unload_namespace,
+    ("POST", NAMESPACE + "/clearBacklog"): clear_backlog,
+    ("POST", NAMESPACE + "/clearBacklog/{subscription}"): clear_backlog,
+    ("POST", NAMESPACE + "/unsubscribe/{subscription}"): unsubscribe,
+    ("PUT", NAMESPACE + "/{bundle}/unload"): unload_bundle,
+    ("PUT", NAMESPACE + "/{bundle}/split"): split_bundle,
+    ("GET", NAMESPACE + "/{bundle}/topicHashPositions"): hash_positions,
+    ("POST", NAMESPACE + "/{bundle}/clearBacklog"): clear_backlog,
+    ("POST", NAMESPACE + "/{bundle}/clearBacklog/{subscription}"): clear_backlog,
+    ("POST", NAMESPACE + "/{bundle}/unsubscribe/{subscription}"): unsubscribe,
+    ("DELETE", NAMESPACE + "/{bundle}"): delete_bundle,
+    ("GET", ADMIN + "/non-persistent/{tenant}/{namespace}/{bundle}"): open_in_bundle,
+}
+"""Behind the other routes: a bundle may be called anything."""

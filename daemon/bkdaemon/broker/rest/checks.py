@@ -1,0 +1,281 @@
+"""What a policy must look like before it is stored: the types that Java's classes have, then what Java refuses of them.
+
+A value of another type would keep a Java broker from reading the whole namespace. Fields that Java does not know are
+dropped, those left out get Java's values, so that what is stored is what Java would have stored.
+Source: Policies.java and its parts, PublishRate.java, DispatchRateImpl.java, SubscribeRate.java,
+ AdminResource.java, NamespacesBase.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from bkctl.errors import UsageError
+from bkctl.meta.documents import Json
+from bkctl.model.ledger import check_quorums
+from bkdaemon.broker.rest.base import BAD_REQUEST, Answered
+
+PRECONDITION: Final = 412
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+MIB: Final = 1024 * 1024
+
+Kind: TypeAlias = str | tuple[str, ...] | list[Any] | dict[str, tuple[Any, Any]]
+"""int, long, double, bool, str; a tuple of names; [kind of the elements]; {field: (kind, value if left out)}."""
+
+STRATEGIES: Final = (
+    "UNDEFINED", "ALWAYS_INCOMPATIBLE", "ALWAYS_COMPATIBLE", "BACKWARD", "FORWARD", "FULL", "BACKWARD_TRANSITIVE",
+    "FORWARD_TRANSITIVE", "FULL_TRANSITIVE",
+)  # fmt: skip
+BACKLOG_QUOTA: Final[Kind] = {
+    "limit": ("long", None),
+    "limitSize": ("long", None),
+    "limitTime": ("int", None),
+    "policy": (("producer_request_hold", "producer_exception", "consumer_backlog_eviction"), None),
+}
+KINDS: Final[Mapping[str, Kind]] = {
+    "retention_policies": {"retentionTimeInMinutes": ("int", 0), "retentionSizeInMB": ("long", 0)},
+    "persistence": {
+        "bookkeeperEnsemble": ("int", 0),
+        "bookkeeperWriteQuorum": ("int", 0),
+        "bookkeeperAckQuorum": ("int", 0),
+        "managedLedgerMaxMarkDeleteRate": ("double", 0.0),
+        "managedLedgerStorageClassName": ("str", None),
+    },
+    "backlog_quota_map": BACKLOG_QUOTA,
+    "autoTopicCreationOverride": {
+        "allowAutoTopicCreation": ("bool", False),
+        "topicType": ("str", None),
+        "defaultNumPartitions": ("int", None),
+    },
+    "autoSubscriptionCreationOverride": {"allowAutoSubscriptionCreation": ("bool", False)},
+    "delayed_delivery_policies": {
+        "tickTime": ("long", 0),
+        "active": ("bool", False),
+        "maxDeliveryDelayInMillis": ("long", 0),
+    },
+    "inactive_topic_policies": {
+        "inactiveTopicDeleteMode": (("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"), None),
+        "maxInactiveDurationSeconds": ("int", 0),
+        "deleteWhileInactive": ("bool", False),
+    },
+    "message_ttl_in_seconds": "int",
+    "deduplicationEnabled": "bool",
+    "deduplicationSnapshotIntervalSeconds": "int",
+    "replication_clusters": ["str"],
+    "max_producers_per_topic": "int",
+    "max_consumers_per_topic": "int",
+    "max_consumers_per_subscription": "int",
+    "max_subscriptions_per_topic": "int",
+    "max_topics_per_namespace": "int",
+    "max_unacked_messages_per_consumer": "int",
+    "max_unacked_messages_per_subscription": "int",
+    "schema_compatibility_strategy": STRATEGIES,
+    "schema_validation_enforced": "bool",
+    "is_allow_auto_update_schema": "bool",
+    "encryption_required": "bool",
+    "subscription_expiration_time_minutes": "int",
+    "subscription_types_enabled": [("Exclusive", "Shared", "Failover", "Key_Shared")],
+}
+"""By the keys of a namespace's policies; those that REST can set here."""
+_DISPATCH: Final[Kind] = {
+    "dispatchThrottlingRateInMsg": ("int", 0),
+    "dispatchThrottlingRateInByte": ("long", 0),
+    "relativeToPublishRate": ("bool", False),
+    "ratePeriodInSecond": ("int", 0),
+}
+FULL_RATES: Final[Mapping[str, Kind]] = {
+    "publishMaxMessageRate": {"publishThrottlingRateInMsg": ("int", -1), "publishThrottlingRateInByte": ("long", -1)},
+    "topicDispatchRate": _DISPATCH,
+    "clusterDispatchRate": _DISPATCH,
+    "subscriptionDispatchRate": _DISPATCH,
+    "replicatorDispatchRate": _DISPATCH,
+    "clusterSubscribeRate": {"subscribeThrottlingRatePerConsumer": ("int", -1), "ratePeriodInSecond": ("int", 30)},
+}
+"""Rates by their keys in a namespace's policies, where each is of a cluster."""
+_LEAST: Final = {
+    "message_ttl_in_seconds": "Invalid value for message TTL, message TTL must >= 0",
+    "deduplicationSnapshotIntervalSeconds": "interval must be greater than or equal to 0",
+    "max_producers_per_topic": "maxProducersPerTopic must be 0 or more",
+    "max_consumers_per_topic": "maxConsumersPerTopic must be 0 or more",
+    "max_consumers_per_subscription": "maxConsumersPerSubscription must be 0 or more",
+    "max_subscriptions_per_topic": "maxSubscriptionsPerTopic must be 0 or more",
+    "max_topics_per_namespace": "maxTopicsPerNamespace must be 0 or more",
+    "max_unacked_messages_per_consumer": "maxUnackedMessagesPerConsumer must be 0 or more",
+    "max_unacked_messages_per_subscription": "maxUnackedMessagesPerSubscription must be 0 or more",
+    "subscription_expiration_time_minutes": "Invalid value for subscription expiration time",
+}
+"""What is said of a number below 0."""
+_HALF: Final = (
+    "Invalid retention policy: Setting a single time or size limit to 0 is invalid when one of the limits has a "
+    "non-zero value. Use the value of -1 instead of 0 to ignore a specific limit. To disable retention both limits "
+    "must be set to 0."
+)
+
+
+def typed(kind: Kind, value: Any, what: str) -> Any:
+    """A value as Java's class would have it.
+
+    Raises:
+        Answered: 400, it is of another type.
+    """
+    if isinstance(kind, dict):
+        return _record(kind, value, what)
+    if isinstance(kind, list):
+        if not isinstance(value, list):
+            raise _wrong(what, "a list", value)
+        return list(dict.fromkeys(typed(kind[0], one, what) for one in value))
+    if isinstance(kind, tuple):
+        if not isinstance(value, str) or value not in kind:
+            raise _wrong(what, f"one of {', '.join(kind)}", value)
+        return value
+    return _SCALARS[kind](value, what)
+
+
+def _record(fields: dict[str, tuple[Any, Any]], value: Any, what: str) -> Json:
+    if not isinstance(value, dict):
+        raise _wrong(what, f"an object of {', '.join(fields)}", value)
+    made: Json = {}
+    for name, (kind, default) in fields.items():
+        given = value.get(name)
+        if given is not None:
+            made[name] = typed(kind, given, f"{what}.{name}")
+        elif default is not None:
+            made[name] = default
+    return made
+
+
+def _whole(least: int, most: int) -> Callable[[Any, str], int]:
+    def check(value: Any, what: str) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise _wrong(what, f"a whole number from {least} to {most}", value)
+        return value
+
+    return check
+
+
+def _double(value: Any, what: str) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < float("inf"):
+        raise _wrong(what, "a number", value)
+    return float(value)
+
+
+def _bool(value: Any, what: str) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(what, "true or false", value)
+    return value
+
+
+def _str(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise _wrong(what, "a text", value)
+    return value
+
+
+_SCALARS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
+    "int": _whole(-INT_MAX - 1, INT_MAX),
+    "long": _whole(-LONG_MAX - 1, LONG_MAX),
+    "double": _double,
+    "bool": _bool,
+    "str": _str,
+}
+
+
+def _wrong(what: str, wanted: str, found: Any) -> Answered:
+    return Answered(BAD_REQUEST, f"{what} must be {wanted}, not {str(found)[:100]!r}")
+
+
+def checked(key: str, value: Any) -> Any:
+    """A policy as it is stored, by its key in a namespace's policies; None, which removes it, stays.
+
+    Raises:
+        Answered: 400 for another type, 412 for a value that cannot be.
+    """
+    if value is None:
+        return None
+    value = typed(KINDS[key], value, key)
+    if key in _LEAST and value < 0:
+        raise Answered(PRECONDITION, _LEAST[key])
+    if key in _RULES:
+        _RULES[key](value)
+    return stored_quota(value) if key == "backlog_quota_map" else value
+
+
+def full_rate(key: str, value: Any) -> Json:
+    """A rate with all its fields. Raises: Answered, it is none (400)."""
+    found: Json = typed(FULL_RATES[key], value, key)
+    return found
+
+
+def _retention(value: Json) -> None:
+    minutes, size = value["retentionTimeInMinutes"], value["retentionSizeInMB"]
+    if minutes < -1:
+        raise Answered(PRECONDITION, "Invalid retention policy: time limit must be >= -1")
+    if size < -1:
+        raise Answered(PRECONDITION, "Invalid retention policy: size limit must be >= -1")
+    if (minutes == 0) != (size == 0):
+        raise Answered(PRECONDITION, _HALF)
+
+
+def _persistence(value: Json) -> None:
+    sizes = [value[f"bookkeeper{name}"] for name in ("Ensemble", "WriteQuorum", "AckQuorum")]
+    try:
+        check_quorums(*sizes)
+    except UsageError:
+        raise Answered(
+            BAD_REQUEST, "Bookkeeper Ensemble ({}) >= WriteQuorum ({}) >= AckQuorum ({})".format(*sizes)
+        ) from None
+
+
+def _creation(value: Json) -> None:
+    kind, count, complaint = value.get("topicType"), value.get("defaultNumPartitions"), ""
+    if not value["allowAutoTopicCreation"]:
+        return
+    if kind not in ("partitioned", "non-partitioned"):
+        complaint = f"Unknown topic type [{kind}]"
+    elif kind == "partitioned" and count is None:
+        complaint = "[defaultNumPartitions] cannot be null when the type is partitioned."
+    elif kind == "partitioned" and (count or 0) < 1:
+        complaint = "[defaultNumPartitions] cannot be less than 1 for partition type."
+    elif kind != "partitioned" and count is not None:
+        complaint = "[defaultNumPartitions] is not allowed to be set when the type is non-partition."
+    if complaint:
+        raise Answered(PRECONDITION, f"Invalid configuration for autoTopicCreationOverride. the detail is {complaint}")
+
+
+_RULES: Final[Mapping[str, Callable[[Json], None]]] = {
+    "retention_policies": _retention,
+    "persistence": _persistence,
+    "autoTopicCreationOverride": _creation,
+}
+
+
+def stored_quota(value: Json) -> Json:
+    """A backlog quota with all keys that Java tells; `limit` is the old name of limitSize."""
+    size = value.get("limitSize", value.get("limit", -1))
+    return {
+        "limit": size,
+        "limitSize": size,
+        "limitTime": value.get("limitTime", -1),
+        "policy": value.get("policy", "producer_request_hold"),
+    }
+
+
+def check_room(policies: Mapping[str, Any], whose: str) -> None:
+    """What is kept by retention must be more than backlogs may hold.
+
+    Args:
+        policies: those that would be stored.
+        whose: namespace or topic.
+
+    Raises:
+        Answered: 412, it is not.
+    """
+    retention = policies.get("retention_policies") or {}
+    size, minutes = int(retention.get("retentionSizeInMB", 0)), int(retention.get("retentionTimeInMinutes", 0))
+    for quota in (policies.get("backlog_quota_map") or {}).values():
+        limit, seconds = int(quota.get("limitSize", quota.get("limit", -1))), int(quota.get("limitTime", -1))
+        if (size > 0 and limit >= size * MIB) or (minutes > 0 and seconds >= minutes * 60):
+            more = ". Please increase retention quota and retry" if whose == "topic" else "."
+            raise Answered(PRECONDITION, f"Retention Quota must exceed configured backlog quota for {whose}{more}")

@@ -1,0 +1,299 @@
+"""Clusters in Pulsar's REST interface: what is stored of them, in Java's format. This broker serves its own cluster.
+
+    /admin/clusters/NAME                            addresses, names of peers
+    /admin/clusters/NAME/policies                   where its topics have moved to
+    /admin/clusters/NAME/namespaceIsolationPolicies which brokers a namespace may be on: told, not acted on, so not set
+    /admin/clusters/NAME/failureDomain/DOMAIN       which brokers fail together: the same
+
+Source: ClustersBase.java, ClusterResources.java, ClusterDataImpl.java, ClusterPoliciesImpl.java.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bkctl.errors import AlreadyExists, NotFound, Refused
+from bkctl.meta.documents import Json, encode_json, read_document, update_document
+from bkctl.meta.pulsar_cluster import CLUSTERS, GLOBAL_CLUSTER
+from bkdaemon.broker.rest.base import (
+    ADMIN,
+    BAD_REQUEST,
+    METHOD_NOT_ALLOWED,
+    Answered,
+    Handler,
+    body_of,
+    check_name,
+    flag,
+    null,
+    object_of,
+    reason,
+)
+from bkdaemon.broker.rest.checks import Kind, typed
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.service import BrokerService
+
+CLUSTER: Final = ADMIN + "/clusters/{cluster}"
+ISOLATION: Final = CLUSTER + "/namespaceIsolationPolicies"
+DOMAINS: Final = CLUSTER + "/failureDomains"
+_TEXTS: Final = (
+    "serviceUrl", "serviceUrlTls", "brokerServiceUrl", "brokerServiceUrlTls", "proxyServiceUrl", "authenticationPlugin",
+    "authenticationParameters", "brokerClientTlsTrustStore", "brokerClientTlsTrustStorePassword",
+    "brokerClientTlsKeyStore", "brokerClientTlsKeyStorePassword", "brokerClientTrustCertsFilePath",
+    "brokerClientKeyFilePath", "brokerClientCertificateFilePath", "brokerClientSslFactoryPluginParams", "listenerName",
+)  # fmt: skip
+CLUSTER_DATA: Final[Kind] = {
+    **dict.fromkeys(_TEXTS, ("str", None)),
+    "proxyProtocol": (("SNI",), None),
+    "peerClusterNames": (["str"], None),
+    "brokerClientTlsEnabled": ("bool", False),
+    "tlsAllowInsecureConnection": ("bool", False),
+    "brokerClientTlsEnabledWithKeyStore": ("bool", False),
+    "brokerClientTlsTrustStoreType": ("str", "JKS"),
+    "brokerClientTlsKeyStoreType": ("str", "JKS"),
+    "brokerClientSslFactoryPlugin": ("str", "org.apache.pulsar.common.util.DefaultPulsarSslFactory"),
+}
+CLUSTER_URL: Final[Kind] = dict.fromkeys(_TEXTS[:4], ("str", None))
+SCHEMES: Final = {
+    "serviceUrl": ("http", "Illegal service url, example: http://pulsar.example.com:8080"),
+    "serviceUrlTls": ("https", "Illegal service tls url, example: https://pulsar.example.com:8443"),
+    "brokerServiceUrl": ("pulsar", "Illegal broker service url, example: pulsar://pulsar.example.com:6650"),
+    "brokerServiceUrlTls": (
+        "pulsar+ssl",
+        "Illegal broker service tls url, example: pulsar+ssl://pulsar.example.com:6651",
+    ),
+}
+NOT_ISOLATING: Final = "This broker has no isolation of namespaces: every broker may serve every bundle"
+NO_DOMAINS: Final = "This broker has no failure domains: every broker may serve every bundle"
+
+
+def _name(request: Request) -> str:
+    return str(request.path_params["cluster"])
+
+
+async def _cluster(service: BrokerService, name: str) -> Json:
+    found = await read_document(service.store, f"{CLUSTERS}/{name}")
+    if found is None:
+        raise NotFound("Cluster does not exist")
+    return found.value
+
+
+async def _there(service: BrokerService, request: Request) -> str:
+    """The name of a cluster. Raises: Refused, there is none."""
+    if await service.store.exists(f"{CLUSTERS}/{_name(request)}") is None:
+        raise Refused(f"Cluster {_name(request)} does not exist.")
+    return _name(request)
+
+
+async def clusters(service: BrokerService, request: Request) -> list[str]:
+    """The names of the clusters, without the marker `global`."""
+    return [name for name in await service.store.children(CLUSTERS) if name != GLOBAL_CLUSTER]
+
+
+async def cluster(service: BrokerService, request: Request) -> Json:
+    """One cluster's node."""
+    return await _cluster(service, _name(request))
+
+
+async def _given(request: Request) -> Json:
+    given: Json = typed(CLUSTER_DATA, await object_of(request), "cluster data")
+    for key, (scheme, complaint) in SCHEMES.items():
+        if given.get(key) and not re.fullmatch(rf"{re.escape(scheme)}://[^\s/]+/?", given[key]):
+            raise Answered(BAD_REQUEST, complaint)
+    return given
+
+
+async def put_cluster(service: BrokerService, request: Request) -> Response:
+    """A new cluster, so that tenants may be allowed it; this broker does not replicate to it."""
+    if not (await request.body()).strip():
+        raise Answered(BAD_REQUEST, "cluster data is required")
+    given = await _given(request)
+    check_name("Cluster", _name(request))
+    try:
+        await service.store.create(f"{CLUSTERS}/{_name(request)}", encode_json(given), parents=True)
+    except AlreadyExists:
+        raise AlreadyExists("Cluster already exists") from None
+    return null()
+
+
+async def post_cluster(service: BrokerService, request: Request) -> Response:
+    """Changes a cluster."""
+    given = await _given(request)
+    await _cluster(service, _name(request))
+    await update_document(service.store, f"{CLUSTERS}/{_name(request)}", lambda _: given)
+    return null()
+
+
+async def delete_cluster(service: BrokerService, request: Request) -> None:
+    """Deletes a cluster that no tenant is allowed."""
+    name, namespaces = _name(request), service.backend.meta.namespaces
+    await _cluster(service, name)
+    for tenant in await namespaces.tenants():
+        if name in ((await namespaces.tenant(tenant)).get("allowedClusters") or []):
+            raise Refused("Cluster not empty")
+    path = f"{CLUSTERS}/{name}"
+    isolation = await read_document(service.store, f"{path}/namespaceIsolationPolicies")
+    if isolation is not None and isolation.value:
+        raise Refused("Cluster not empty")
+    await _delete_tree(service, path)
+
+
+async def _delete_tree(service: BrokerService, path: str) -> None:
+    for child in await service.store.children(path):
+        await _delete_tree(service, f"{path}/{child}")
+    await service.store.delete(path, (await service.store.get(path)).stat.version)
+
+
+async def peers(service: BrokerService, request: Request) -> Any:
+    """The names of a cluster's peers."""
+    found = (await _cluster(service, _name(request))).get("peerClusterNames")
+    return null() if found is None else found
+
+
+async def post_peers(service: BrokerService, request: Request) -> None:
+    """Changes them."""
+    name, given = _name(request), typed(["str"], await body_of(request) or [], "peer clusters")
+    for peer in given:
+        if peer.lower() == name.lower():
+            raise Refused(f"{name} itself can't be part of peer-list")
+        if await service.store.exists(f"{CLUSTERS}/{peer}") is None:
+            raise Refused(f"Peer cluster {peer} does not exist")
+    await _cluster(service, name)
+    await update_document(service.store, f"{CLUSTERS}/{name}", lambda old: old | {"peerClusterNames": given})
+
+
+async def migration(service: BrokerService, request: Request) -> Json:
+    """Where the topics of a cluster have moved to."""
+    found = await read_document(service.store, f"{CLUSTERS}/{_name(request)}/policies")
+    if found is None:
+        raise NotFound("Cluster does not exist")
+    return found.value
+
+
+async def post_migration(service: BrokerService, request: Request) -> Response:
+    """Says where they have moved to: clients are sent there within seconds."""
+    moved, url = flag(request, "migrated"), typed(CLUSTER_URL, await object_of(request), "cluster url")
+    if moved and not (url.get("brokerServiceUrl") or url.get("brokerServiceUrlTls")):
+        raise Answered(BAD_REQUEST, "Cluster url must not be empty")
+    await _cluster(service, _name(request))
+    path, value = f"{CLUSTERS}/{_name(request)}/policies", {"migrated": moved, "migratedClusterUrl": url}
+    try:
+        await service.store.create(path, encode_json(value), parents=True)
+    except AlreadyExists:
+        await update_document(service.store, path, lambda old: old | value)
+    return null()
+
+
+# -- told, but not acted on -------------------------------------------------------------------------------------------
+
+
+async def _isolation(service: BrokerService, name: str) -> Json:
+    found = await read_document(service.store, f"{CLUSTERS}/{name}/namespaceIsolationPolicies")
+    if found is None:
+        raise NotFound(f"NamespaceIsolationPolicies for cluster {name} does not exist")
+    return found.value
+
+
+async def isolation(service: BrokerService, request: Request) -> Json:
+    """Which brokers namespaces may be on, as a Java broker has stored it."""
+    if await service.store.exists(f"{CLUSTERS}/{_name(request)}") is None:
+        raise NotFound(f"Cluster {_name(request)} does not exist.")
+    return await _isolation(service, _name(request))
+
+
+async def isolation_policy(service: BrokerService, request: Request) -> Any:
+    """One of these policies."""
+    name, policy = await _there(service, request), request.path_params["policy"]
+    found = await _isolation(service, name)
+    if policy not in found:
+        raise NotFound(f"Cannot find NamespaceIsolationPolicy {policy} for cluster {name}")
+    return found[policy]
+
+
+async def isolated_brokers(service: BrokerService, request: Request) -> list[Json]:
+    """What they say of every broker."""
+    name = await _there(service, request)
+    policies = await _isolation(service, name)
+    return [_of_broker(broker, policies) for broker in await service.backend.ownership.brokers.brokers()]
+
+
+async def isolated_broker(service: BrokerService, request: Request) -> Json:
+    """What they say of one."""
+    name = await _there(service, request)
+    return _of_broker(request.path_params["broker"], await _isolation(service, name))
+
+
+def _of_broker(broker: str, policies: Json) -> Json:
+    told: Json = {"brokerName": broker, "primary": False, "namespaceRegex": []}
+    for name, policy in policies.items():
+        primary, secondary = (_matches(policy.get(key), broker) for key in ("primary", "secondary"))
+        if primary or secondary:
+            told["namespaceRegex"] += policy.get("namespaces") or []
+            told |= {"primary": primary, "policyName": name}
+    return told
+
+
+def _matches(patterns: Any, broker: str) -> bool:
+    try:
+        return any(re.fullmatch(pattern, broker) for pattern in patterns or [])
+    except (re.error, TypeError):
+        return False
+
+
+async def domains(service: BrokerService, request: Request) -> Json:
+    """Which brokers fail together, as a Java broker has stored it."""
+    path = f"{CLUSTERS}/{await _there(service, request)}/failureDomain"
+    try:
+        names = await service.store.children(path)
+    except NotFound:
+        return {}
+    found = {name: await read_document(service.store, f"{path}/{name}") for name in names}
+    return {name: one.value for name, one in found.items() if one is not None}
+
+
+async def domain(service: BrokerService, request: Request) -> Json:
+    """One of these groups."""
+    name, asked = await _there(service, request), request.path_params["domain_name"]
+    found = await read_document(service.store, f"{CLUSTERS}/{name}/failureDomain/{asked}")
+    if found is None:
+        raise NotFound(f"Domain {asked} for cluster {name} does not exist")
+    return found.value
+
+
+async def no_isolation(service: BrokerService, request: Request) -> Response:
+    """Nobody would hold to it."""
+    await _there(service, request)
+    return reason(METHOD_NOT_ALLOWED, NOT_ISOLATING)
+
+
+async def no_domains(service: BrokerService, request: Request) -> Response:
+    """Nobody would hold to it."""
+    await _there(service, request)
+    return reason(METHOD_NOT_ALLOWED, NO_DOMAINS)
+
+
+CLUSTER_ROUTES: Final[dict[tuple[str, str], Handler]] = {
+    ("GET", f"{ADMIN}/clusters"): clusters,
+    ("GET", CLUSTER): cluster,
+    ("PUT", CLUSTER): put_cluster,
+    ("POST", CLUSTER): post_cluster,
+    ("DELETE", CLUSTER): delete_cluster,
+    ("GET", f"{CLUSTER}/peers"): peers,
+    ("POST", f"{CLUSTER}/peers"): post_peers,
+    ("GET", f"{CLUSTER}/migrate"): migration,
+    ("POST", f"{CLUSTER}/migrate"): post_migration,
+    ("GET", ISOLATION): isolation,
+    ("GET", f"{ISOLATION}/brokers"): isolated_brokers,
+    ("GET", ISOLATION + "/brokers/{broker}"): isolated_broker,
+    ("GET", ISOLATION + "/{policy}"): isolation_policy,
+    ("POST", ISOLATION + "/{policy}"): no_isolation,
+    ("DELETE", ISOLATION + "/{policy}"): no_isolation,
+    ("GET", DOMAINS): domains,
+    ("GET", DOMAINS + "/{domain_name}"): domain,
+    ("POST", DOMAINS + "/{domain_name}"): no_domains,
+    ("DELETE", DOMAINS + "/{domain_name}"): no_domains,
+}

@@ -1,0 +1,378 @@
+"""Namespaces in Pulsar's REST interface: their policies, one by one or together, and their life.
+
+What a policy that is not set is told as is in UNSET. Source: NamespacesBase.java, Namespaces.java, Policies.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+
+from bkctl.errors import AlreadyExists, Conflict, NotFound, Refused
+from bkctl.meta.documents import Json
+from bkctl.meta.namespaces import bundles_value, new_policies
+from bkctl.meta.pulsar_cluster import CLUSTERS
+from bkctl.model.bundle import Bundles
+from bkdaemon.broker.cluster.policies import AFFINITY_KEY, QUOTA_AGE, QUOTA_BYTES
+from bkdaemon.broker.rest.base import (
+    ADMIN,
+    BAD_REQUEST,
+    FORBIDDEN,
+    METHOD_NOT_ALLOWED,
+    NOT_FOUND,
+    Answered,
+    Handler,
+    body_of,
+    check_name,
+    flag,
+    namespace_of,
+    null,
+    object_of,
+    own,
+    reason,
+    texts_of,
+)
+from bkdaemon.broker.rest.checks import FULL_RATES, KINDS, check_room, checked, full_rate, typed
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.service import BrokerService
+
+NAMESPACE: Final = ADMIN + "/namespaces/{tenant}/{namespace}"
+BUNDLES_MAX: Final = 65_536
+"""Of a new namespace: their boundaries shall fit into a node."""
+
+
+async def namespaces(service: BrokerService, request: Request) -> list[str]:
+    """The namespaces of a tenant."""
+    try:
+        return await service.backend.meta.namespaces.namespaces(request.path_params["tenant"])
+    except NotFound:
+        raise NotFound("Tenant not found") from None
+
+
+async def policies_of(service: BrokerService, request: Request) -> Json:
+    """The policies of a request's namespace, as they are stored. Raises: NotFound, there is none."""
+    try:
+        return await service.backend.meta.namespaces.policies(namespace_of(request))
+    except NotFound:
+        raise NotFound("Namespace does not exist") from None
+
+
+async def policies(service: BrokerService, request: Request) -> Json:
+    """The policies of a namespace, with the bundles that count."""
+    found = {**IMPLIED_POLICIES, **await policies_of(service, request)}
+    return found | {"bundles": bundles_value(await service.backend.meta.namespaces.bundles(namespace_of(request)))}
+
+
+async def put_namespace(service: BrokerService, request: Request) -> None:
+    """A new namespace; the body may hold policies."""
+    namespace, given = namespace_of(request), await object_of(request)
+    check_name("Namespace", request.path_params["namespace"])
+    store = service.backend.meta.namespaces
+    try:
+        await store.tenant(request.path_params["tenant"])
+    except NotFound:
+        raise NotFound("Tenant does not exist") from None
+    bundles = _asked_bundles(namespace, given.get("bundles"), service.config.default_bundles)
+    made = new_policies([service.config.cluster], bundles)
+    made |= _asked_policies(given, made)
+    await _check_clusters(service, made["replication_clusters"])
+    check_room(made, "namespace")
+    try:
+        await store.store_namespace(namespace, made)
+    except AlreadyExists:
+        raise AlreadyExists("Namespace already exists") from None
+
+
+def _asked_bundles(namespace: str, asked: Any, default: int) -> Bundles:
+    asked = typed({"boundaries": (["str"], []), "numBundles": ("int", 0)}, asked or {}, "bundles")
+    count = len(asked["boundaries"]) or asked["numBundles"]
+    if not 0 <= count <= BUNDLES_MAX:
+        raise Refused(f"Invalid number of bundles. Number of bundles has to be in the range of (0, {BUNDLES_MAX}].")
+    if asked["boundaries"]:
+        return Bundles.parse(namespace, asked["boundaries"])
+    return Bundles.even(namespace, count or default)
+
+
+def _asked_policies(given: Json, fresh: Json) -> Json:
+    """Of the policies of a new namespace, those that say something and can be read by everybody."""
+    found: Json = {}
+    for key, value in given.items():
+        if key == "bundles" or value in (None, [], {}):
+            continue
+        if key == "backlog_quota_map":
+            found[key] = {kind: checked(key, quota) for kind, quota in _map(key, value).items()}
+        elif key in FULL_RATES:
+            found[key] = {cluster: full_rate(key, rate) for cluster, rate in _map(key, value).items()}
+        elif key in KINDS:
+            found[key] = checked(key, value)
+        elif key in fresh and isinstance(value, type(fresh[key])):
+            found[key] = value
+        elif key in fresh:
+            raise Answered(BAD_REQUEST, f"{key} must be like {fresh[key]!r}")
+    return found
+
+
+def _map(key: str, value: Any) -> Json:
+    if not isinstance(value, dict):
+        raise Answered(BAD_REQUEST, f"{key} is no object")
+    return value
+
+
+async def _check_clusters(service: BrokerService, clusters: Any) -> None:
+    """Raises: Answered, a namespace is to be in no cluster, in one that is not there, or in others too."""
+    if not clusters:
+        raise Refused("ClusterIds should not be null or empty")
+    if "global" in clusters:
+        raise Refused("Cannot specify global in the list of replication clusters")
+    known = await service.store.children(CLUSTERS)
+    for cluster in clusters:
+        if cluster not in known:
+            raise Answered(FORBIDDEN, f"Invalid cluster id: {cluster}")
+    if set(clusters) != {service.config.cluster}:
+        raise Answered(METHOD_NOT_ALLOWED, "This broker does not replicate: a namespace is in its own cluster only")
+
+
+async def delete_namespace(service: BrokerService, request: Request) -> Any:
+    """Deletes a namespace; with force its topics too, where configuration allows it."""
+    await policies_of(service, request)
+    force = flag(request, "force")
+    if force and not service.config.force_delete_namespace:
+        return reason(METHOD_NOT_ALLOWED, "Broker doesn't allow forced deletion of namespaces")
+    await remove_namespace(service, request, namespace_of(request), force=force)
+    return None
+
+
+async def remove_namespace(service: BrokerService, request: Request, namespace: str, *, force: bool) -> None:
+    """Deletes a namespace with what is in it. Raises: Conflict, it has topics and that is not forced."""
+    meta = service.backend.meta
+    topics = await meta.topics.topics(namespace)
+    system = [topic for topic in topics if topic.local.startswith("__")]
+    if (len(topics) > len(system) or await meta.topics.partitioned_topics(namespace)) and not force:
+        raise Conflict("Cannot delete non empty namespace")
+    for topic in topics:
+        await own(service, request, topic)
+        await service.upkeep.delete(topic)
+        await service.backend.schema_storage.delete(topic)
+    for topic in await meta.topics.partitioned_topics(namespace):
+        await meta.topics.delete_partitioned(topic)
+    for bundle in [b for b in service.backend.ownership.owned if b.namespace == namespace]:
+        await service.backend.ownership.unload(bundle, service.close_bundle)
+    await meta.namespaces.delete_namespace(namespace)
+    service.backend.policies.forget(namespace)
+    service.backend.ownership.forget(namespace)
+
+
+async def namespace_topics(service: BrokerService, request: Request) -> list[str]:
+    """The topics of a namespace, without those of the system."""
+    await policies_of(service, request)
+    if request.query_params.get("mode") == "NON_PERSISTENT":
+        return []
+    found = await service.backend.meta.topics.topics(namespace_of(request))
+    system = flag(request, "includeSystemTopic")
+    return [str(topic) for topic in found if system or not topic.local.startswith("__")]
+
+
+# -- one policy at a time ---------------------------------------------------------------------------------------------
+
+
+def policy_routes() -> dict[tuple[str, str], Handler]:
+    """get, set and delete of single policies: path, key of the stored object."""
+    table: dict[tuple[str, str], Handler] = {}
+    for path, key in POLICIES.items():
+        read, write, remove = _policy(path, key)
+        url = f"{NAMESPACE}/{path}"
+        table |= {("GET", url): read, ("DELETE", url): remove}
+        table |= dict.fromkeys(((method, url) for method in METHODS.get(path, ("POST",))), write)
+    return table
+
+
+async def change_policies(service: BrokerService, request: Request, edit: Callable[[Json], Json]) -> None:
+    """Changes what is stored of a namespace; this broker holds to it at once, others soon."""
+    await policies_of(service, request)
+    await service.backend.meta.namespaces.update_policies(namespace_of(request), edit)
+    service.backend.policies.forget(namespace_of(request))
+    await service.upkeep.refresh(namespace_of(request))
+
+
+def _policy(path: str, key: str) -> tuple[Handler, Handler, Handler]:
+    async def read(service: BrokerService, request: Request) -> Any:
+        found = (await policies_of(service, request)).get(key)
+        return found if found is not None else UNSET.get(path, null())
+
+    async def write(service: BrokerService, request: Request) -> Any:
+        value = checked(key, await body_of(request))
+        if value is None:
+            return await remove(service, request)
+        if key == "replication_clusters":
+            await policies_of(service, request)
+            await _check_clusters(service, value)
+
+        def changed(old: Json) -> Json:
+            new = old | {key: value}
+            if key == "backlog_quota_map":
+                new[key] = {**(old.get(key) or {}), quota_kind(request): value}
+            if key in ("backlog_quota_map", "retention_policies"):
+                check_room(new, "namespace")
+            return new
+
+        await change_policies(service, request, changed)
+        return None
+
+    async def remove(service: BrokerService, request: Request) -> None:
+        def without(old: Json) -> Json:
+            if key == "backlog_quota_map":
+                return old | {key: _without(old.get(key) or {}, quota_kind(request))}
+            if key in EMPTY_WHEN_REMOVED:
+                return old | {key: EMPTY_WHEN_REMOVED[key]}
+            return {name: value for name, value in old.items() if name != key}
+
+        await change_policies(service, request, without)
+
+    return read, write, remove
+
+
+def quota_kind(request: Request) -> str:
+    """Which backlog quota is meant. Raises: Answered, there is none of that name (404, as Java)."""
+    kind = request.query_params.get("backlogQuotaType") or QUOTA_BYTES
+    if kind not in (QUOTA_BYTES, QUOTA_AGE):
+        raise Answered(NOT_FOUND, f"there is no backlogQuotaType {kind}")
+    return kind
+
+
+# -- what is kept beside the policies ---------------------------------------------------------------------------------
+
+
+async def affinity(service: BrokerService, request: Request) -> Json:
+    """The groups of bookies that a namespace's ledgers go to."""
+    await policies_of(service, request)
+    found = await service.backend.meta.namespaces.local_policies(namespace_of(request))
+    group = found.get(AFFINITY_KEY)
+    if group is None:
+        raise NotFound("Namespace local-policies does not exist")
+    return dict(group)
+
+
+async def set_affinity(service: BrokerService, request: Request) -> None:
+    """Binds a namespace's new ledgers to groups of bookies."""
+    await policies_of(service, request)
+    kinds: dict[str, tuple[Any, Any]] = dict.fromkeys(AFFINITY_FIELDS, ("str", None))
+    given = typed(kinds, await object_of(request), "bookie affinity")
+    if not given.get("bookkeeperAffinityGroupPrimary"):
+        raise Refused("Bookie-affinity group must be present")
+    await _write_affinity(service, request, given)
+
+
+async def delete_affinity(service: BrokerService, request: Request) -> None:
+    """Binds them to none."""
+    await policies_of(service, request)
+    await _write_affinity(service, request, None)
+
+
+async def _write_affinity(service: BrokerService, request: Request, group: Json | None) -> None:
+    await service.backend.meta.namespaces.update_local_policies(
+        namespace_of(request), lambda old: {**old, AFFINITY_KEY: group} if group else _without(old, AFFINITY_KEY)
+    )
+    service.backend.policies.forget(namespace_of(request))
+    await service.upkeep.refresh(namespace_of(request))
+
+
+async def properties(service: BrokerService, request: Request) -> Json:
+    """A namespace's own properties."""
+    return dict((await policies_of(service, request)).get("properties") or {})
+
+
+async def property_(service: BrokerService, request: Request) -> Any:
+    """One of them."""
+    found = (await properties(service, request)).get(request.path_params["key"])
+    return null() if found is None else PlainTextResponse(str(found))
+
+
+async def put_properties(service: BrokerService, request: Request) -> None:
+    """Adds properties."""
+    p = request.path_params
+    given = {p["key"]: p["value"]} if "key" in p else await texts_of(request)
+    await change_policies(
+        service, request, lambda old: old | {"properties": {**(old.get("properties") or {}), **given}}
+    )
+
+
+async def delete_properties(service: BrokerService, request: Request) -> Any:
+    """Removes one property, and tells it, or all."""
+    key, before = request.path_params.get("key"), await properties(service, request)
+    await change_policies(
+        service, request, lambda old: old | {"properties": {} if key is None else _without(before, key)}
+    )
+    if key is None:
+        return None
+    return PlainTextResponse(before[key]) if key in before else null()
+
+
+def _without(value: Json, key: str) -> Json:
+    return {name: one for name, one in value.items() if name != key}
+
+
+POLICIES: Final = {
+    "retention": "retention_policies",
+    "messageTTL": "message_ttl_in_seconds",
+    "persistence": "persistence",
+    "backlogQuota": "backlog_quota_map",
+    "backlogQuotaMap": "backlog_quota_map",
+    "deduplication": "deduplicationEnabled",
+    "deduplicationSnapshotInterval": "deduplicationSnapshotIntervalSeconds",
+    "autoTopicCreation": "autoTopicCreationOverride",
+    "autoSubscriptionCreation": "autoSubscriptionCreationOverride",
+    "replication": "replication_clusters",
+    "maxProducersPerTopic": "max_producers_per_topic",
+    "maxConsumersPerTopic": "max_consumers_per_topic",
+    "maxConsumersPerSubscription": "max_consumers_per_subscription",
+    "maxSubscriptionsPerTopic": "max_subscriptions_per_topic",
+    "maxTopicsPerNamespace": "max_topics_per_namespace",
+    "maxUnackedMessagesPerConsumer": "max_unacked_messages_per_consumer",
+    "maxUnackedMessagesPerSubscription": "max_unacked_messages_per_subscription",
+    "delayedDelivery": "delayed_delivery_policies",
+    "schemaCompatibilityStrategy": "schema_compatibility_strategy",
+    "schemaValidationEnforced": "schema_validation_enforced",
+    "isAllowAutoUpdateSchema": "is_allow_auto_update_schema",
+    "encryptionRequired": "encryption_required",
+    "subscriptionExpirationTime": "subscription_expiration_time_minutes",
+    "inactiveTopicPolicies": "inactive_topic_policies",
+    "subscriptionTypesEnabled": "subscription_types_enabled",
+}
+"""Of the path behind a namespace, and of the key in its policies."""
+METHODS: Final = {"schemaCompatibilityStrategy": ("PUT",)}
+UNSET: Final[dict[str, Any]] = {
+    "backlogQuotaMap": {},
+    "backlogQuota": {},
+    "schemaCompatibilityStrategy": "UNDEFINED",
+    "schemaValidationEnforced": False,
+    "isAllowAutoUpdateSchema": True,
+    "encryptionRequired": False,
+    "maxTopicsPerNamespace": 0,
+    "subscriptionTypesEnabled": [],
+}
+EMPTY_WHEN_REMOVED: Final[dict[str, Any]] = {"subscription_types_enabled": []}
+AFFINITY_FIELDS: Final = ("bookkeeperAffinityGroupPrimary", "bookkeeperAffinityGroupSecondary")
+IMPLIED_POLICIES: Final = {"is_allow_auto_update_schema": True}
+"""Told where a namespace does not say otherwise."""
+
+NAMESPACES: Final[dict[tuple[str, str], Handler]] = {
+    ("GET", ADMIN + "/namespaces/{tenant}"): namespaces,
+    ("GET", NAMESPACE): policies,
+    ("PUT", NAMESPACE): put_namespace,
+    ("DELETE", NAMESPACE): delete_namespace,
+    ("GET", NAMESPACE + "/topics"): namespace_topics,
+    ("GET", NAMESPACE + "/persistence/bookieAffinity"): affinity,
+    ("POST", NAMESPACE + "/persistence/bookieAffinity"): set_affinity,
+    ("DELETE", NAMESPACE + "/persistence/bookieAffinity"): delete_affinity,
+    ("GET", NAMESPACE + "/properties"): properties,
+    ("PUT", NAMESPACE + "/properties"): put_properties,
+    ("DELETE", NAMESPACE + "/properties"): delete_properties,
+    ("GET", NAMESPACE + "/property/{key}"): property_,
+    ("PUT", NAMESPACE + "/property/{key}/{value}"): put_properties,
+    ("DELETE", NAMESPACE + "/property/{key}"): delete_properties,
+    **policy_routes(),
+}

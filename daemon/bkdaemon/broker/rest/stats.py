@@ -1,0 +1,321 @@
+"""Statistics of topics in the shape of Pulsar's REST interface. What is not measured here is told as 0, as Java does.
+
+Source: TopicStatsImpl.java, SubscriptionStatsImpl.java, ConsumerStatsImpl.java, PublisherStatsImpl.java,
+NonPersistentTopicStatsImpl.java, ManagedLedgerInternalStats.java.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from bkctl.codec.pulsar import SubscriptionType
+from bkdaemon.broker.ledger.backlog import bytes_behind
+from bkdaemon.broker.ledger.state import State
+from bkdaemon.broker.rates import Rates, sent, subscriptions_of
+from bkdaemon.broker.topic import Topic
+
+if TYPE_CHECKING:
+    from bkctl.model.topic import Position
+    from bkdaemon.broker.cluster.policies import BacklogQuota
+    from bkdaemon.broker.consumer import Consumer
+    from bkdaemon.broker.ledger.cursor import Cursor
+    from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
+    from bkdaemon.broker.nonpersistent import NonPersistentSubscription, NonPersistentTopic
+    from bkdaemon.broker.producers import Producer
+    from bkdaemon.broker.subscription import Subscription
+
+TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
+MODES: Final = ("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing")
+ALONE: Final = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
+STATES: Final = {
+    State.OPEN: "LedgerOpened",
+    State.SWITCHING: "ClosingLedger",
+    State.TERMINATED: "Terminated",
+    State.CLOSED: "Closed",
+    State.FAILED: "Fenced",
+}
+NO_LEDGER: Final = {"ledgerId": -1, "entries": -1, "size": -1, "offloaded": False, "underReplicated": False}
+TOPIC_ZEROS: Final = (
+    "earliestMsgPublishTimeInBacklogs", "offloadedStorageSize", "lastOffloadLedgerId",
+    "lastOffloadSuccessTimeStamp", "lastOffloadFailureTimeStamp", "ongoingTxnCount", "abortedTxnCount",
+    "committedTxnCount",
+)  # fmt: skip
+SUBSCRIPTION_ZEROS: Final = (
+    "filterProcessedMsgCount", "filterAcceptedMsgCount", "filterRejectedMsgCount", "filterRescheduledMsgCount",
+)  # fmt: skip
+THROTTLED: Final = tuple(
+    f"{what}EventsBy{whose}Limit" for whose in ("Subscription", "Topic", "Broker") for what in ("Msg", "Bytes")
+)
+DRAINING: Final = {"drainingHashesCount": 0, "drainingHashesClearedTotal": 0, "drainingHashesUnackedMessages": 0}
+COMPACTION: Final = {
+    "lastCompactionRemovedEventCount": 0,
+    "lastCompactionSucceedTimestamp": 0,
+    "lastCompactionFailedTimestamp": 0,
+    "lastCompactionDurationTimeInMills": 0,
+}
+
+
+def topic_stats(topic: Topic | NonPersistentTopic, rates: Rates, quota: BacklogQuota | None = None) -> dict[str, Any]:
+    """GET …/stats of either kind of topic, but for its owner."""
+    name, log = topic.name, topic.ledger if isinstance(topic, Topic) else None
+    arriving = rates.of("in", name)
+    subscriptions = {one.name: subscription_stats(topic, one, rates) for one in subscriptions_of(topic)}
+    ranges = sum(one["nonContiguousDeletedMessagesRanges"] for one in subscriptions.values())
+    told = {
+        "msgRateIn": arriving.messages,
+        "msgThroughputIn": arriving.size,
+        "msgRateOut": sum((one["msgRateOut"] for one in subscriptions.values()), 0.0),
+        "msgThroughputOut": sum((one["msgThroughputOut"] for one in subscriptions.values()), 0.0),
+        "bytesInCounter": topic.bytes_in,
+        "msgInCounter": topic.messages_in,
+        "systemTopicBytesInCounter": 0,
+        "bytesOutCounter": sum(one["bytesOutCounter"] for one in subscriptions.values()),
+        "msgOutCounter": sum(one["msgOutCounter"] for one in subscriptions.values()),
+        "bytesOutInternalCounter": 0,
+        "averageMsgSize": arriving.average_size,
+        "msgChunkPublished": False,
+        "storageSize": log.ledgers.size_total if log is not None else 0,
+        "backlogSize": max((one["backlogSize"] for one in subscriptions.values()), default=0),
+        "backlogQuotaLimitSize": quota.size if quota is not None else 0,
+        "backlogQuotaLimitTime": quota.age_s if quota is not None else 0,
+        "oldestBacklogMessageAgeSeconds": -1 if log is not None else 0,
+        "publishRateLimitedTimes": topic.limits.publish_waits,
+        **dict.fromkeys(TOPIC_ZEROS, 0),
+        "publishers": [_publisher(topic, producer, rates) for producer in topic.producers.by_name.values()],
+        "waitingPublishers": topic.producers.waiting,
+        "subscriptions": subscriptions,
+        "replication": {},
+        "deduplicationStatus": "Enabled" if topic.rules.deduplication else "Disabled",
+        "nonContiguousDeletedMessagesRanges": ranges,
+        "nonContiguousDeletedMessagesRangesSerializedSize": 0,
+        "delayedMessageIndexSizeInBytes": 0,
+        "compaction": dict(COMPACTION),
+    }
+    if log is None:
+        del told["deduplicationStatus"]
+        told["msgDropRate"] = sum((one["msgDropRate"] for one in subscriptions.values()), 0.0)
+        for publisher in told["publishers"]:
+            publisher["msgDropRate"] = 0.0
+    elif "pulsar.topic.epoch" in log.properties:
+        told["topicEpoch"] = int(log.properties["pulsar.topic.epoch"])
+    return told
+
+
+def _publisher(topic: Topic | NonPersistentTopic, producer: Producer, rates: Rates) -> dict[str, Any]:
+    flow = rates.of("producer", topic.name, producer.name)
+    return {
+        "accessMode": MODES[producer.mode],
+        "msgRateIn": flow.messages,
+        "msgThroughputIn": flow.size,
+        "averageMsgSize": flow.average_size,
+        "chunkedMessageRate": 0.0,
+        "producerId": producer.producer_id,
+        "supportsPartialProducer": False,
+        "producerName": producer.name,
+        "address": f"/{producer.connection.peer}",
+        "connectedSince": java_time(producer.connected_since_ms),
+        "clientVersion": producer.connection.conversation.client_version,
+        "metadata": dict(producer.metadata),
+    }
+
+
+def nothing_stored(topic: NonPersistentTopic) -> dict[str, Any]:
+    """GET …/internalStats of a topic that stores nothing."""
+    counts = ("numberOfEntries", "totalSize", "currentLedgerEntries", "currentLedgerSize", "waitingCursorsCount")
+    cursor = {
+        "waitingReadOp": False, "pendingReadOps": 0, "messagesConsumedCounter": 0, "cursorLedger": 0,
+        "cursorLedgerLastEntry": 0, "active": False, "numberOfEntriesSinceFirstNotAckedMessage": 0,
+        "totalNonContiguousDeletedMessagesRange": 0, "subscriptionHavePendingRead": False,
+        "subscriptionHavePendingReplayRead": False,
+    }  # fmt: skip
+    return {
+        "entriesAddedCounter": topic.messages_in,
+        **dict.fromkeys(counts, 0),
+        "pendingAddEntriesCount": 0,
+        "cursors": dict.fromkeys(topic.subscriptions, cursor),
+    }
+
+
+def subscription_stats(
+    topic: Topic | NonPersistentTopic, subscription: Subscription | NonPersistentSubscription, rates: Rates
+) -> dict[str, Any]:
+    """One subscription of GET …/stats."""
+    cursor, dispatcher = getattr(subscription, "cursor", None), getattr(subscription, "dispatcher", None)
+    delayed, replayed = dispatcher.waiting if dispatcher is not None else (0, 0)
+    backlog = cursor.backlog() if cursor is not None else 0
+    size = bytes_behind(topic.ledger.ledgers, cursor.mark_delete) if cursor and isinstance(topic, Topic) else 0
+    flow, ever = rates.of("out", topic.name, subscription.name), sent(subscription)
+    lost = rates.of("lost", topic.name, subscription.name)
+    consumers = [_consumer(topic, subscription, one, rates) for one in subscription.consumers]
+    told = {
+        "msgRateOut": flow.messages,
+        "msgThroughputOut": flow.size,
+        "bytesOutCounter": int(ever.size),
+        "msgOutCounter": int(ever.messages),
+        "msgRateRedeliver": sum((one["msgRateRedeliver"] for one in consumers), 0.0),
+        "messageAckRate": 0.0,
+        "chunkedMessageRate": 0.0,
+        "msgBacklog": backlog,
+        "backlogSize": size,
+        "earliestMsgPublishTimeInBacklog": 0,
+        "msgBacklogNoDelayed": backlog - delayed,
+        "blockedSubscriptionOnUnackedMsgs": dispatcher is not None and dispatcher.full,
+        "msgDelayed": delayed,
+        "msgInReplay": replayed,
+        "unackedMessages": sum(consumer["unackedMessages"] for consumer in consumers),
+        "type": TYPES[int(subscription.type)],
+        "msgRateExpired": lost.messages,
+        "totalMsgExpired": getattr(subscription, "expired", 0),
+        "lastExpireTimestamp": getattr(subscription, "expired_ms", 0),
+        "lastConsumedFlowTimestamp": 0,
+        "lastConsumedTimestamp": 0,
+        "lastAckedTimestamp": 0,
+        "lastMarkDeleteAdvancedTimestamp": 0,
+        "consumers": consumers,
+        "isDurable": subscription.durable,
+        "isReplicated": False,
+        "allowOutOfOrderDelivery": False,
+        "consumersAfterMarkDeletePosition": {},
+        **DRAINING,
+        "nonContiguousDeletedMessagesRanges": cursor.range_count if cursor is not None else 0,
+        "nonContiguousDeletedMessagesRangesSerializedSize": 0,
+        "delayedMessageIndexSizeInBytes": 0,
+        "subscriptionProperties": dict(getattr(subscription, "properties", {})),
+        **dict.fromkeys(SUBSCRIPTION_ZEROS, 0),
+        **{f"dispatchThrottled{key}": getattr(subscription, "throttled", {}).get(key, 0) for key in THROTTLED},
+        "durable": subscription.durable,
+        "replicated": False,
+    }
+    if consumers and cursor is not None and subscription.type in ALONE:
+        told["activeConsumerName"] = consumers[0]["consumerName"]
+    if cursor is None:
+        told["msgDropRate"] = lost.size
+    return told
+
+
+def _consumer(
+    topic: Topic | NonPersistentTopic,
+    subscription: Subscription | NonPersistentSubscription,
+    consumer: Consumer,
+    rates: Rates,
+) -> dict[str, Any]:
+    flow = rates.of("consumer", topic.name, subscription.name, id(consumer))
+    return {
+        "msgRateOut": flow.messages,
+        "msgThroughputOut": flow.size,
+        "bytesOutCounter": consumer.bytes_out,
+        "msgOutCounter": consumer.messages_out,
+        "msgRateRedeliver": rates.of("again", topic.name, subscription.name, id(consumer)).messages,
+        "messageAckRate": 0.0,
+        "chunkedMessageRate": 0.0,
+        "consumerName": consumer.name,
+        "availablePermits": consumer.permits,
+        "unackedMessages": consumer.unacked,
+        "avgMessagesPerEntry": 0,
+        "blockedConsumerOnUnackedMsgs": consumer.blocked,
+        **DRAINING,
+        "address": f"/{consumer.connection.peer}",
+        "connectedSince": java_time(consumer.connected_since_ms),
+        "clientVersion": consumer.connection.conversation.client_version,
+        "lastAckedTimestamp": 0,
+        "lastConsumedTimestamp": 0,
+        "lastConsumedFlowTimestamp": 0,
+        "metadata": dict(consumer.metadata),
+        "lastAckedTime": java_time(0),
+        "lastConsumedTime": java_time(0),
+    }
+
+
+def sum_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The statistics of a partitioned topic: numbers added, subscriptions by name, lists joined."""
+    total: dict[str, Any] = {}
+    for part in parts:
+        for key, value in part.items():
+            have = total.get(key)
+            if key in ("type", "isDurable") or have is None:
+                total[key] = dict(value) if isinstance(value, dict) else value
+            elif isinstance(value, dict):
+                total[key] = {
+                    **have,
+                    **{k: sum_of([have[k], v]) if k in have and isinstance(v, dict) else v for k, v in value.items()},
+                }
+            elif isinstance(value, int | float) and not isinstance(value, bool):
+                total[key] = have if key.startswith("backlogQuotaLimit") else have + value
+            elif isinstance(value, list):
+                total[key] = have + value
+    return total
+
+
+def partitioned_stats(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """GET …/partitioned-stats, but for what it says of single partitions."""
+    total = sum_of(parts)
+    for key in ("ownerBroker", "deduplicationStatus", "topicEpoch"):
+        total.pop(key, None)
+    total["compaction"] = dict(COMPACTION)
+    total["oldestBacklogMessageAgeSeconds"] = 0
+    return total
+
+
+def internal_stats(log: ManagedLedger) -> dict[str, Any]:
+    """GET …/internalStats."""
+    ledgers = log.ledgers
+    return {
+        "entriesAddedCounter": log.added,
+        "numberOfEntries": ledgers.entries_total,
+        "totalSize": ledgers.size_total,
+        "currentLedgerEntries": ledgers.open_entries,
+        "currentLedgerSize": ledgers.open_bytes,
+        "lastLedgerCreatedTimestamp": java_time(log.opened_ms),
+        "waitingCursorsCount": 0,
+        "pendingAddEntriesCount": log.waiting,
+        "lastConfirmedEntry": shown(ledgers.last),
+        "state": STATES[log.state],
+        "ledgers": [
+            {
+                "ledgerId": ledger_id,
+                "entries": 0 if ledger_id == ledgers.open_id else ledgers.entries(ledger_id),
+                "size": 0 if ledger_id == ledgers.open_id else ledgers.size(ledger_id),
+                "offloaded": False,
+                "underReplicated": False,
+            }
+            for ledger_id in ledgers.ids
+        ],
+        "cursors": {name: _cursor_stats(log, cursor) for name, cursor in log.cursors.items()},
+        "schemaLedgers": [],
+        "compactedLedger": dict(NO_LEDGER),
+    }
+
+
+def _cursor_stats(log: ManagedLedger, cursor: Cursor) -> dict[str, Any]:
+    ranges = ",".join(f"({shown(one.after)}..{shown(one.until)}]" for one in cursor.ranges)
+    return {
+        "markDeletePosition": shown(cursor.mark_delete),
+        "readPosition": shown(cursor.read_position),
+        "waitingReadOp": False,
+        "pendingReadOps": 0,
+        "messagesConsumedCounter": log.added - cursor.backlog(),
+        "cursorLedger": cursor.ledger_id,
+        "cursorLedgerLastEntry": cursor.ledger_last_entry,
+        "individuallyDeletedMessages": f"[{ranges}]",
+        "lastLedgerSwitchTimestamp": java_time(cursor.switched_ms),
+        "state": "Open" if cursor.ledger_id >= 0 else "NoLedger",
+        "active": False,
+        "numberOfEntriesSinceFirstNotAckedMessage": log.ledgers.between(cursor.mark_delete, cursor.read_position),
+        "totalNonContiguousDeletedMessagesRange": cursor.range_count,
+        "subscriptionHavePendingRead": False,
+        "subscriptionHavePendingReplayRead": False,
+        "properties": dict(cursor.longs),
+    }
+
+
+def shown(position: Position) -> str:
+    """ledger:entry."""
+    return f"{position.ledger_id}:{position.entry_id}"
+
+
+def java_time(ms: int) -> str:
+    """A time as Java's Instant prints it: no zeros at the end of a fraction."""
+    moment = datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    fraction = f".{ms % 1000:03d}".rstrip("0") if ms % 1000 else ""
+    return f"{moment}{fraction}Z"

@@ -1,0 +1,307 @@
+"""Subscriptions and single messages in Pulsar's REST interface. Source: PersistentTopicsBase.java."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from bkctl.codec.pulsar_entry import decode_metadata, split_entry
+from bkctl.errors import AlreadyExists, NotFound, Refused
+from bkctl.model.topic import EARLIEST, LATEST, Position
+from bkdaemon.broker.compression import decompress
+from bkdaemon.broker.ledger.backlog import bytes_behind
+from bkdaemon.broker.rest.base import (
+    BAD_REQUEST,
+    Answered,
+    Handler,
+    body_of,
+    flag,
+    number,
+    object_of,
+    on_partitions,
+    texts,
+    texts_of,
+)
+from bkdaemon.broker.rest.checks import LONG_MAX
+from bkdaemon.broker.rest.stats import java_time, shown
+from bkdaemon.broker.rest.topics import JAVA_LATEST, NO_CONTENT, TOPIC, message_id, opened, opened_any
+from bkdaemon.broker.topic import Topic
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.subscription import Subscription
+
+SUBSCRIPTION: Final = TOPIC + "/subscription/{subscription}"
+ANALYZED_ENTRIES_MAX: Final = 10_000
+"""As subscriptionBacklogScanMaxEntries: an analysis that would read more is aborted."""
+READ_BYTES: Final = 5 * 1024 * 1024
+
+
+async def _subscription(service: BrokerService, request: Request) -> tuple[Topic, Subscription]:
+    topic = await opened(service, request)
+    name = request.path_params["subscription"]
+    found = topic.subscriptions.get(name)
+    if found is None:
+        raise NotFound(f"Subscription {name} not found for topic {topic.name}")
+    return topic, found
+
+
+# -- their life -------------------------------------------------------------------------------------------------------
+
+
+async def subscriptions(service: BrokerService, request: Request) -> list[str]:
+    """The names of a topic's subscriptions."""
+    parts = await on_partitions(service, request, subscriptions)
+    if parts is not None:
+        return sorted({name for names in parts.values() for name in names})
+    return list((await opened_any(service, request)).subscriptions)
+
+
+async def create(service: BrokerService, request: Request) -> Any:
+    """A new subscription, at the end of the topic unless a message id is given; the topic is made where rules allow."""
+    parts = await on_partitions(service, request, _create)
+    made = parts.values() if parts is not None else [await _create(service, request)]
+    if not any(made):
+        raise AlreadyExists("Subscription already exists for topic")
+    return NO_CONTENT
+
+
+async def _create(service: BrokerService, request: Request) -> bool:
+    """False if it is there already."""
+    given = await object_of(request)
+    at = _position(given) if "ledgerId" in given else LATEST
+    properties = texts(given.get("properties") or {})
+    topic = await opened(service, request, create=True)
+    name = request.path_params["subscription"]
+    if name in topic.subscriptions:
+        return False
+    await topic.subscription(name, durable=True, initial=at, properties=properties)
+    return True
+
+
+async def delete(service: BrokerService, request: Request) -> Any:
+    """Forgets a subscription that nobody uses; with force whoever does."""
+    if await on_partitions(service, request, delete) is not None:
+        return NO_CONTENT
+    topic, subscription = await _subscription(service, request)
+    if subscription.consumers and not flag(request, "force"):
+        raise Refused("Subscription has active connected consumers")
+    await topic.delete_subscription(subscription)
+    return None
+
+
+async def properties(service: BrokerService, request: Request) -> dict[str, str]:
+    """A subscription's own properties."""
+    parts = await on_partitions(service, request, properties)
+    if parts is not None:
+        return {key: text for one in parts.values() for key, text in one.items()}
+    return dict((await _subscription(service, request))[1].properties)
+
+
+async def put_properties(service: BrokerService, request: Request) -> Any:
+    """Replaces them."""
+    if await on_partitions(service, request, put_properties) is not None:
+        return NO_CONTENT
+    given = await texts_of(request)
+    _, subscription = await _subscription(service, request)
+    await subscription.cursor.set_properties(given)
+    return None
+
+
+# -- moving a cursor --------------------------------------------------------------------------------------------------
+
+
+async def skip(service: BrokerService, request: Request) -> None:
+    """Acknowledges the next entries."""
+    _, subscription = await _subscription(service, request)
+    await subscription.cursor.skip(int(request.path_params["count"]))
+
+
+async def skip_all(service: BrokerService, request: Request) -> Any:
+    """Acknowledges everything."""
+    if await on_partitions(service, request, skip_all) is not None:
+        return NO_CONTENT
+    topic, subscription = await _subscription(service, request)
+    subscription.cursor.ack_cumulative(topic.ledger.last_confirmed)
+    await subscription.cursor.flush()
+    return None
+
+
+async def expire(service: BrokerService, request: Request) -> Any:
+    """Acknowledges what is older than so many seconds, for one subscription or for all."""
+    if await on_partitions(service, request, expire) is not None:
+        return NO_CONTENT
+    seconds = int(request.path_params["seconds"])
+    if "subscription" in request.path_params:
+        topic, subscription = await _subscription(service, request)
+        found = [subscription]
+    else:
+        topic = await opened(service, request)
+        found = list(topic.subscriptions.values())
+    for subscription in found:
+        await service.upkeep.expire(topic, subscription, seconds)
+        await subscription.cursor.flush()
+    return None
+
+
+async def expire_to_id(service: BrokerService, request: Request) -> None:
+    """Acknowledges everything up to a message."""
+    topic, subscription = await _subscription(service, request)
+    position = _position(await body_of(request, {}))
+    subscription.cursor.ack_cumulative(min(position, topic.ledger.last_confirmed))
+    await subscription.cursor.flush()
+
+
+async def reset_to_time(service: BrokerService, request: Request) -> Any:
+    """Moves a subscription to the first message published at or after a time."""
+    if await on_partitions(service, request, reset_to_time) is not None:
+        return NO_CONTENT
+    _, subscription = await _subscription(service, request)
+    await subscription.seek_time(int(request.path_params["time"]))
+    return None
+
+
+async def reset_to_id(service: BrokerService, request: Request) -> None:
+    """Moves a subscription to a message, or behind it."""
+    topic, subscription = await _subscription(service, request)
+    given = await body_of(request, {})
+    position = _position(given)
+    await subscription.seek(topic.ledger.next_position(position) if given.get("isExcluded") else position)
+
+
+def _position(given: Any) -> Position:
+    try:
+        ledger_id, entry_id = int(given["ledgerId"]), int(given["entryId"])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise Answered(BAD_REQUEST, "the body is no message id: ledgerId and entryId are needed") from None
+    if max(abs(ledger_id), abs(entry_id)) > LONG_MAX:
+        raise Answered(BAD_REQUEST, f"{ledger_id}:{entry_id} is no message id")
+    if ledger_id == JAVA_LATEST:
+        return LATEST
+    return EARLIEST if ledger_id < 0 else Position(ledger_id, entry_id)
+
+
+async def analyze(service: BrokerService, request: Request) -> dict[str, Any]:
+    """Counts what is in a subscription's backlog by reading it."""
+    topic, subscription = await _subscription(service, request)
+    ledgers, cursor = topic.ledger.ledgers, subscription.cursor
+    position = ledgers.next(cursor.mark_delete)
+    seen: list[Position] = []
+    messages, aborted = 0, False
+    while ledgers.contains(position) and not aborted:
+        for place, entry in await topic.ledger.read(position, 100, READ_BYTES):
+            position = ledgers.next(place)
+            if cursor.is_acked(place):
+                continue
+            seen.append(place)
+            messages += max(1, int(decode_metadata(entry).num_messages_in_batch))
+            aborted = len(seen) >= ANALYZED_ENTRIES_MAX
+            if aborted:
+                break
+    told: dict[str, Any] = {
+        "entries": len(seen), "messages": messages,
+        "filterRejectedEntries": 0, "filterAcceptedEntries": len(seen), "filterRescheduledEntries": 0,
+        "filterRejectedMessages": 0, "filterAcceptedMessages": messages, "filterRescheduledMessages": 0,
+        "aborted": aborted,
+    }  # fmt: skip
+    return told | ({"firstMessageId": shown(seen[0]), "lastMessageId": shown(seen[-1])} if seen else {})
+
+
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+
+async def message_at(service: BrokerService, request: Request) -> Response:
+    """The n-th entry of a subscription's backlog."""
+    topic, subscription = await _subscription(service, request)
+    ledgers, left = topic.ledger.ledgers, int(request.path_params["position"])
+    position = subscription.cursor.mark_delete
+    while left > 0:
+        position = ledgers.next(position)
+        if not ledgers.contains(position):
+            raise NotFound("Message not found")
+        left -= not subscription.cursor.is_acked(position)
+    return await _message(topic, position)
+
+
+async def message_by_id(service: BrokerService, request: Request) -> Response:
+    """One entry."""
+    topic = await opened(service, request)
+    position = Position(int(request.path_params["ledger"]), int(request.path_params["entry"]))
+    if not topic.ledger.ledgers.contains(position):
+        raise NotFound("Message id not found")
+    return await _message(topic, position)
+
+
+async def examine(service: BrokerService, request: Request) -> Response:
+    """The n-th entry from the topic's first, or its last."""
+    topic, query = await opened(service, request), request.query_params
+    ledgers, count = topic.ledger.ledgers, max(1, number(request, "messagePosition", 1))
+    if not ledgers.entries_total:
+        raise Refused("Could not examine messages due to the total message is zero")
+    count = min(count, ledgers.entries_total)
+    index = count - 1 if query.get("initialPosition") == "earliest" else ledgers.entries_total - count
+    return await _message(topic, ledgers.at(index))
+
+
+async def id_at_time(service: BrokerService, request: Request) -> dict[str, int]:
+    """The first message published at or after a time."""
+    topic = await opened(service, request)
+    return message_id(topic.name, await topic.ledger.find_by_publish_time(int(request.path_params["time"])), -1)
+
+
+async def _message(topic: Topic, position: Position) -> Response:
+    """An entry's payload, decompressed, with what its metadata say in headers."""
+    ((_, entry),) = await topic.ledger.read(position, 1, 1)
+    metadata, payload = split_entry(entry)
+    plain = decompress(metadata, payload)
+    pairs = {pair.key: pair.value for pair in metadata.properties}
+    headers = {
+        "X-Pulsar-Message-ID": shown(position),
+        "X-Pulsar-PROPERTY": json.dumps(pairs, separators=(",", ":")),
+        "X-Pulsar-publish-time": java_time(metadata.publish_time),
+        "X-Pulsar-Is-Encrypted": str(bool(metadata.encryption_keys)).lower(),
+        "X-Pulsar-producer-name": metadata.producer_name,
+        "X-Pulsar-sequence-id": str(metadata.sequence_id),
+        "X-Pulsar-txn-uncommitted": "false",
+    }
+    if metadata.partition_key:
+        headers["X-Pulsar-partition-key"] = metadata.partition_key
+    if metadata.event_time:
+        headers["X-Pulsar-event-time"] = java_time(metadata.event_time)
+    if metadata.HasField("num_messages_in_batch"):
+        headers["X-Pulsar-num-batch-message"] = str(metadata.num_messages_in_batch)
+        headers["X-Pulsar-batch-size"] = str(len(entry) - metadata.ByteSize())  # with its frame, as Java counts
+    safe = {key: text.encode("ascii", "replace").decode() for key, text in headers.items()}
+    return Response(plain, media_type="application/json", headers=safe)
+
+
+async def bytes_from(service: BrokerService, request: Request) -> Response:
+    """Bytes at or behind a message."""
+    topic, position = await opened(service, request), _position(await body_of(request, {}))
+    ledgers = topic.ledger.ledgers
+    return PlainTextResponse(str(bytes_behind(ledgers, ledgers.previous(ledgers.at_or_after(position)))))
+
+
+SUBSCRIPTIONS: Final[dict[tuple[str, str], Handler]] = {
+    ("GET", f"{TOPIC}/subscriptions"): subscriptions,
+    ("PUT", SUBSCRIPTION): create,
+    ("DELETE", SUBSCRIPTION): delete,
+    ("GET", f"{SUBSCRIPTION}/properties"): properties,
+    ("PUT", f"{SUBSCRIPTION}/properties"): put_properties,
+    ("POST", SUBSCRIPTION + "/skip/{count:int}"): skip,
+    ("POST", f"{SUBSCRIPTION}/skip_all"): skip_all,
+    ("POST", SUBSCRIPTION + "/expireMessages/{seconds:int}"): expire,
+    ("POST", f"{SUBSCRIPTION}/expireMessages"): expire_to_id,
+    ("POST", TOPIC + "/all_subscription/expireMessages/{seconds:int}"): expire,
+    ("POST", SUBSCRIPTION + "/resetcursor/{time:int}"): reset_to_time,
+    ("POST", f"{SUBSCRIPTION}/resetcursor"): reset_to_id,
+    ("POST", f"{SUBSCRIPTION}/analyzeBacklog"): analyze,
+    ("GET", SUBSCRIPTION + "/position/{position:int}"): message_at,
+    ("GET", TOPIC + "/ledger/{ledger:int}/entry/{entry:int}"): message_by_id,
+    ("GET", f"{TOPIC}/examinemessage"): examine,
+    ("GET", TOPIC + "/messageid/{time:int}"): id_at_time,
+    ("PUT", f"{TOPIC}/backlogSize"): bytes_from,
+}

@@ -1,0 +1,247 @@
+"""Policies of single topics in Pulsar's REST interface; the owner of the namespace's `__change_events` stores them.
+
+`applied=true` tells what the namespace says where the topic says nothing. Source: PersistentTopics.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from starlette.requests import Request
+
+from bkctl.errors import NotFound, UsageError
+from bkctl.model.topic import TopicName
+from bkdaemon.broker.cluster.policies import merged
+from bkdaemon.broker.cluster.topic_policies import Policies, system_topic, write_policies
+from bkdaemon.broker.rest.base import Handler, body_of, flag, null, number, own, topic_of
+from bkdaemon.broker.rest.checks import FULL_RATES, check_room, checked, full_rate
+from bkdaemon.broker.rest.namespaces import quota_kind
+from bkdaemon.broker.rest.topics import NO_CONTENT, TOPIC
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.config import BrokerConfig
+    from bkdaemon.broker.service import BrokerService
+
+FRESH: Final[Policies] = {
+    "backLogQuotaMap": {}, "isGlobal": False, "subscriptionPolicies": {}, "subscriptionTypesEnabled": [],
+}  # fmt: skip
+"""What Java stores of a topic of which nothing is set."""
+
+
+class _Policy(NamedTuple):
+    """A path behind a topic: fields of TopicPolicies, the key in a namespace's policies, what is told if unset."""
+
+    fields: tuple[str, ...]
+    key: str
+    unset: Any = null
+    method: str = "POST"
+
+
+def _simple(field: str, key: str, unset: Any = null, method: str = "POST") -> _Policy:
+    return _Policy((field,), key, unset, method)
+
+
+POLICIES: Final = {
+    "retention": _simple("retentionPolicies", "retention_policies"),
+    "messageTTL": _simple("messageTTLInSeconds", "message_ttl_in_seconds"),
+    "persistence": _simple("persistence", "persistence"),
+    "backlogQuota": _simple("backLogQuotaMap", "backlog_quota_map", {}),
+    "backlogQuotaMap": _simple("backLogQuotaMap", "backlog_quota_map", {}),
+    "deduplicationEnabled": _simple("deduplicationEnabled", "deduplicationEnabled"),
+    "maxProducers": _simple("maxProducerPerTopic", "max_producers_per_topic"),
+    "maxConsumers": _simple("maxConsumerPerTopic", "max_consumers_per_topic"),
+    "maxConsumersPerSubscription": _simple("maxConsumersPerSubscription", "max_consumers_per_subscription", NO_CONTENT),
+    "maxSubscriptionsPerTopic": _simple("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", NO_CONTENT),
+    "maxUnackedMessagesOnConsumer": _simple("maxUnackedMessagesOnConsumer", "max_unacked_messages_per_consumer"),
+    "maxUnackedMessagesOnSubscription": _simple(
+        "maxUnackedMessagesOnSubscription", "max_unacked_messages_per_subscription"
+    ),
+    "delayedDelivery": _Policy(
+        ("delayedDeliveryEnabled", "delayedDeliveryTickTimeMillis", "delayedDeliveryMaxDelayInMillis"),
+        "delayed_delivery_policies",
+    ),
+    "schemaCompatibilityStrategy": _simple(
+        "schemaCompatibilityStrategy", "schema_compatibility_strategy", method="PUT"
+    ),
+    "schemaValidationEnforced": _simple("schemaValidationEnforced", "schema_validation_enforced", False),
+    "inactiveTopicPolicies": _simple("inactiveTopicPolicies", "inactive_topic_policies"),
+    "subscriptionTypesEnabled": _simple("subscriptionTypesEnabled", "subscription_types_enabled", []),
+    "publishRate": _simple("publishRate", "publishMaxMessageRate", NO_CONTENT),
+    "dispatchRate": _simple("dispatchRate", "topicDispatchRate"),
+    "subscriptionDispatchRate": _simple("subscriptionDispatchRate", "subscriptionDispatchRate"),
+    "subscribeRate": _simple("subscribeRate", "clusterSubscribeRate"),
+    "autoSubscriptionCreation": _simple("autoSubscriptionCreationOverride", "autoSubscriptionCreationOverride"),
+    "deduplicationSnapshotInterval": _simple(
+        "deduplicationSnapshotIntervalSeconds", "deduplicationSnapshotIntervalSeconds"
+    ),
+}
+
+
+async def topic_there(service: BrokerService, request: Request) -> TopicName:
+    """The topic that the policies are of: a partitioned one as a whole. Raises: NotFound."""
+    topic = topic_of(request).partitioned
+    topics = service.backend.meta.topics
+    if not await topics.exists(topic) and not await topics.partitions(topic):
+        raise NotFound(f"Topic {topic} not found")
+    return topic
+
+
+def _handlers(path: str, policy: _Policy) -> tuple[Handler, Handler, Handler]:
+    async def read(service: BrokerService, request: Request) -> Any:
+        topic = await topic_there(service, request)
+        policies = await service.backend.policies.of_topic(topic)
+        found = {} if policies is None else merged({}, policies)
+        if policy.key not in found and flag(request, "applied"):
+            found = await _of_namespace(service, topic, policy.key)
+        value = found.get(policy.key)
+        if value is None:
+            return null() if policy.unset is null else policy.unset
+        return value
+
+    async def write(service: BrokerService, request: Request) -> Any:
+        value = await body_of(request)
+        if path == "messageTTL":
+            value = number(request, "messageTTL", 0) if "messageTTL" in request.query_params else value
+        value = full_rate(policy.key, value) if policy.key in FULL_RATES else checked(policy.key, value)
+        if value is None:
+            return await remove(service, request)
+        kind = quota_kind(request)
+
+        def changed(old: Policies) -> Policies:
+            new = old | _fields(policy, value, old, kind)
+            if policy.key in ("backlog_quota_map", "retention_policies"):
+                check_room(merged({}, new), "topic")
+            return new
+
+        return await _change(service, request, changed)
+
+    async def remove(service: BrokerService, request: Request) -> Any:
+        kind = quota_kind(request)
+
+        def without(old: Policies) -> Policies:
+            if "backLogQuotaMap" in policy.fields:
+                quotas = {name: quota for name, quota in old.get("backLogQuotaMap", {}).items() if name != kind}
+                return old | {"backLogQuotaMap": quotas}
+            left = {name: value for name, value in old.items() if name not in policy.fields}
+            return left | {name: FRESH[name] for name in policy.fields if name in FRESH}
+
+        return await _change(service, request, without)
+
+    return read, write, remove
+
+
+async def _of_namespace(service: BrokerService, topic: TopicName, key: str) -> dict[str, Any]:
+    """What holds for topics that say nothing; a rate is this cluster's, or that of broker.conf."""
+    config = service.config
+    found = dict(await service.backend.policies.of(topic.namespace_name))
+    if key in FULL_RATES:
+        found[key] = (found.get(key) or {}).get(config.cluster)
+        if found[key] is None and key == "topicDispatchRate":
+            found[key] = _dispatch_rate(config, config.topic_dispatch_messages, config.topic_dispatch_bytes)
+        elif found[key] is None and key == "subscriptionDispatchRate":
+            messages, size = config.subscription_dispatch_messages, config.subscription_dispatch_bytes
+            found[key] = _dispatch_rate(config, messages, size)
+        elif found[key] is None and key == "clusterSubscribeRate":
+            found[key] = {
+                "subscribeThrottlingRatePerConsumer": config.subscribes_per_consumer,
+                "ratePeriodInSecond": config.subscribe_period_s,
+            }
+    return found
+
+
+def _dispatch_rate(config: BrokerConfig, messages: int, size: int) -> dict[str, Any]:
+    return {
+        "dispatchThrottlingRateInMsg": messages,
+        "dispatchThrottlingRateInByte": size,
+        "relativeToPublishRate": config.dispatch_relative,
+        "ratePeriodInSecond": 1,
+    }
+
+
+# -- the rate of one subscription -------------------------------------------------------------------------------------
+
+
+async def subscription_rate(service: BrokerService, request: Request) -> Any:
+    """How fast one subscription is sent messages."""
+    topic = await topic_there(service, request)
+    policies = await service.backend.policies.of_topic(topic) or {}
+    of_one = (policies.get("subscriptionPolicies") or {}).get(request.path_params["subscription"]) or {}
+    value = of_one.get("dispatchRate")
+    if value is None and flag(request, "applied"):
+        key = "subscriptionDispatchRate"
+        value = policies.get(key) or (await _of_namespace(service, topic, key))[key]
+    return null() if value is None else value
+
+
+async def put_subscription_rate(service: BrokerService, request: Request) -> Any:
+    """Sets it."""
+    value = full_rate("subscriptionDispatchRate", await body_of(request))
+    return await _change_subscription(service, request, {"dispatchRate": value})
+
+
+async def delete_subscription_rate(service: BrokerService, request: Request) -> Any:
+    """Removes it."""
+    return await _change_subscription(service, request, None)
+
+
+async def _change_subscription(service: BrokerService, request: Request, value: Policies | None) -> Any:
+    name = request.path_params["subscription"]
+
+    def changed(old: Policies) -> Policies:
+        left = {other: found for other, found in (old.get("subscriptionPolicies") or {}).items() if other != name}
+        return {**old, "subscriptionPolicies": left if value is None else {**left, name: value}}
+
+    return await _change(service, request, changed)
+
+
+async def forget(service: BrokerService, request: Request) -> None:
+    """Removes all policies of a topic."""
+    topic = await topic_there(service, request)
+    await own(service, request, system_topic(topic.namespace_name))
+    async with service.topic_policies:
+        await write_policies(service, topic, None)
+    await service.upkeep.refresh(topic.namespace_name)
+
+
+async def _change(service: BrokerService, request: Request, change: Callable[[Policies], Policies]) -> Any:
+    topic = await topic_there(service, request)
+    await own(service, request, system_topic(topic.namespace_name))
+    async with service.topic_policies:
+        service.backend.policies.forget(topic.namespace_name)
+        old = await service.backend.policies.of_topic(topic)
+        try:
+            new = change(dict(FRESH) if old is None else {**FRESH, **old})
+            await write_policies(service, topic, new)
+        except (TypeError, ValueError, KeyError, AttributeError) as e:
+            raise UsageError(f"this is no such policy: {e}") from None
+    await service.upkeep.refresh(topic.namespace_name)
+    return None
+
+
+def _fields(policy: _Policy, value: Any, old: Mapping[str, Any], kind: str) -> Policies:
+    """The fields that a value sets."""
+    if policy.key == "backlog_quota_map":
+        return {"backLogQuotaMap": {**old.get("backLogQuotaMap", {}), kind: value}}
+    if policy.key == "delayed_delivery_policies":
+        values = (value["active"], value["tickTime"], value["maxDeliveryDelayInMillis"])
+        return dict(zip(policy.fields, values, strict=True))
+    return {policy.fields[0]: value}
+
+
+def _routes() -> dict[tuple[str, str], Handler]:
+    table: dict[tuple[str, str], Handler] = {}
+    for path, policy in POLICIES.items():
+        read, write, remove = _handlers(path, policy)
+        url = f"{TOPIC}/{path}"
+        table |= {("GET", url): read, (policy.method, url): write, ("DELETE", url): remove}
+    url = f"{TOPIC}/{{subscription}}/dispatchRate"
+    return table | {
+        ("DELETE", f"{TOPIC}/policies"): forget,
+        ("GET", url): subscription_rate,
+        ("POST", url): put_subscription_rate,
+        ("DELETE", url): delete_subscription_rate,
+    }
+
+
+TOPIC_POLICIES: Final = _routes()

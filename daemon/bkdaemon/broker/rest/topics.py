@@ -1,0 +1,489 @@
+"""Topics in Pulsar's REST interface. What touches an open topic is done by its owner; others lead there.
+
+What concerns a partitioned topic is done for each partition at its owner. Source: PersistentTopicsBase.java,
+NonPersistentTopics.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bkctl.errors import AlreadyExists, Conflict, NotFound, Refused
+from bkctl.model.topic import EARLIEST, PERSISTENT, Position, TopicName
+from bkdaemon.broker.nonpersistent import NonPersistentTopic
+from bkdaemon.broker.rest import stats as rest_stats
+from bkdaemon.broker.rest.base import (
+    ADMIN,
+    BAD_REQUEST,
+    METHOD_NOT_ALLOWED,
+    NOT_ACCEPTABLE,
+    UNPROCESSABLE,
+    Handler,
+    body_of,
+    flag,
+    namespace_of,
+    null,
+    on_partitions,
+    own,
+    reason,
+    texts,
+    texts_of,
+    topic_of,
+)
+from bkdaemon.broker.rest.stats import java_time
+from bkdaemon.broker.topic import Topic
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.service import BrokerService
+
+TOPIC: Final = ADMIN + "/{domain:domain}/{tenant}/{namespace}/{topic}"
+JAVA_LATEST: Final = 2**63 - 1
+PARTITIONS_MAX: Final = 10_000
+"""Of one topic: each is a node."""
+NO_CONTENT: Final = Response(status_code=204)
+
+
+async def _namespace(service: BrokerService, request: Request, absent: str = "Namespace does not exist") -> str:
+    if not await service.backend.meta.namespaces.exists(namespace_of(request)):
+        raise NotFound(absent)
+    return namespace_of(request)
+
+
+def _wanted(request: Request, topic: TopicName) -> bool:
+    return flag(request, "includeSystemTopic") or not topic.local.startswith("__")
+
+
+async def list_topics(service: BrokerService, request: Request) -> list[str]:
+    """The topics of a namespace; of those that are not persistent, the ones that are open here."""
+    namespace = await _namespace(service, request)
+    if request.path_params["domain"] != PERSISTENT:
+        here = [t for t in service.server.topics.open if not t.persistent and t.namespace_name == namespace]
+        return sorted(map(str, here))
+    return [str(t) for t in await service.backend.meta.topics.topics(namespace) if _wanted(request, t)]
+
+
+async def list_partitioned(service: BrokerService, request: Request) -> list[str]:
+    """The partitioned topics of a namespace."""
+    namespace = await _namespace(service, request)
+    found = await service.backend.meta.topics.partitioned_topics(namespace, request.path_params["domain"])
+    return [str(topic) for topic in found if _wanted(request, topic)]
+
+
+# -- making and deleting ----------------------------------------------------------------------------------------------
+
+
+async def create(service: BrokerService, request: Request) -> None:
+    """A topic without partitions."""
+    topic, given = topic_of(request), await texts_of(request)
+    await _namespace(service, request, "Namespace not found")
+    meta = service.backend.meta
+    if topic.persistent and (await meta.topics.exists(topic) or await meta.topics.partitions(topic)):
+        raise AlreadyExists("This topic already exists")
+    if topic.partition >= 0 and not await meta.topics.partitions(topic.partitioned):
+        raise Refused(
+            f"Can't create topic {topic.local} with \"-partition-\" followed by numeric value if there isn't a "
+            f"partitioned topic {topic.partitioned.local} created."
+        )
+    await own(service, request, topic)
+    await service.backend.check_room(topic)
+    if topic.persistent:
+        await meta.ledgers.create(topic.path)
+    made = await service.server.topics.get(topic, create=True)
+    if isinstance(made, Topic):
+        for key, text in given.items():
+            await made.ledger.set_property(key, text)
+
+
+async def delete(service: BrokerService, request: Request) -> None:
+    """Deletes a topic that nobody uses; with force whoever does."""
+    topic = topic_of(request)
+    if topic.partition < 0 and await service.backend.meta.topics.partitions(topic):
+        raise Conflict(
+            f"{topic} is a partitioned topic, instead of calling delete topic, please call delete-partitioned-topic."
+        )
+    await own(service, request, topic)
+    found = await _topic(service, topic)
+    users = len(found.producers.by_name) + sum(len(s.consumers) for s in found.subscriptions.values())
+    if users and not flag(request, "force"):
+        raise Refused(f"Topic has {users} connected producers/consumers")
+    if isinstance(found, NonPersistentTopic):
+        await service.server.topics.unload(topic)
+        return
+    await service.upkeep.delete(topic)
+    if flag(request, "deleteSchema", default=True) and topic.partition < 0:
+        await service.backend.schema_storage.delete(topic)
+
+
+async def _topic(service: BrokerService, name: TopicName, *, create: bool = False) -> Topic | NonPersistentTopic:
+    """The topic, opened if it is not; made where that is wanted and rules allow it."""
+    try:
+        if not name.persistent and name not in service.server.topics.open and not create:
+            raise NotFound("")
+        return await service.server.topics.get(name, create=create)
+    except NotFound:
+        raise NotFound(f"Topic {name} not found") from None
+
+
+async def opened_any(service: BrokerService, request: Request, *, create: bool = False) -> Topic | NonPersistentTopic:
+    """The topic of a request, of either kind, which this broker owns."""
+    topic = topic_of(request)
+    if topic.persistent and not create and not await _there(service, topic):
+        raise NotFound(f"Topic {topic} not found")
+    await own(service, request, topic)
+    if create and topic.persistent and topic.partition < 0 and not await service.backend.meta.topics.exists(topic):
+        await service.backend.check_room(topic)
+    return await _topic(service, topic, create=create or topic.partition >= 0)
+
+
+async def _there(service: BrokerService, topic: TopicName) -> bool:
+    """True for a topic that has been made; a partition is there as soon as its topic is."""
+    meta = service.backend.meta.topics
+    return await meta.exists(topic) or 0 <= topic.partition < await meta.partitions(topic.partitioned)
+
+
+async def opened(service: BrokerService, request: Request, *, create: bool = False) -> Topic:
+    """The persistent topic of a request, which this broker owns."""
+    found = await opened_any(service, request, create=create)
+    if not isinstance(found, Topic):
+        raise Refused(f"{found.name} is not persistent")
+    return found
+
+
+# -- partitions -------------------------------------------------------------------------------------------------------
+
+
+async def partitions(service: BrokerService, request: Request) -> dict[str, Any]:
+    """Of how many partitions a topic consists."""
+    await _namespace(service, request)
+    topic = topic_of(request)
+    if flag(request, "checkAllowAutoCreation"):
+        return {"partitions": await service.backend.partitions(topic, create=True)}
+    found = await service.backend.meta.topics.partitioned(topic)
+    if found is not None:
+        return {"deleted": False, **found.value}
+    if topic.persistent and not await service.backend.meta.topics.exists(topic):
+        raise NotFound(f"Topic {topic} not found")
+    return {"partitions": 0, "deleted": False}
+
+
+async def create_partitioned(service: BrokerService, request: Request) -> Any:
+    """A partitioned topic; its partitions get their first ledgers when they are used."""
+    topic, given = topic_of(request), await body_of(request)
+    await _namespace(service, request, "Namespace not found")
+    properties = None
+    if isinstance(given, dict):
+        properties = texts(given.get("properties") or {}) or None
+        given = given.get("partitions")
+    if not isinstance(given, int) or isinstance(given, bool):
+        return reason(BAD_REQUEST, f"{str(given)[:100]!r} is no number of partitions")
+    if given < 1:
+        return reason(NOT_ACCEPTABLE, "Number of partitions should be more than 0")
+    if given > PARTITIONS_MAX:
+        return reason(NOT_ACCEPTABLE, f"Number of partitions should be less than or equal to {PARTITIONS_MAX}")
+    count, meta = given, service.backend.meta
+    if topic.persistent and await meta.topics.exists(topic):
+        raise AlreadyExists("This topic already exists")
+    await service.backend.check_room(topic, count)
+    try:
+        await meta.topics.create_partitioned(topic, count, properties)
+    except AlreadyExists:
+        raise AlreadyExists("This topic already exists") from None
+    await _make_partitions(service, topic, 0, count)
+    return None
+
+
+async def _make_partitions(service: BrokerService, topic: TopicName, start: int, end: int) -> None:
+    """Nodes without ledgers, so that the partitions are listed."""
+    if not topic.persistent:
+        return
+
+    async def make(index: int) -> None:
+        try:
+            await service.backend.meta.ledgers.create(topic.partition_name(index).path)
+        except AlreadyExists:
+            pass  # its first user was faster
+
+    await asyncio.gather(*(make(index) for index in range(start, end)))
+
+
+async def update_partitioned(service: BrokerService, request: Request) -> Any:
+    """More partitions, with the subscriptions of those that are there; their number only grows."""
+    topic, count = topic_of(request), await body_of(request)
+    now = await service.backend.meta.topics.partitions(topic)
+    if not now:
+        raise Conflict(f"Topic {topic} is not the partitioned topic.")
+    if not isinstance(count, int) or isinstance(count, bool):
+        return reason(BAD_REQUEST, f"{str(count)[:100]!r} is no number of partitions")
+    if count > PARTITIONS_MAX:
+        return reason(NOT_ACCEPTABLE, f"Number of partitions should be less than or equal to {PARTITIONS_MAX}")
+    if count < now:
+        return reason(UNPROCESSABLE, f"Desired partitions {count} can't be less than the current partitions {now}.")
+    await service.backend.meta.topics.update_partitions(topic, count)
+    await _make_partitions(service, topic, now, count)
+    return None
+
+
+async def create_missed(service: BrokerService, request: Request) -> None:
+    """Nodes of partitions that have none."""
+    topic = topic_of(request)
+    await _namespace(service, request)
+    await _make_partitions(service, topic, 0, await service.backend.meta.topics.partitions(topic))
+
+
+async def delete_partitioned(service: BrokerService, request: Request) -> Any:
+    """Deletes a partitioned topic with its partitions."""
+    topic, meta = topic_of(request), service.backend.meta
+    if not await meta.topics.partitions(topic):
+        if topic.persistent and await meta.topics.exists(topic):
+            raise Conflict(
+                f"{topic} is a non-partitioned topic. Instead of calling delete-partitioned-topic please call delete."
+            )
+        raise NotFound(f"Topic {topic} not found.")
+    await on_partitions(service, request, _delete_partition)
+    await meta.topics.delete_partitioned(topic)
+    if flag(request, "deleteSchema", default=True):
+        await service.backend.schema_storage.delete(topic)
+    return None
+
+
+async def _delete_partition(service: BrokerService, request: Request) -> None:
+    topic = topic_of(request)
+    if not topic.persistent or await service.backend.meta.topics.exists(topic):
+        request.scope["raw_path"] = request.scope["raw_path"].removesuffix(b"/partitions")
+        try:
+            await delete(service, request)
+        except NotFound:
+            if topic.persistent:
+                raise
+
+
+# -- changing ---------------------------------------------------------------------------------------------------------
+
+
+async def unload(service: BrokerService, request: Request) -> Any:
+    """Closes a topic; its clients look it up again."""
+    if await on_partitions(service, request, unload) is not None:
+        return NO_CONTENT
+    topic = topic_of(request)
+    if topic.persistent and not await _there(service, topic):
+        raise NotFound(f"Topic {topic} not found")
+    await own(service, request, topic)
+    await service.server.topics.unload(topic)
+    return None
+
+
+async def terminate(service: BrokerService, request: Request) -> Any:
+    """Ends a topic for good."""
+    if request.path_params["topic"] and await service.backend.meta.topics.partitions(topic_of(request)):
+        return reason(METHOD_NOT_ALLOWED, "Termination of a partitioned topic is not allowed")
+    topic = await opened(service, request)
+    return message_id(topic.name, await topic.terminate(), -1) | {"partitionIndex": -1}
+
+
+async def terminate_partitions(service: BrokerService, request: Request) -> dict[str, Any]:
+    """Ends every partition of a topic for good."""
+    parts = await on_partitions(service, request, _terminate_partition)
+    if parts is None:
+        raise NotFound(f"Topic {topic_of(request)} not found")
+    return {str(part.partition): end for part, end in parts.items()}
+
+
+async def _terminate_partition(service: BrokerService, request: Request) -> Any:
+    request.scope["raw_path"] = request.scope["raw_path"].removesuffix(b"/partitions")
+    return await terminate(service, request)
+
+
+async def trim(service: BrokerService, request: Request) -> Any:
+    """Deletes the ledgers that nothing holds any more, now."""
+    if await on_partitions(service, request, trim) is None:
+        await (await opened(service, request)).ledger.trim()
+    return null()
+
+
+async def truncate(service: BrokerService, request: Request) -> Any:
+    """Acknowledges everything for everybody and deletes what is stored, whatever retention says."""
+    if await on_partitions(service, request, truncate) is not None:
+        return NO_CONTENT
+    topic = await opened(service, request)
+    log = topic.ledger
+    for subscription in list(topic.subscriptions.values()):
+        subscription.cursor.ack_cumulative(log.last_confirmed)
+        await subscription.cursor.flush()
+    await log.roll()
+    await log.drop_ledgers(list(log.ledgers.ids))
+    return None
+
+
+# -- properties -------------------------------------------------------------------------------------------------------
+
+
+async def properties(service: BrokerService, request: Request) -> dict[str, str]:
+    """A topic's own properties."""
+    found = await service.backend.meta.topics.partitioned(topic_of(request))
+    if found is not None:
+        return dict(found.value.get("properties") or {})
+    return dict((await opened(service, request)).ledger.properties)
+
+
+async def put_properties(service: BrokerService, request: Request) -> None:
+    """Adds properties."""
+    topic, given = topic_of(request), await texts_of(request)
+    if await service.backend.meta.topics.partitions(topic):
+        await service.backend.meta.topics.update_properties(topic, lambda old: old | given)
+        return
+    found = await opened(service, request)
+    for key, text in given.items():
+        await found.ledger.set_property(key, text)
+
+
+async def delete_property(service: BrokerService, request: Request) -> None:
+    """Removes one."""
+    topic, key = topic_of(request), request.query_params.get("key", "")
+    if await service.backend.meta.topics.partitions(topic):
+        await service.backend.meta.topics.update_properties(
+            topic, lambda old: {name: text for name, text in old.items() if name != key}
+        )
+        return
+    await (await opened(service, request)).ledger.set_property(key, None)
+
+
+# -- looking ----------------------------------------------------------------------------------------------------------
+
+
+async def stats(service: BrokerService, request: Request) -> dict[str, Any]:
+    """Statistics of a topic."""
+    topic = await opened_any(service, request)
+    quota = await service.backend.policies.backlog_quota(topic.name) if isinstance(topic, Topic) else None
+    return rest_stats.topic_stats(topic, service.rates, quota) | {"ownerBroker": service.broker_id}
+
+
+async def partitioned_stats(service: BrokerService, request: Request) -> dict[str, Any]:
+    """Statistics of a partitioned topic, its partitions added up."""
+    topic = topic_of(request)
+    found = await service.backend.meta.topics.partitioned(topic)
+    parts = await on_partitions(service, request, _partition_stats)
+    if found is None or parts is None:
+        raise NotFound(f"Partitioned Topic {topic} not found")
+    total = rest_stats.partitioned_stats(list(parts.values()))
+    total["metadata"] = {"deleted": False, **found.value}
+    shown = {str(part): told for part, told in parts.items()}
+    total["partitions"] = shown if flag(request, "perPartition", default=True) else {}
+    return total
+
+
+async def _partition_stats(service: BrokerService, request: Request) -> dict[str, Any]:
+    request.scope["raw_path"] = request.scope["raw_path"].replace(b"/partitioned-stats", b"/stats")
+    return await stats(service, request)
+
+
+async def internal(service: BrokerService, request: Request) -> dict[str, Any]:
+    """Ledgers and cursors of an open topic."""
+    topic = await opened_any(service, request)
+    return rest_stats.internal_stats(topic.ledger) if isinstance(topic, Topic) else rest_stats.nothing_stored(topic)
+
+
+async def partitioned_internal(service: BrokerService, request: Request) -> dict[str, Any]:
+    """Ledgers and cursors of every partition."""
+    topic = topic_of(request)
+    found = await service.backend.meta.topics.partitioned(topic)
+    parts = await on_partitions(service, request, _partition_internal)
+    if found is None or parts is None:
+        raise NotFound(f"Partitioned Topic {topic} not found")
+    return {"metadata": {"deleted": False, **found.value}, "partitions": {str(k): told for k, told in parts.items()}}
+
+
+async def _partition_internal(service: BrokerService, request: Request) -> dict[str, Any]:
+    request.scope["raw_path"] = request.scope["raw_path"].replace(b"/partitioned-internalStats", b"/internalStats")
+    return await internal(service, request)
+
+
+async def internal_info(service: BrokerService, request: Request) -> dict[str, Any]:
+    """Ledgers and cursors of a topic as they are stored; it need not be open, nor ours."""
+    topic, store = topic_of(request), service.backend.meta.ledgers
+    node = await service.store.get(store.path(topic.path))
+    info, _ = await store.read(topic.path)
+    cursors = {}
+    for name in await store.cursors(topic.path):
+        stored = await service.store.get(store.cursor_path(topic.path, name))
+        cursor = (await store.read_cursor(topic.path, name)).info
+        cursors[name] = {
+            "version": stored.stat.version,
+            "creationDate": java_time(stored.stat.ctime_ms),
+            "modificationDate": java_time(stored.stat.mtime_ms),
+            "cursorsLedgerId": cursor.ledger_id,
+        }
+        if cursor.state is not None:
+            mark = cursor.state.mark_delete
+            cursors[name]["markDelete"] = {"ledgerId": mark.ledger_id, "entryId": mark.entry_id}
+    return {
+        "version": node.stat.version,
+        "creationDate": java_time(node.stat.ctime_ms),
+        "modificationDate": java_time(node.stat.mtime_ms),
+        "ledgers": [
+            {key: value for key, value in pairs if value is not None}
+            for pairs in (
+                (("ledgerId", i.ledger_id), ("entries", i.entries), ("size", i.size), ("timestamp", i.timestamp_ms),
+                 ("isOffloaded", False))
+                for i in info.ledgers
+            )
+        ],
+        "cursors": cursors,
+    }  # fmt: skip
+
+
+async def last_message_id(service: BrokerService, request: Request) -> dict[str, int]:
+    """Of the last message of a topic."""
+    topic = await opened(service, request)
+    position, batch_index = await topic.last_message_id()
+    if position == EARLIEST:  # there is none: before the first of the ledger that is written
+        position = topic.ledger.last_confirmed
+    return message_id(topic.name, position, batch_index)
+
+
+def message_id(topic: TopicName, position: Position, batch_index: int) -> dict[str, int]:
+    """A message id as Java writes it."""
+    return {
+        "ledgerId": position.ledger_id,
+        "entryId": position.entry_id,
+        "partitionIndex": topic.partition,
+        "batchIndex": batch_index,
+        "batchSize": max(0, batch_index + 1),
+    }
+
+
+async def compaction(service: BrokerService, request: Request) -> dict[str, str]:
+    """How the last compaction went: there is none here."""
+    await opened(service, request)
+    return {"status": "NOT_RUN", "lastError": ""}
+
+
+TOPICS: Final[dict[tuple[str, str], Handler]] = {
+    ("GET", ADMIN + "/{domain:domain}/{tenant}/{namespace}"): list_topics,
+    ("GET", ADMIN + "/{domain:domain}/{tenant}/{namespace}/partitioned"): list_partitioned,
+    ("PUT", TOPIC): create,
+    ("DELETE", TOPIC): delete,
+    ("GET", f"{TOPIC}/partitions"): partitions,
+    ("PUT", f"{TOPIC}/partitions"): create_partitioned,
+    ("POST", f"{TOPIC}/partitions"): update_partitioned,
+    ("DELETE", f"{TOPIC}/partitions"): delete_partitioned,
+    ("POST", f"{TOPIC}/createMissedPartitions"): create_missed,
+    ("GET", f"{TOPIC}/stats"): stats,
+    ("GET", f"{TOPIC}/partitioned-stats"): partitioned_stats,
+    ("GET", f"{TOPIC}/internalStats"): internal,
+    ("GET", f"{TOPIC}/partitioned-internalStats"): partitioned_internal,
+    ("GET", f"{TOPIC}/internal-info"): internal_info,
+    ("GET", f"{TOPIC}/lastMessageId"): last_message_id,
+    ("GET", f"{TOPIC}/properties"): properties,
+    ("PUT", f"{TOPIC}/properties"): put_properties,
+    ("DELETE", f"{TOPIC}/properties"): delete_property,
+    ("GET", f"{TOPIC}/compaction"): compaction,
+    ("PUT", f"{TOPIC}/unload"): unload,
+    ("POST", f"{TOPIC}/terminate"): terminate,
+    ("POST", f"{TOPIC}/terminate/partitions"): terminate_partitions,
+    ("POST", f"{TOPIC}/trim"): trim,
+    ("DELETE", f"{TOPIC}/truncate"): truncate,
+}

@@ -1,0 +1,213 @@
+"""Leases on bundles in virtual time: one owner, redirects to leader and least loaded, fail-over, unloading."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from bkdaemon.broker.backend import Lookup
+from bkdaemon.broker.cluster.ownership import BUNDLES_AGE_MAX_S, BrokerAddress, Ownership
+
+from bkctl.errors import NotFound, Unavailable
+from bkctl.meta.memory import MemoryStore, MemoryTree
+from bkctl.meta.pulsar_cluster import init_pulsar
+from bkctl.model.bundle import Bundle
+from bkctl.model.topic import TopicName
+from tests.sim.loop import SimLoop, run
+
+TOPIC = TopicName.parse("persistent://public/default/t")
+
+
+async def broker(tree: MemoryTree, name: str, topics: int = 0) -> tuple[Ownership, MemoryStore]:
+    store = MemoryStore(tree)
+    address = BrokerAddress(f"{name}:8080", f"pulsar://{name}:6650", f"http://{name}:8080")
+    ownership = Ownership(store, address)
+    ownership.report = lambda: {"pulsarServiceUrl": address.native_url, "numTopics": topics}
+    await ownership.start()
+    return ownership, store
+
+
+def on_a_cluster(scenario: Callable[[MemoryTree], Awaitable[None]]) -> None:
+    async def main(loop: SimLoop) -> None:
+        tree = MemoryTree()
+        urls = {"ledgers_root": "/ledgers", "service_url": "http://a:8080", "broker_service_url": "pulsar://a:6650"}
+        await init_pulsar(MemoryStore(tree), "lab", **urls)
+        await scenario(tree)
+        assert loop.failures == []
+
+    run(main)
+
+
+def test_a_storm_of_lookups_asks_the_store_once_for_a_namespace() -> None:
+    async def scenario(tree: MemoryTree) -> None:
+        ownership, store = await broker(tree, "a")
+        topics = [TopicName.parse(f"persistent://public/default/t{number}") for number in range(1000)]
+        asked: list[str] = []
+        inner = store.get
+
+        async def get(path: str) -> Any:
+            asked.append(path)
+            await asyncio.sleep(0.1)
+            return await inner(path)
+
+        store.get = get  # type: ignore[method-assign]
+        for _ in range(3):
+            found = await asyncio.gather(*(ownership.lookup(topic, authoritative=True) for topic in topics))
+            assert {lookup.broker_url for lookup in found} == {"pulsar://a:6650"}
+            await asyncio.sleep(BUNDLES_AGE_MAX_S + 1)
+        assert len([path for path in asked if path.startswith("/admin")]) <= 3 * 2, asked[:20]
+        with pytest.raises(NotFound):
+            await ownership.lookup(TopicName.parse("persistent://public/none/t"), authoritative=True)
+        reading = asyncio.create_task(ownership.bundles("public/default"))
+        await asyncio.sleep(0.05)
+        ownership.forget("public/default")  # what is being read may be the old ones
+        await reading
+        count = len(asked)
+        await ownership.bundles("public/default")
+        assert len(asked) > count
+
+    on_a_cluster(scenario)
+
+
+async def settled(*brokers: Ownership) -> None:
+    for _ in range(100):
+        if any(one.leading for one in brokers):
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError("nobody leads")
+
+
+def test_the_only_broker_takes_what_is_asked_for() -> None:
+    async def scenario(tree: MemoryTree) -> None:
+        a, _ = await broker(tree, "a")
+        await settled(a)
+        with pytest.raises(Unavailable, match="look it up"):
+            await a.check_owned(TOPIC)
+        answers = await asyncio.gather(*(a.lookup(TOPIC, authoritative=False) for _ in range(5)))
+        assert set(answers) == {Lookup("pulsar://a:6650")}
+        await a.check_owned(TOPIC)
+        with pytest.raises(NotFound, match="no namespace"):
+            await a.lookup(TopicName.parse("persistent://public/none/t"), authoritative=False)
+        await a.stop()
+        assert await a.brokers.owned("public/default") == {}
+
+    on_a_cluster(scenario)
+
+
+def test_clients_are_led_from_broker_to_broker() -> None:
+    async def scenario(tree: MemoryTree) -> None:
+        a, _ = await broker(tree, "a", topics=5)
+        await settled(a)
+        b, _ = await broker(tree, "b")
+        await asyncio.sleep(1)
+        assert (a.leading, b.leading) == (True, False)
+        assert await b.lookup(TOPIC, authoritative=False) == Lookup(
+            "pulsar://a:6650", redirect=True, authoritative=False
+        )
+        assert await a.lookup(TOPIC, authoritative=False) == Lookup("pulsar://b:6650", redirect=True)
+        assert await b.lookup(TOPIC, authoritative=True) == Lookup("pulsar://b:6650")
+        assert await a.lookup(TOPIC, authoritative=False) == Lookup("pulsar://b:6650")
+        with pytest.raises(Unavailable):
+            await a.check_owned(TOPIC)
+        await a.stop()
+        await b.stop()
+
+    on_a_cluster(scenario)
+
+
+def test_a_dead_brokers_bundles_and_leadership_go_to_another() -> None:
+    async def scenario(tree: MemoryTree) -> None:
+        a, store = await broker(tree, "a")
+        await settled(a)
+        await a.lookup(TOPIC, authoritative=False)
+        b, _ = await broker(tree, "b")
+        lost: list[set[Bundle]] = []
+        a.on_lost = lost.append
+        store.expire()
+        await settled(b)
+        assert await b.lookup(TOPIC, authoritative=True) == Lookup("pulsar://b:6650")
+        await asyncio.sleep(2)
+        assert lost == [{await b.bundle_of(TOPIC)}]
+        assert not await a.owns(TOPIC)
+        assert a.registered.is_set()
+        assert await a.lookup(TOPIC, authoritative=True) == Lookup("pulsar://b:6650")
+        await a.stop()
+        await b.stop()
+
+    on_a_cluster(scenario)
+
+
+def test_nobody_is_sent_to_a_broker_that_unloads() -> None:
+    async def scenario(tree: MemoryTree) -> None:
+        a, _ = await broker(tree, "a")
+        b, _ = await broker(tree, "b")
+        await a.lookup(TOPIC, authoritative=True)
+        bundle = await a.bundle_of(TOPIC)
+        seen = []
+
+        async def close(closing: Bundle) -> None:
+            for one in (a, b):
+                with pytest.raises(Unavailable, match="look it up again"):
+                    await one.lookup(TOPIC, authoritative=True)
+            seen.append(closing)
+
+        await a.unload(bundle, close)
+        assert seen == [bundle]
+        assert await b.lookup(TOPIC, authoritative=True) == Lookup("pulsar://b:6650")
+        with pytest.raises(NotFound):
+            await a.unload(bundle, close)
+
+        async def nothing(closing: Bundle) -> None:
+            pass
+
+        await b.split(bundle, nothing)
+        assert len(await b.bundles("public/default")) == 17
+        assert await b.brokers.owner(bundle) is None
+        await a.stop()
+        await b.stop()
+
+    on_a_cluster(scenario)
+
+
+def test_a_lease_whose_answer_was_lost_is_ours_all_the_same() -> None:
+    async def scenario(tree: MemoryTree) -> None:
+        a, _ = await broker(tree, "a")
+        await settled(a)
+        create = a.brokers.acquire
+
+        async def silent(*arguments: str | Bundle) -> bool:
+            await create(*arguments)  # type: ignore[arg-type]
+            raise Unavailable("no answer")
+
+        a.brokers.acquire = silent  # type: ignore[method-assign, assignment]
+        with pytest.raises(Unavailable):
+            await a.lookup(TOPIC, authoritative=False)
+        assert await a.lookup(TOPIC, authoritative=False) == Lookup("pulsar://a:6650")
+        await a.check_owned(TOPIC)
+
+    on_a_cluster(scenario)
+
+
+def test_a_lease_that_could_not_be_given_back_is_given_back_when_somebody_asks() -> None:
+    async def scenario(tree: MemoryTree) -> None:
+        a, _ = await broker(tree, "a")
+        await settled(a)
+        await a.lookup(TOPIC, authoritative=False)
+        release = a.brokers.release
+
+        async def failing(bundle: Bundle) -> None:
+            raise Unavailable("no answer")
+
+        async def close(bundle: Bundle) -> None:
+            with pytest.raises(Unavailable, match="being changed"):
+                await a.lookup(TOPIC, authoritative=False)
+
+        a.brokers.release = failing  # type: ignore[method-assign]
+        with pytest.raises(Unavailable, match="no answer"):
+            await a.unload(await a.bundle_of(TOPIC), close)
+        a.brokers.release = release  # type: ignore[method-assign]
+        assert await a.lookup(TOPIC, authoritative=False) == Lookup("pulsar://a:6650")
+
+    on_a_cluster(scenario)

@@ -1,0 +1,166 @@
+"""What is acknowledged: against plain sets of entries, and what Java's broker stored for the same topics."""
+
+from __future__ import annotations
+
+from bkdaemon.broker.ledger.acks import Acks
+from bkdaemon.broker.ledger.ledger_list import LedgerList
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bkctl.codec.managed_ledger import (
+    AckedRange,
+    CursorState,
+    LedgerInfo,
+    decode_cursor_info,
+    decode_cursor_state,
+    decode_ledger_info,
+    words_of,
+)
+from bkctl.model.topic import EARLIEST, LATEST, Position
+from tests import pulsar_golden as golden
+
+
+def row(*entries: int, open_entries: int | None = None) -> LedgerList:
+    """Ledgers 10, 20, … with so many entries; one more that is open, if open_entries is given."""
+    ledgers = LedgerList(LedgerInfo(10 * (i + 1), count, count * 5, 1) for i, count in enumerate(entries))
+    if open_entries is not None:
+        ledgers.open(LedgerInfo(10 * (len(entries) + 1), timestamp_ms=0))
+        ledgers.open_entries = open_entries
+    return ledgers
+
+
+def every(ledgers: LedgerList) -> list[Position]:
+    return [Position(i, e) for i in ledgers.ids for e in range(ledgers.entries(i))]
+
+
+def test_the_row_of_entries() -> None:
+    ledgers = row(3, 0, 2, open_entries=1)
+    assert ledgers.next(Position(10, 2)) == (30, 0)
+    assert ledgers.next(Position(30, 1)) == (40, 0)
+    assert ledgers.next(Position(40, 0)) == (40, 1)
+    assert ledgers.at_or_after(EARLIEST) == ledgers.first == (10, 0)
+    assert ledgers.at_or_after(LATEST) == (40, 1)
+    assert ledgers.last == (40, 0)
+    assert ledgers.between(Position(10, 0), Position(40, 0)) == 5
+    assert ledgers.previous(Position(30, 0)) == (10, 2)
+    assert ledgers.previous(Position(10, 0)) == (10, -1)
+    empty = row(open_entries=0)
+    assert (empty.last, empty.first, empty.before_first) == ((10, -1), (10, 0), (10, -1))
+    fresh = row(3, open_entries=0)
+    assert (fresh.last, fresh.next(fresh.last)) == ((10, 2), (20, 0))
+    assert LedgerList().last == LedgerList().before_first == (-1, -1)
+
+
+@given(st.lists(st.integers(0, 4), max_size=4), st.integers(0, 3))
+def test_the_row_agrees_with_a_list(entries: list[int], open_entries: int) -> None:
+    ledgers = row(*entries, open_entries=open_entries)
+    plain = every(ledgers)
+    assert ledgers.entries_total == len(plain)
+    for index, position in enumerate(plain):
+        assert ledgers.at(index) == position
+        assert ledgers.index(position) == index
+        assert ledgers.next(position) == (plain[index + 1] if index + 1 < len(plain) else ledgers.at(len(plain)))
+        assert ledgers.previous(position) == (plain[index - 1] if index else ledgers.before_first)
+        assert ledgers.between(ledgers.before_first, position) == index + 1
+    assert ledgers.at(len(plain)) not in plain
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_acks_agree_with_a_set(data: st.DataObject) -> None:
+    ledgers = row(*data.draw(st.lists(st.integers(0, 5), max_size=3)), open_entries=data.draw(st.integers(0, 5)))
+    plain, acked = every(ledgers), set()
+    acks = Acks(ledgers, ledgers.before_first)
+    anywhere = st.builds(Position, st.sampled_from([5, *ledgers.ids, 99]), st.integers(-1, 6))
+    for _ in range(data.draw(st.integers(0, 25))):
+        position = data.draw(anywhere)
+        kind = data.draw(st.sampled_from(["one", "one", "one", "until", "batch", "restart"]))
+        if kind == "until":
+            acks.ack_until(position)
+            acked |= {p for p in plain if p <= position}
+        elif kind == "batch":
+            acks.ack_batch(position, 0)
+            acked |= {position} & set(plain)
+        elif kind == "restart":
+            again = Acks(ledgers, ledgers.before_first)
+            again.load(acks.state({}))
+            assert again.mark_delete == acks.mark_delete
+            acks = again
+        else:
+            assert acks.ack(position) == (position in plain and position not in acked)
+            acked |= {position} & set(plain)
+        acks.advance()
+        assert {p for p in plain if acks.is_acked(p)} == acked
+        assert acks.backlog() == len(plain) - len(acked)
+        gap = next((p for p in plain if p not in acked), None)
+        assert gap is None or ledgers.next(acks.mark_delete) == gap
+        assert acks.above == sum(p in acked and p > acks.mark_delete for p in plain)
+
+
+def test_parts_of_batches() -> None:
+    ledgers = row(3)
+    acks = Acks(ledgers, Position(10, -1))
+    assert acks.ack_batch(Position(10, 1), 0b1011)
+    assert acks.ack_batch(Position(10, 1), 0b1110)
+    assert not acks.ack_batch(Position(10, 1), 0b1110)
+    assert acks.batches == {(10, 1): 0b1010}
+    assert acks.ack_batch(Position(10, 1), 0b0101)
+    assert acks.batches == {}
+    assert acks.is_acked(Position(10, 1))
+    assert not acks.ack_batch(Position(10, 1), 1)
+    acks.ack_batch(Position(10, 2), 1)
+    acks.ack_until(Position(10, 2))
+    assert acks.batches == {}
+
+
+def test_what_older_releases_stored() -> None:
+    ledgers = row(4, 3, 5, open_entries=0)
+    acks = Acks(ledgers, ledgers.before_first)
+    over = AckedRange(Position(10, 2), Position(30, 1))
+    acks.load(CursorState(Position(10, 0), (over,)))
+    assert [p for p in every(ledgers) if not acks.is_acked(p)] == [(10, 1), (10, 2), (30, 2), (30, 3), (30, 4)]
+    acks.load(CursorState(Position(10, 0), bits={30: words_of(0b10110)}))
+    assert [p for p in every(ledgers) if p.ledger_id == 30 and acks.is_acked(p)] == [(30, 1), (30, 2), (30, 4)]
+    acks.load(CursorState(Position(5, 7)))  # a ledger that is gone
+    assert acks.mark_delete == (10, -1)
+    acks.load(CursorState(Position(30, 9)))  # more than was recovered
+    assert acks.mark_delete == (30, 4)
+
+
+def lists_of_a_java_broker(tree: str) -> dict[str, LedgerList]:
+    counts = {row["ledger"]: row["entry"] + 1 for row in golden.entries()}
+    found = {}
+    for path, data in golden.nodes(tree, golden.LEDGER_NODE):
+        infos = decode_ledger_info(data, source=path).ledgers
+        found[path] = LedgerList(
+            LedgerInfo(i.ledger_id, i.entries if i.entries is not None else counts.get(i.ledger_id, 0)) for i in infos
+        )
+    return found
+
+
+def test_backlogs_and_holes_are_those_that_java_tells() -> None:
+    """From nodes and cursor ledgers alone, as the Java broker's own statistics have them."""
+    lists = lists_of_a_java_broker("pulsar/zk_tree.json")
+    last = {row["ledger"]: row["payload"] for row in golden.entries() if row["kind"] == "cursor"}
+    seen = 0
+    for name in ("roll", "batchidx"):
+        told = golden.rest(f"internal-stats-{name}")["response"]["body"]
+        backlogs = golden.rest(f"stats-{name}")["response"]["body"]["subscriptions"]
+        path = f"/managed-ledgers/golden/ns1/persistent/{name}"
+        for cursor, row_ in told["cursors"].items():
+            node = next(
+                d for p, d in golden.nodes("pulsar/zk_tree.json", golden.CURSOR_NODE) if p == f"{path}/{cursor}"
+            )
+            info = decode_cursor_info(node, source=path)
+            state = info.state if info.ledger_id < 0 else decode_cursor_state(last[info.ledger_id], source="entry")
+            assert state is not None
+            acks = Acks(lists[path], lists[path].before_first)
+            acks.load(state)
+            marked = Position(*map(int, row_["markDeletePosition"].split(":")))
+            assert acks.mark_delete == marked
+            assert acks.backlog() == backlogs[cursor]["msgBacklog"]
+            stored = acks.state({})
+            assert stored.ranges == state.ranges
+            assert stored.batches == state.batches
+            seen += 1
+    assert seen == 5

@@ -1,0 +1,171 @@
+"""Cursors in virtual time: what is stored when, what comes back, and what is lost with a cursor's ledger."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
+from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
+
+from bkctl.codec.managed_ledger import NO_CURSOR_LEDGER, BatchAck
+from bkctl.model.topic import EARLIEST, Position
+from tests.unit.daemon.broker.logs import EAGER, NAME, Broker, another, on_brokers, payloads, until
+
+
+async def filled(broker: Broker, settings: LedgerSettings = EAGER, count: int = 30) -> ManagedLedger:
+    log = await broker.open(settings)
+    log.add_many(payloads(count))
+    await until(lambda: len(broker.confirmed) == count)
+    return log
+
+
+def test_what_the_node_and_the_ledger_hold_is_what_java_would_write() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker)
+        cursor = await log.open_cursor("s", EARLIEST, properties={"a": "b"})
+        p = broker.confirmed
+        info, version = await broker.ledgers.read_cursor(NAME, "s")
+        assert (info.ledger_id, version) == (NO_CURSOR_LEDGER, 0)
+        assert info.state is not None
+        assert info.state.mark_delete == (p[0].ledger_id, -1)
+        assert info.properties == {"a": "b"}
+        cursor.ack(p[0:2])
+        cursor.ack(p[4:6])
+        await cursor.flush()
+        info, version = await broker.ledgers.read_cursor(NAME, "s")
+        assert version == 1
+        assert info.state is not None
+        assert info.state.mark_delete == (p[0].ledger_id, -1)  # still the old one: the ledger counts
+        assert info.state.ranges == ()
+        await log.close()
+        info, version = await broker.ledgers.read_cursor(NAME, "s")
+        assert (info.ledger_id, version) == (NO_CURSOR_LEDGER, 2)
+        assert info.state is not None
+        assert info.state.mark_delete == p[1]
+        assert info.state.ranges == ((Position(p[4].ledger_id, 3), p[5]),)
+
+    on_brokers(scenario)
+
+
+def test_acks_are_stored_at_a_measured_pace_unless_somebody_waits() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker, replace(EAGER, mark_delete_rate=1.0))
+        cursor = await log.open_cursor("s", EARLIEST)
+        cursor.ack(broker.confirmed[:1])
+        await cursor.flush()
+        writer = cursor._writer
+        assert writer is not None
+        assert writer.last_pushed == 1
+        for position in broker.confirmed[1:20]:
+            cursor.ack([position])
+        assert writer.last_pushed == 1
+        await until(lambda: writer.last_pushed == 2)
+        cursor.ack(broker.confirmed[20:21])
+        await cursor.flush()
+        assert writer.last_pushed == 3
+        await log.close()
+
+    on_brokers(scenario)
+
+
+def test_a_cursors_ledger_is_rolled_over() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker, replace(EAGER, cursor_entries_max=5))
+        cursor = await log.open_cursor("s", EARLIEST)
+        seen = set()
+        for position in broker.confirmed:
+            cursor.ack([position])
+            await cursor.flush()
+            info, _ = await broker.ledgers.read_cursor(NAME, "s")
+            seen.add(info.ledger_id)
+        assert len(seen) >= 5
+        left = [ledger_id async for ids in broker.context.bookkeeper.list() for ledger_id in ids]
+        assert sorted(left) == sorted([*log.ledgers.ids, info.ledger_id])
+        again = await (await another(broker)).open()
+        assert again.cursors["s"].backlog() == 0
+        await again.close()
+
+    on_brokers(scenario)
+
+
+def test_a_lost_ledger_brings_messages_again_but_loses_none() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker)
+        cursor = await log.open_cursor("s", EARLIEST)
+        cursor.ack(broker.confirmed[:5])
+        await cursor.flush()
+        info, _ = await broker.ledgers.read_cursor(NAME, "s")
+        await broker.context.bookkeeper.delete(info.ledger_id)
+        again = await (await another(broker)).open()
+        taken = again.cursors["s"]
+        assert taken.backlog() == 30
+        taken.ack(broker.confirmed[:7])
+        await taken.flush()
+        await again.close()
+        third = await (await another(broker)).open()
+        assert third.cursors["s"].mark_delete == broker.confirmed[6]
+        await third.close()
+
+    on_brokers(scenario)
+
+
+def test_very_many_ranges_stay_in_the_ledger() -> None:
+    async def scenario(broker: Broker) -> None:
+        few = replace(EAGER, ranges_in_node_max=3)
+        log = await filled(broker, few)
+        cursor = await log.open_cursor("s", EARLIEST)
+        cursor.ack(broker.confirmed[1::2])
+        await log.close()
+        again = await (await another(broker)).open(few)
+        assert again.cursors["s"].backlog() == 15
+        await again.close()
+        info, _ = await broker.ledgers.read_cursor(NAME, "s")
+        assert info.ledger_id != NO_CURSOR_LEDGER
+        again.cursors["s"].ack(broker.confirmed)  # closed: counts for nobody
+        third = await (await another(broker)).open(few)
+        assert third.cursors["s"].backlog() == 15
+        third.cursors["s"].ack(broker.confirmed)
+        await third.close()
+        info, _ = await broker.ledgers.read_cursor(NAME, "s")
+        assert info.ledger_id == NO_CURSOR_LEDGER
+
+    on_brokers(scenario)
+
+
+def test_numbers_and_parts_of_batches_come_back() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker)
+        cursor = await log.open_cursor("pulsar.dedup", EARLIEST)
+        cursor.longs["producer"] = 41
+        cursor.touch()
+        cursor.ack_cumulative(broker.confirmed[3], [0b1100])
+        assert cursor.mark_delete == broker.confirmed[2]
+        assert cursor.ack_set(broker.confirmed[3]) == [0b1100]
+        await log.close()
+        info, _ = await broker.ledgers.read_cursor(NAME, "pulsar.dedup")
+        assert info.state is not None
+        assert info.state.batches == (BatchAck(broker.confirmed[3], (0b1100,)),)
+        again = await (await another(broker)).open()
+        taken = again.cursors["pulsar.dedup"]
+        assert taken.longs == {"producer": 41}
+        taken.ack_batch(broker.confirmed[3], [0b0011])
+        assert taken.mark_delete == broker.confirmed[3]
+        assert taken.read_position == broker.confirmed[4]
+        await again.delete_cursor("pulsar.dedup")
+        assert await broker.ledgers.cursors(NAME) == []
+        await again.close()
+
+    on_brokers(scenario)
+
+
+def test_a_cursor_that_is_not_durable_leaves_nothing() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker)
+        reader = await log.open_cursor("reader", EARLIEST, durable=False)
+        reader.ack_cumulative(broker.confirmed[10])
+        await reader.flush()
+        assert reader.backlog() == 19
+        await log.close()
+        assert await broker.ledgers.cursors(NAME) == []
+
+    on_brokers(scenario)

@@ -1,0 +1,373 @@
+"""Managed ledgers in virtual time: order over rollovers, owners that are deposed, bookies that are lost, trimming."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
+from bkdaemon.broker.ledger.managed_ledger import ManagedLedger, State
+from bkrecovery.fragment import fragments_of
+from bkrecovery.rereplicate import LedgerKeys, Replicator
+
+from bkctl.codec.checksum import digest_for, master_key
+from bkctl.errors import Conflict, LedgerClosed, LedgerFenced
+from bkctl.model.ids import BookieId
+from bkctl.model.topic import EARLIEST, LATEST, Position
+from tests.unit.daemon.broker.logs import EAGER, NAME, TRIMMING, Broker, another, on_brokers, payloads, read_all, until
+
+
+def test_entries_are_confirmed_in_order_over_rollovers_and_read_again_by_the_next_owner() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await broker.open()
+        for start in range(0, 100, 4):
+            log.add_many(payloads(4, start))
+        await until(lambda: len(broker.confirmed) == 100)
+        assert broker.confirmed == sorted(broker.confirmed)
+        assert len({position.ledger_id for position in broker.confirmed}) == 10
+        await until(lambda: log.state is State.OPEN)
+        assert await read_all(log) == payloads(100)
+        assert log.entries_between(log.ledgers.before_first, log.last_confirmed) == 100
+        await log.close()
+        info, _ = await broker.ledgers.read(NAME)
+        assert [ledger.entries for ledger in info.ledgers] == [10] * 10 + [None]
+        second = await another(broker)
+        again = await second.open()
+        assert again.last_confirmed == broker.confirmed[-1]
+        assert await read_all(again) == payloads(100)
+        again.add_many([b"more"])
+        await until(lambda: second.confirmed)
+        assert await read_all(again, log.last_confirmed) == [b"entry 99", b"more"]
+        await again.close()
+        assert broker.failures == second.failures == []
+
+    on_brokers(scenario)
+
+
+def test_ledgers_carry_pulsars_marks() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await broker.open()
+        cursor = await log.open_cursor("s", EARLIEST)
+        log.add_many(payloads(3))
+        await until(lambda: len(broker.confirmed) == 3)
+        cursor.ack(broker.confirmed[:1])
+        await cursor.flush()
+        ledgers = broker.context.bookkeeper.ledgers
+        kinds = {}
+        async for ids in ledgers.ids():
+            for ledger_id in ids:
+                metadata, _ = await ledgers.read(ledger_id)
+                kinds[ledger_id] = dict(metadata.custom_metadata)
+        common = {"application": b"pulsar", "component": b"managed-ledger", "pulsar/managed-ledger": NAME.encode()}
+        assert sorted(kinds.values(), key=len) == [common, {**common, "pulsar/cursor": b"s"}]
+        await log.close()
+        left = [ledger_id async for ids in ledgers.ids() for ledger_id in ids]
+        assert left == [log.ledgers.ids[0]]  # the cursor's went when its state went into the node
+
+    on_brokers(scenario)
+
+
+def test_an_owner_that_was_deposed_confirms_nothing_more() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await broker.open()
+        cursor = await log.open_cursor("s", EARLIEST)
+        log.add_many(payloads(5))
+        await until(lambda: len(broker.confirmed) == 5)
+        second = await another(broker)
+        taken = await second.open()
+        log.add_many(payloads(5, 100))
+        await until(lambda: broker.failures)
+        assert isinstance(broker.failures[0], LedgerFenced | LedgerClosed | Conflict)
+        assert len(broker.confirmed) == 5
+        with pytest.raises((LedgerFenced, LedgerClosed, Conflict)):
+            log.add_many([b"x"])
+        cursor.ack(broker.confirmed)
+        with pytest.raises((LedgerFenced, LedgerClosed, Conflict)):
+            await cursor.flush()
+        assert await read_all(taken) == payloads(5)
+        assert taken.cursors["s"].backlog() == 5
+        await log.close()
+        await taken.close()
+        info, _ = await broker.ledgers.read(NAME)
+        assert len(info.ledgers) == 2
+
+    on_brokers(scenario)
+
+
+def test_an_ack_of_a_deposed_owner_is_refused_before_it_has_written_anything() -> None:
+    """Its cursor's node is as it was: only the check of the topic's own node tells."""
+
+    async def scenario(broker: Broker) -> None:
+        log = await broker.open()
+        cursor = await log.open_cursor("s", EARLIEST)
+        log.add_many(payloads(5))
+        await until(lambda: len(broker.confirmed) == 5)
+        second = await another(broker)
+        taken = await second.open()
+        cursor.ack(broker.confirmed[:2])
+        with pytest.raises(Conflict):
+            await cursor.flush()
+        await until(lambda: broker.failures)
+        assert isinstance(broker.failures[0], Conflict)
+        assert taken.cursors["s"].backlog() == 5
+        await taken.close()
+
+    on_brokers(scenario)
+
+
+def test_two_that_open_at_the_same_time() -> None:
+    async def scenario(broker: Broker) -> None:
+        second = await another(broker)
+        first = await broker.open()
+        first.add_many(payloads(3))
+        await until(lambda: len(broker.confirmed) == 3)
+        await first.close()
+        both = await asyncio.gather(broker.open(), second.open(), return_exceptions=True)
+        logs = [log for log in both if isinstance(log, ManagedLedger)]
+        assert logs
+        for log in logs:
+            try:
+                log.add_many([b"tail"])
+            except (LedgerFenced, LedgerClosed, Conflict):
+                pass
+        await until(lambda: len(broker.confirmed + second.confirmed) > 3)
+        await asyncio.sleep(5)
+        third = await (await another(broker)).open()
+        assert await read_all(third) == [*payloads(3), *[b"tail"] * (len(broker.confirmed + second.confirmed) - 3)]
+        await third.close()
+
+    on_brokers(scenario)
+
+
+def test_a_ledger_that_loses_its_bookies_is_followed_by_another() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await broker.open(LedgerSettings(rollover_min_s=0, entries_max=1000, retention_check_s=1e6))
+        log.add_many(payloads(5))
+        await until(lambda: len(broker.confirmed) == 5)
+        writer = log._writer
+        assert writer is not None
+        for bookie in writer.metadata.last_ensemble.bookies:
+            broker.cluster.kill(BookieId(bookie))
+        log.add_many(payloads(20, 5))
+        await asyncio.sleep(1)
+        for host in [str(b).partition(":")[0] for b in writer.metadata.ensembles[0].bookies]:
+            await broker.cluster.start_bookie(host)
+        await until(lambda: len(broker.confirmed) == 25 or broker.failures)
+        assert broker.failures == []
+        assert await read_all(log) == payloads(25)
+        await log.close()
+
+    on_brokers(scenario, add_timeout_s=2, read_timeout_s=2)
+
+
+def test_a_crash_loses_nothing_that_was_confirmed() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await broker.open()
+        cursor = await log.open_cursor("s", EARLIEST)
+        for start in range(0, 60, 3):
+            log.add_many(payloads(3, start))
+        await until(lambda: len(broker.confirmed) >= 35)
+        cursor.ack(broker.confirmed[:12:2])
+        await cursor.flush()
+        cursor.ack_batch(broker.confirmed[20], [0b101])
+        await cursor.flush()
+        confirmed = len(broker.confirmed)
+        again = await (await another(broker)).open()
+        found = await read_all(again)
+        assert found == payloads(len(found))
+        assert len(found) >= confirmed
+        taken = again.cursors["s"]
+        assert [p for p in broker.confirmed[:20] if taken.is_acked(p)] == broker.confirmed[:12:2]
+        assert taken.mark_delete == broker.confirmed[0]
+        assert taken.ack_set(broker.confirmed[20]) == [0b101]
+        await again.close()
+        third = await (await another(broker)).open()
+        assert third.cursors["s"].ack_set(broker.confirmed[20]) == [0b101]  # from the node, which Java forgets
+        await third.close()
+
+    on_brokers(scenario)
+
+
+def test_ledgers_that_all_cursors_passed_are_trimmed_and_readers_move_on() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await broker.open(TRIMMING)
+        slow = await log.open_cursor("slow", EARLIEST)
+        fast = await log.open_cursor("fast", EARLIEST)
+        reader = await log.open_cursor("reader", EARLIEST, durable=False)
+        for start in range(0, 45, 5):
+            log.add_many(payloads(5, start))
+        await until(lambda: len(broker.confirmed) == 45)
+        await until(lambda: log.state is State.OPEN)
+        await asyncio.sleep(1)
+        fast.ack_cumulative(broker.confirmed[-1])
+        slow.ack_cumulative(broker.confirmed[24])
+        await until(lambda: len(log.ledgers.ids) == 3)
+        assert log.first_position == broker.confirmed[20]
+        info, _ = await broker.ledgers.read(NAME)
+        assert [ledger.ledger_id for ledger in info.ledgers] == log.ledgers.ids
+        left = [ledger_id async for ids in broker.context.bookkeeper.list() for ledger_id in ids]
+        assert broker.confirmed[0].ledger_id not in left
+        assert reader.mark_delete == (broker.confirmed[20].ledger_id, -1)
+        assert reader.backlog() == 25
+        assert slow.backlog() == 20
+        assert (await log.read(broker.confirmed[0], 1, 1))[0] == (broker.confirmed[20], b"entry 20")
+        await log.delete_cursor("slow")
+        await until(lambda: log.ledgers.ids == [log.ledgers.open_id])
+        await log.close()
+
+    on_brokers(scenario)
+
+
+def test_retention_keeps_what_all_cursors_passed() -> None:
+    async def scenario(broker: Broker) -> None:
+        kept = LedgerSettings(
+            rollover_min_s=0,
+            entries_max=10,
+            retention_s=3600,
+            retention_bytes=-1,
+            retention_check_s=60,
+            mark_delete_rate=0,
+        )
+        log = await broker.open(kept)
+        cursor = await log.open_cursor("s", EARLIEST)
+        for start in range(0, 30, 5):
+            log.add_many(payloads(5, start))
+        await until(lambda: len(broker.confirmed) == 30)
+        cursor.ack_cumulative(broker.confirmed[-1])
+        await asyncio.sleep(3500)
+        assert len(await read_all(log)) == 30
+        await asyncio.sleep(400)
+        assert log.ledgers.ids == [log.ledgers.open_id]
+        await log.close()
+
+    on_brokers(scenario)
+
+
+def test_a_ledger_grows_old() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await broker.open(
+            LedgerSettings(rollover_min_s=10, rollover_max_s=100, entries_max=2, retention_check_s=1e6)
+        )
+        await log.open_cursor("s", EARLIEST)
+        log.add_many(payloads(5))
+        await until(lambda: len(broker.confirmed) == 5)
+        assert len(log.ledgers.ids) == 1  # too young to be rolled over, however full
+        await asyncio.sleep(110)
+        assert len(log.ledgers.ids) == 2
+        await asyncio.sleep(500)
+        assert len(log.ledgers.ids) == 2  # an empty one is kept
+        await log.close()
+
+    on_brokers(scenario)
+
+
+def test_the_end_of_a_log() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await broker.open()
+        log.add_many(payloads(3))
+        await until(lambda: len(broker.confirmed) == 3)
+        await log.set_property("pulsar.topic.epoch", "7")
+        assert await log.terminate() == broker.confirmed[-1] == await log.terminate()
+        with pytest.raises(LedgerClosed, match="terminated"):
+            log.add_many([b"x"])
+        await log.close()
+        again = await (await another(broker)).open()
+        assert (again.state, again.last_confirmed) == (State.TERMINATED, broker.confirmed[-1])
+        assert again.properties == {"pulsar.topic.epoch": "7"}
+        assert await read_all(again) == payloads(3)
+        cursor = await again.open_cursor("late", LATEST)
+        assert cursor.backlog() == 0
+        await again.delete()
+        assert [ledger_id async for ids in broker.context.bookkeeper.list() for ledger_id in ids] == []
+
+    on_brokers(scenario)
+
+
+def test_ten_subscriptions_read_a_backlog_once_and_leave_the_tail_alone() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await broker.open(LedgerSettings(rollover_min_s=0, entries_max=400, retention_check_s=1e6))
+        await log.open_cursor("keeper", EARLIEST)
+        for start in range(0, 2000, 100):
+            log.add_many([b"%d " % i + b"x" * 1000 for i in range(start, start + 100)])
+            await until(lambda start=start: len(broker.confirmed) == start + 100)  # type: ignore[misc]
+        cache = broker.context.cache
+        assert cache.tail_bytes <= 200_000
+        fetched: list[int] = []
+        fetch = log._reads._fetch
+
+        async def counting(ledger_id: int, first: int, last: int) -> list[bytes]:
+            fetched.append(last - first + 1)
+            return await fetch(ledger_id, first, last)
+
+        log._reads._fetch = counting  # type: ignore[method-assign]
+        found = await asyncio.gather(*(read_all(log, entries_max=50) for _ in range(10)))
+        assert all(len(one) == 2000 and one[7].startswith(b"7 ") for one in found)
+        assert sum(fetched) <= 2000
+        before = cache.misses
+        assert len(await log.read(broker.confirmed[-100], 200, 10**9)) == 100
+        assert cache.misses == before
+        await log.close()
+
+    on_brokers(scenario, cache={"tail_bytes_max": 200_000, "catch_up_bytes_max": 1_500_000})
+
+
+def test_what_waits_is_bounded_and_told() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await broker.open(EAGER)
+        assert not log.congested
+        log.add_many([b"x" * 1_000_000] * 40)
+        assert log.congested
+        await until(lambda: len(broker.confirmed) == 40)
+        assert not log.congested
+        await log.close()
+
+    on_brokers(scenario)
+
+
+def test_positions_outside_of_the_log() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await broker.open()
+        assert log.last_confirmed.entry_id == -1
+        assert await log.read(EARLIEST, 1, 1) == []
+        log.add_many(payloads(3))
+        await until(lambda: len(broker.confirmed) == 3)
+        assert await log.read(LATEST, 1, 1) == []
+        latest = await log.open_cursor("latest", LATEST)
+        middle = await log.open_cursor("middle", broker.confirmed[1])
+        assert (latest.backlog(), middle.backlog()) == (0, 2)
+        latest.ack([Position(999, 0), Position(broker.confirmed[0].ledger_id, 50), EARLIEST])
+        assert latest.backlog() == 0
+        await middle.reset(EARLIEST)
+        assert (middle.backlog(), middle.read_position) == (3, broker.confirmed[0])
+        middle.ack(broker.confirmed[1:2])
+        await middle.skip(1)
+        assert middle.mark_delete == broker.confirmed[1]
+        await middle.reset(LATEST)
+        assert middle.backlog() == 0
+        await log.close()
+
+    on_brokers(scenario)
+
+
+def test_entries_that_auto_recovery_has_put_elsewhere_are_read_there() -> None:
+    """A log remembers where a closed ledger lies; once none of those bookies had it, it was read in vain for ever."""
+
+    async def scenario(broker: Broker) -> None:
+        log = await broker.open()
+        log.add_many(payloads(25))
+        await until(lambda: len(broker.confirmed) == 25 and log.state is State.OPEN)
+        first = Position(log.ledgers.ids[0], 0)
+        log._reads.tail.clear()
+        assert len(await log.read(first, 100, 1_000_000)) == 10
+        broker.context.cache.forget(first.ledger_id)
+        client, password = broker.context.bookkeeper, log.settings.password
+        keys = LedgerKeys(digest_for(log.settings.digest_type, password), master_key(password))
+        for index in (0, 1):
+            metadata, _ = await client.ledgers.read(first.ledger_id)
+            fragment = fragments_of(first.ledger_id, metadata, -1)[0].with_bad((index,))
+            broker.cluster.kill(fragment.bookies[index])
+            await Replicator(client.context).repair(fragment, metadata, keys)
+        found = await log.read(first, 100, 1_000_000)
+        assert [entry for _, entry in found] == payloads(10)
+
+    on_brokers(scenario, bookies=6)
