@@ -149,6 +149,21 @@ class EntryLogs:
             logger.warning("%s: what a failed flush wrote stays: %s", self._directory, e)
         self._flush_start, self._begun = (-1, 0), []
 
+    def keep(self) -> list[int]:
+        """Leaves what is durable since begin() where it is; returns the logs that began meanwhile.
+
+        The next append begins another log.
+        """
+        begun, self._begun = self._begun, []
+        self._drop_files()
+        return begun
+
+    def discard(self, log_ids: Iterable[int]) -> None:
+        """Removes logs that nothing points to any more; one that does not go is left to garbage collection."""
+        for log_id in log_ids:
+            with contextlib.suppress(OSError):
+                self.remove(log_id)
+
     def close(self) -> None:
         """Closes all files; what was not synced is not kept."""
         self._drop_files()

@@ -40,6 +40,8 @@ APPEND_SLICE: Final = 4096
 INDEX_ROWS_AT_ONCE: Final = 4096  # the event loop stands still while RocksDB takes a batch: 2 ms for these
 HANDLES_MAX: Final = 100_000
 SEQUENCES_MAX: Final = 10_000
+LOGS_KEPT_MAX: Final = 8
+"""Logs of tries that failed when they were durable, of one directory: with more, the next is taken back."""
 MOVES_MAX: Final = 8  # of an entry by compactions, while one read looks for it
 LAC_OFFSET: Final = 16
 _I64: Final = Struct(">q")
@@ -105,12 +107,16 @@ def lac_of_packet(packet: bytes) -> int:
 
 @dataclass(slots=True)
 class Flush:
-    """What one swap took: entries a ledger, and the rows of ledgers that changed; `done`: directories that have it."""
+    """What one swap took: entries a ledger, and the rows of ledgers that changed.
+
+    done: directories that have it; kept: logs of tries that failed, which rows may point to until one succeeds.
+    """
 
     entries: list[tuple[int, dict[int, bytes]]]
     rows: dict[int, bytes]
     size: int
     done: set[int] = field(default_factory=set)
+    kept: dict[int, list[int]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.entries or self.rows)
@@ -272,20 +278,27 @@ class Storage:
             mine = sorted((pair for pair in flush.entries if pair[0] % count == number), key=lambda pair: pair[0])
             rows = {i: row for i, row in flush.rows.items() if i % count == number}
             batches = [shard.index.batch()]
+            kept = flush.kept.setdefault(number, [])
+            durable = False
             shard.logs.begin()
             try:
                 self._append(shard, mine, batches)
                 shard.logs.sync()
+                durable = True
                 for batch in batches:
                     shard.index.commit(batch, sync=batch is batches[-1])
                 if rows:
                     shard.index.store_ledgers(rows)
             except BaseException:
-                # Rows that were committed may point to what is taken back now: until the next try has written them
-                # anew, their entries are in memory, and after a crash in the journal, as the mark has not moved.
-                shard.logs.abandon()
+                # Rows that were committed point there. Most of their entries are in the journal too, whose mark has not
+                # moved; but one that was not acknowledged may be nowhere else, and its row must not point to nothing.
+                if durable and len(kept) < LOGS_KEPT_MAX:
+                    kept += shard.logs.keep()
+                else:
+                    shard.logs.abandon()
                 raise
             flush.done.add(number)
+            shard.logs.discard(kept)
 
     def _append(self, shard: Shard, ledgers: list[tuple[int, dict[int, bytes]]], batches: list[Batch]) -> None:
         put, rows = batches[-1].put, 0

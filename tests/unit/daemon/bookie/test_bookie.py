@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bkdaemon.bookie.bookie import HIGH_PRIORITY, RECOVERY_ADD
-from bkdaemon.bookie.index import IndexFactory, memory_index, rocks_index
+from bkdaemon.bookie.index import Index, IndexFactory, memory_index, rocks_index
 from bkdaemon.config import BookieConfig
 
 from bkctl.codec.data_dir import CURRENT, decode_mark
@@ -29,6 +29,7 @@ from tests.unit.daemon.bookie.world import (
     TOO_MANY,
     UNAUTHORIZED,
     Calls,
+    Unsure,
     config_in,
     entry,
     running,
@@ -289,6 +290,55 @@ async def test_a_checkpoint_that_fails_is_tried_again(monkeypatch: pytest.Monkey
         assert not calls.bookie.read_only
         assert decode_mark(disk.door(lambda: True).read(mark), source="mark") == calls.bookie.journals[0].mark
         assert await calls.has(5, range(10))
+
+
+async def test_rows_of_a_flush_that_failed_never_point_to_nothing() -> None:
+    disk = sim_disk()
+    config, made = config_in(HERE), []
+
+    def factory(directory: Path) -> Index:
+        made.append(Unsure(disk.door(lambda: True), directory))
+        return made[-1]
+
+    async with running(config, world_on(disk.door(lambda: True)), factory, crash=True) as calls:
+        assert await calls.add(5, range(3)) == [OK] * 3
+        made[-1].fails = True
+        flush = calls.bookie.storage.swap()
+        flush.entries[0][1][3] = entry(5, 3)  # it has just come, and no journal has it yet
+        with pytest.raises(OSError, match="input/output"):
+            calls.bookie.storage.flush(flush)
+    for _ in range(2):  # once with what the journal tells, once with the index alone
+        async with running(config, world_on(disk.door(lambda: True)), factory) as calls:
+            assert await calls.has(5, range(3))
+            ((status, body),) = await calls.read(5, 3)
+            assert (status, body) in ((NO_ENTRY, None), (OK, entry(5, 3)))
+
+
+async def test_logs_of_flushes_that_failed_go_when_one_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bkdaemon.bookie.storage.LOGS_KEPT_MAX", 2)
+    door = sim_disk().door(lambda: True)
+    config, made = config_in(HERE), []
+
+    def factory(directory: Path) -> Index:
+        made.append(Unsure(door, directory))
+        return made[-1]
+
+    def logs() -> list[str]:
+        return sorted(name for name in door.names(Path(config.ledger_dirs[0]) / CURRENT) if name.endswith(".log"))
+
+    async with running(config, world_on(door), factory) as calls:
+        await calls.add(5, range(3))
+        flush = calls.bookie.storage.swap()
+        made[-1].fails = True
+        for tries in range(1, 5):
+            with pytest.raises(OSError, match="input/output"):
+                calls.bookie.storage.flush(flush)
+            assert len(logs()) == min(tries, 2), "a bound"
+        made[-1].fails = False
+        calls.bookie.storage.flush(flush)
+        calls.bookie.storage.flushed()
+        assert logs() == ["4.log"]
+        assert await calls.has(5, range(3))
 
 
 async def test_the_end_of_a_ledger_is_known_while_its_log_is_taken_back() -> None:

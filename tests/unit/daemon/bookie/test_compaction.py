@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ from bkdaemon.bookie.bookie import RECOVERY_ADD
 from bkdaemon.bookie.closed_logs import ClosedLogs
 from bkdaemon.bookie.compaction import MAJOR, MINOR, Compactor, Level, levels, move
 from bkdaemon.bookie.entry_log import EntryLogs
-from bkdaemon.bookie.index import Batch, Index, IndexFactory, MemoryIndex, memory_index, rocks_index
+from bkdaemon.bookie.index import Index, IndexFactory, memory_index, rocks_index
 from bkdaemon.config import BookieConfig
 from bkinspect.digests import DigestBook
 from bkinspect.finding import Severity
@@ -26,7 +25,7 @@ from bkctl.errors import UsageError
 from bkctl.world import World, real_world
 from tests.sim.disk import DiskDoor, SimDisk
 from tests.sim.loop import PowerCut
-from tests.unit.daemon.bookie.world import NO_LEDGER, Calls, config_in, entry, running, sim_disk, world_on
+from tests.unit.daemon.bookie.world import NO_LEDGER, Calls, Unsure, config_in, entry, running, sim_disk, world_on
 
 HERE = Path("/bookie")
 LEVEL = Level(MAJOR, 0.8, 1.0, None)
@@ -175,17 +174,6 @@ async def test_a_failing_disk_loses_nothing() -> None:
         async with running(config, world_on(disk.door(lambda: True))) as calls:
             assert await calls.has(ALIVE, range(30), payload=BODY), f"seed {seed}"
     assert failed > 10
-
-
-class Unsure(MemoryIndex):
-    """An index that may take a batch and say that it failed, as a disk does that fails behind the write."""
-
-    fails = False
-
-    def commit(self, batch: Batch, *, sync: bool = True) -> None:
-        super().commit(batch, sync=sync)
-        if self.fails:
-            raise OSError(errno.EIO, "input/output error")
 
 
 async def test_rows_that_were_written_after_all_lead_to_entries() -> None:

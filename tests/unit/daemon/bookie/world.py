@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import Any
 
 from bkdaemon.bookie.bookie import Bookie
 from bkdaemon.bookie.identity import make_directories
-from bkdaemon.bookie.index import IndexFactory, memory_index
+from bkdaemon.bookie.index import Batch, IndexFactory, MemoryIndex, memory_index
 from bkdaemon.config import BookieConfig
 
 from bkctl.codec.checksum import digest_for, master_key
@@ -27,6 +28,17 @@ KEY = master_key(b"secret")
 OTHER_KEY = master_key(b"wrong")
 OK, NO_LEDGER, NO_ENTRY, BAD_REQUEST, IO_ERROR, UNAUTHORIZED = 0, 1, 2, 100, 101, 102
 FENCED, READ_ONLY, TOO_MANY = 104, 105, 106
+
+
+class Unsure(MemoryIndex):
+    """An index that may take a batch and say that it failed, as a disk does that fails behind the write."""
+
+    fails = False
+
+    def commit(self, batch: Batch, *, sync: bool = True) -> None:
+        super().commit(batch, sync=sync)
+        if self.fails:
+            raise OSError(errno.EIO, "input/output error")
 
 
 def sim_disk(seed: int = 1) -> SimDisk:
