@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
-import gc
 import logging
-import multiprocessing
 import sys
 import time
 from collections import Counter
@@ -19,6 +17,7 @@ from tests.sim.broker import simulate_brokers
 from tests.sim.brokerfeaturemutations import FEATURE_MUTATIONS
 from tests.sim.brokerfeatures import FEATURES
 from tests.sim.brokermutations import BROKER_MUTATIONS
+from tests.sim.children import in_children
 from tests.sim.mutations import MUTATIONS as OTHER_MUTATIONS
 from tests.sim.scenario import Outcome, simulate
 
@@ -113,15 +112,7 @@ def first_caught(mutation: str, runs: Iterable[Run]) -> Outcome | None:
 
 def run_seeds(runs: Iterable[Run], jobs: int) -> Iterator[Outcome]:
     """Carries runs out in `jobs` processes; outcomes come in their order."""
-    if jobs <= 1:
-        yield from map(run_one, runs)
-        return
-    gc.freeze()  # what the parent has made, in a long test session very much, is not gone through by each child again
-    try:
-        with multiprocessing.get_context("fork").Pool(jobs) as pool:
-            yield from pool.imap(run_one, runs, chunksize=4)
-    finally:
-        gc.unfreeze()
+    return in_children(run_one, runs, jobs, 4)
 
 
 def replay(outcome: Outcome, mutation: str | None = None) -> str:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import multiprocessing
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -35,6 +34,7 @@ from bkctl.errors import BkctlError
 from bkctl.model.ids import BookieId
 from bkctl.model.ledger import DigestType
 from tests.sim.autorecovery import RepairScenario, calm_shape
+from tests.sim.children import in_children
 from tests.sim.cluster import Cluster
 from tests.sim.history import History, LedgerHistory, Violation
 from tests.sim.loop import OUTSIDE, Deadlock, Livelock, Process, SimLoop, run
@@ -316,11 +316,7 @@ def broken_runs(
     play_one: Callable[[tuple[str, str, int]], tuple[tuple[str, str, int], str]] = play_run,
 ) -> Iterator[tuple[tuple[str, str, int], str]]:
     """Those of the runs that break a promise."""
-    if jobs <= 1:
-        yield from (found for found in map(play_one, runs) if found[1])
-        return
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        yield from (found for found in pool.imap(play_one, runs, chunksize=8) if found[1])
+    return (found for found in in_children(play_one, runs, jobs, 8) if found[1])
 
 
 def main() -> int:
