@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ DEFAULT_VERSION = "4.17.3"
 START_TIMEOUT_S = 60
 PORT_SPAN = 220
 PORTS_FROM, PORT_RANGE, PORT_RANGES = 20000, 3000, 4
+_HANDED_OUT: deque[tuple[int, int]] = deque(maxlen=6)  # (first, span)
 
 
 def why_not() -> str | None:
@@ -50,19 +52,22 @@ def require_java() -> None:
 def free_ports(span: int = 1) -> int:
     """The first of `span` consecutive loopback ports on which nobody listens.
 
-    Below the ports that the system gives to outgoing connections, and each test process in a range of its own:
-    between this look and the server's bind nobody else takes them.
+    Below the ports that the system gives to outgoing connections, each test process in a range of its own, and none of
+    those that were handed out just before: between this look and the server's bind nobody else takes them.
     """
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % PORT_RANGES
     low = PORTS_FROM + number * PORT_RANGE
     for _ in range(1000):
         base = random.randrange(low, low + PORT_RANGE - span)
+        if any(base < other + length and other < base + span for other, length in _HANDED_OUT):
+            continue
         try:
             for port in range(base, base + span):
                 with socket.socket() as s:
                     s.bind(("127.0.0.1", port))
         except OSError:
             continue
+        _HANDED_OUT.append((base, span))
         return base
     raise RuntimeError(f"no {span} free ports in a row")
 
