@@ -3,7 +3,8 @@
     new entry ──► due? ──no──► delayed (by time) ──due──► replay (by position) ──► consumer ──ack──► gone
                    └──yes──► consumer with permits; nobody: replay                    └─nack, leaves──► replay
 
-Within one priority each consumer gets up to 20 entries before the next. All chunks of one message go to one consumer.
+Within one priority each consumer gets up to 20 entries before the next; consumers of one connection that are behind may
+be fed in longer turns (see turns.py). All chunks of one message go to one consumer.
 Source: PersistentDispatcherMultipleConsumers.java, MessageRedeliveryController.java,
 InMemoryDelayedDeliveryTracker.java.
 """
@@ -23,8 +24,10 @@ from bkctl.model.topic import Position
 from bkdaemon.broker.consumer import Consumer, Delivery
 from bkdaemon.broker.dispatch import READ_BYTES_MAX, READ_ENTRIES_MAX, Dispatcher
 from bkdaemon.broker.throttle import readable
+from bkdaemon.broker.turns import SUSTAINED_S, TURN_ENTRIES, Turns, turns_of
 
 if TYPE_CHECKING:
+    from bkdaemon.broker.connection import Connection
     from bkdaemon.broker.subscription import Subscription
 
 logger = logging.getLogger(__name__)
@@ -62,6 +65,10 @@ class Shared(Dispatcher):
         self._slice_left = 0
         self._chunked: dict[str, Consumer] = {}
         self._per_entry = 1.0  # messages in an entry, as they were lately
+        self._now_s = 0.0  # of this step
+        self._behind_since_s: float | None = None
+        self._turns: dict[Connection, Turns] = {}
+        self._turn_timer: asyncio.TimerHandle | None = None
 
     # -- consumers ---------------------------------------------------------------------------------------------------
 
@@ -69,6 +76,7 @@ class Shared(Dispatcher):
         """Anybody may join."""
         self.consumers.append(consumer)
         self.consumers.sort(key=lambda c: c.priority)
+        self._forget_turns()
 
     def remove(self, consumer: Consumer) -> None:
         """What it held comes again, counted once more."""
@@ -76,6 +84,7 @@ class Shared(Dispatcher):
             self.consumers.remove(consumer)
         if self._current is consumer:
             self._current = None
+        self._forget_turns()
         for uuid in [u for u, c in self._chunked.items() if c is consumer]:
             del self._chunked[uuid]
         self.redeliver(consumer, None)
@@ -93,8 +102,9 @@ class Shared(Dispatcher):
 
     def close(self) -> None:
         """No entry's time comes any more."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._turn_timer):
+            if timer is not None:
+                timer.cancel()
         super().close()
 
     def reset(self) -> None:
@@ -197,6 +207,10 @@ class Shared(Dispatcher):
     async def _step(self) -> bool:
         if self.full or not any(c.ready for c in self.consumers):
             return False
+        self._now_s = asyncio.get_running_loop().time()
+        if self._turns and not self._takers:
+            self._wait_for_turn()
+            return False
         generation = self.generation
         positions = self._take_replay()
         if positions:
@@ -222,7 +236,12 @@ class Shared(Dispatcher):
     @property
     def _wanted(self) -> int:
         """Entries that consumers can take now, by guess."""
-        permits = sum(c.permits for c in self.consumers if c.ready)
+        takers = self._takers
+        permits = sum(c.permits for c in takers)
+        for connection, turns in self._turns.items():
+            if turns.taken:  # one of them, not all
+                theirs = [c.permits for c in takers if c.connection is connection]
+                permits -= sum(theirs) - max(theirs, default=0)
         wanted = min(max(int(permits / self._per_entry), 1), READ_ENTRIES_MAX)
         limits = self.subscription.dispatch_limits
         return readable(limits, wanted, READ_BYTES_MAX, self._per_entry)[0] if limits else wanted
@@ -237,9 +256,11 @@ class Shared(Dispatcher):
         if generation != self.generation:
             return True
         if not entries:
+            self._forget_turns()
             for consumer in self.consumers:
                 subscription.reached_end(consumer)
             return False
+        self._is_behind()
         cursor.read_position = subscription.ledger.next_position(entries[-1][0])
         self._hand_out(entries)
         return True
@@ -315,6 +336,10 @@ class Shared(Dispatcher):
             self._per_entry = max(sum(taken.values()) / sum(map(len, batches.values())), 1.0)
         for consumer, deliveries in batches.items():
             consumer.deliver(deliveries)
+            if self._turns and (turns := self._turns.get(consumer.connection)) is not None:
+                turns.count(taken[consumer], self._now_s)
+                if consumer is self._current and consumer.permits <= 0:
+                    self._end_turn(consumer)
             if 0 < most <= consumer.unacked:
                 consumer.blocked = True
         return bool(batches)
@@ -369,19 +394,69 @@ class Shared(Dispatcher):
     def _next(self, taken: dict[Consumer, int]) -> Consumer | None:
         """Round robin among those of the best priority that can take something."""
         current = self._current
-        if current is not None and self._slice_left > 0 and _can(current, taken):
-            self._slice_left -= 1
-            return current
+        if current is not None:
+            if _can(current, taken):
+                if self._slice_left > 0:
+                    self._slice_left -= 1
+                    return current
+            elif self._turns:
+                self._end_turn(current)
         consumers = self.consumers
         start = consumers.index(current) + 1 if current is not None and current in consumers else 0
         chosen: Consumer | None = None
         for offset in range(len(consumers)):
             consumer = consumers[(start + offset) % len(consumers)]
             if (chosen is None or consumer.priority < chosen.priority) and _can(consumer, taken):
+                if self._turns and not self._may_begin(consumer, taken):
+                    continue
                 chosen = consumer
         self._current = chosen
         self._slice_left = SLICE_ENTRIES - 1
+        if self._turns and chosen is not None:
+            turns = self._turns.get(chosen.connection)
+            if turns is not None and turns.taken:
+                turns.begin(chosen)
+                self._slice_left = TURN_ENTRIES - 1
         return chosen
+
+    # -- turns -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _takers(self) -> list[Consumer]:
+        """Who can be sent something now."""
+        return [c for c in self.consumers if c.ready and (not self._turns or self._may_begin(c, {}))]
+
+    def _may_begin(self, consumer: Consumer, taken: dict[Consumer, int]) -> bool:
+        turns = self._turns.get(consumer.connection)
+        return turns is None or turns.is_open(taken, self._now_s)
+
+    def _end_turn(self, consumer: Consumer) -> None:
+        """It can be sent no more; that ends a turn once, and the next one is somebody else's."""
+        if self._slice_left > 0 and (turns := self._turns.get(consumer.connection)) is not None:
+            self._slice_left = 0
+            turns.end(consumer, self._now_s)
+
+    def _is_behind(self) -> None:
+        """There was something to read; where that goes on, those who share a connection may take turns."""
+        if self._behind_since_s is None:
+            self._behind_since_s = self._now_s
+        elif not self._turns and self._now_s - self._behind_since_s >= SUSTAINED_S:
+            self._behind_since_s = self._now_s
+            self._turns = turns_of(self.consumers, self._now_s)
+
+    def _forget_turns(self) -> None:
+        self._behind_since_s = None
+        self._turns = {}
+
+    def _wait_for_turn(self) -> None:
+        """Comes again when the first turn is over, if nobody asks for more before."""
+        if self._turn_timer is None:
+            wait_s = min(turns.over_s for turns in self._turns.values()) - self._now_s
+            self._turn_timer = asyncio.get_running_loop().call_later(max(wait_s, 0), self._turn_over)
+
+    def _turn_over(self) -> None:
+        self._turn_timer = None
+        self.wake()
 
     # -- delays ------------------------------------------------------------------------------------------------------
 
