@@ -47,6 +47,7 @@ class Command:
         timeout_s: for the whole command unless --timeout says otherwise; None where it may run for ever.
         asks: False where starting the command is consent enough: it runs a service, or touches only what it made.
         live: True draws rows of a table as they come, for commands that people watch.
+        takes_back: True where SIGTERM ends it as ^C does, so that what it started is stopped again.
     """
 
     effect: Effect
@@ -57,6 +58,7 @@ class Command:
     timeout_s: float | None = TIMEOUT_S_DEFAULT
     asks: bool = True
     live: bool = False
+    takes_back: bool = False
 
     @property
     def all_columns(self) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Annotated
@@ -27,6 +26,7 @@ COMMAND = Command(
     wide=("facts",),
     timeout_s=180,
     asks=False,
+    takes_back=True,
 )
 
 
@@ -46,7 +46,6 @@ def run(
     and consumes them while the broker that owns the topic is killed with SIGKILL and the other takes over. Exit 0 only
     if no message was lost and every key's messages came in order.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as ^C: end, and clean up
     demo = _demo(env, broker)
     if env.format not in (Format.TABLE, Format.WIDE):
         return _steps(env, demo)

@@ -93,7 +93,33 @@ def _run_async(env: Env, work: Awaitable[Item]) -> Item:
                 raise
             raise _timed_out(timeout_s) from None
 
-    return asyncio.run(limited())
+    return asyncio.run(_ended_by_sigterm(limited()) if env.command.takes_back else limited())
+
+
+async def _ended_by_sigterm(work: Awaitable[Item]) -> Item:
+    """Awaits the work; SIGTERM cancels it between two callbacks of the loop, never in the middle of one.
+
+    A signal handler that raises would break off whatever the loop is doing, such as the news that a child has ended,
+    for which the clean-up would then wait for ever.
+    """
+    import asyncio
+
+    task = asyncio.current_task()
+    assert task is not None
+    heard = asyncio.Event()
+
+    def end() -> None:
+        if not heard.is_set():  # a second one does not cut the clean-up short
+            heard.set()
+            task.cancel()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if heard.is_set():
+            raise KeyboardInterrupt from None
+        raise
 
 
 def _log_to_stderr(env: Env) -> None:

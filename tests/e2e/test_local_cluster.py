@@ -6,6 +6,7 @@ import base64
 import json
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -231,3 +232,19 @@ def test_down_keeps_the_data(tmp_path: Path) -> None:
         assert len(local.json("ledger", "read", ledger)) == 10
     finally:
         local.run("dev", "down", "--delete", "--yes")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_end_while_it_comes_up_stops_what_had_started(tmp_path: Path, number: signal.Signals) -> None:
+    local = Local(tmp_path)
+    coming = local.start("dev", "up", "--bookies", 4, "--dir", tmp_path / "cluster")
+    deadline = time.monotonic() + TIMEOUT_S
+    while not any(b"ready " in log.read_bytes() for log in tmp_path.glob("cluster/bookie-*/bookie.log")):
+        assert coming.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    code, out, err = end(coming, number)
+    assert (code, out, err) == (130, b"", b"interrupted\n")
+    status = local.json("dev", "status", "--dir", tmp_path / "cluster", code=1)
+    assert [r["state"] for r in status] == ["stopped"] * 5
+    local.run("dev", "down", "--delete", "--yes", "--dir", tmp_path / "cluster")

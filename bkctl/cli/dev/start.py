@@ -13,6 +13,7 @@ COMMAND = Command(
     wide=WIDE,
     timeout_s=120,
     asks=False,
+    takes_back=True,
 )
 
 

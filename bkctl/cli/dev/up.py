@@ -22,6 +22,7 @@ COMMAND = Command(
     wide=WIDE,
     timeout_s=180,
     asks=False,
+    takes_back=True,
 )
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from bkctl.errors import AlreadyExists, Corrupt, NotFound, Refused, Unavailable, UsageError
-from bkdaemon.local.process import ENDED, Child, Process, birth_of, spawn
+from bkdaemon.local.process import ENDED, POLL_S, Child, Process, birth_of, spawn
 
 STATE_FILE: Final = "cluster.json"
 LEDGERS_ROOT: Final = "/ledgers"
@@ -197,20 +197,18 @@ class LocalCluster:
         if not stopped:
             raise AlreadyExists(f"the local cluster in {self.directory} is running", hint="bkctl dev status")
         self.directory.mkdir(parents=True, exist_ok=True)
-        started: list[Service] = []
         try:
             if not self.zookeeper.running:
-                started.append(await self.start("zookeeper", 1))
+                await self.start("zookeeper", 1)
                 await self._init_metadata()
             for group in (self.bookies, self.brokers):
                 idle = [s for s in group if not s.running]
                 outcomes = await asyncio.gather(*(self.start(s.kind, s.number) for s in idle), return_exceptions=True)
-                started += [s for s in outcomes if isinstance(s, Service)]
                 for outcome in outcomes:
                     if isinstance(outcome, BaseException):
                         raise outcome
         except BaseException:
-            for service in reversed(started):
+            for service in reversed(stopped):  # whichever of them runs by now, told by its start or not
                 await self.stop(service.kind, service.number)
             raise
 
@@ -291,8 +289,19 @@ class LocalCluster:
     async def _start_zookeeper(self, service: Service) -> Service:
         from bkdaemon.local.zookeeper import ZooKeeperServer
 
-        start = partial(ZooKeeperServer.start, Path(service.directory), environ=self._environ, port=service.port)
-        server = await asyncio.to_thread(start)
+        directory = Path(service.directory)
+        start = partial(ZooKeeperServer.start, directory, environ=self._environ, port=service.port)
+        starting = asyncio.create_task(asyncio.to_thread(start), name="start ZooKeeper")
+        try:
+            server = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            while not starting.done():  # a thread cannot be cancelled: it sees that what it started is gone
+                if (launched := ZooKeeperServer.attach(directory)) is not None:
+                    launched.kill()
+                await asyncio.wait({starting}, timeout=POLL_S)
+            if starting.exception() is None:
+                starting.result().kill()
+            raise
         return self._keep(service, Process(server.pid, birth_of(server.pid) or ENDED))
 
     def _spawn_bookie(self, service: Service) -> Child:

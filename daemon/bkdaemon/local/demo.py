@@ -13,7 +13,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -256,10 +256,14 @@ class Demo:
                 await child.wait()
 
     async def _clean_up(self) -> None:
-        """Kills what still runs; ^C does not cut this short."""
+        """Kills what still runs; neither ^C nor the end of a time limit cuts this short."""
         held = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+        killing = asyncio.gather(*(self._cluster.kill(s.kind, s.number) for s in self._cluster.services))
         try:
-            await asyncio.gather(*(self._cluster.kill(s.kind, s.number) for s in self._cluster.services))
+            while not killing.done():
+                with suppress(asyncio.CancelledError):  # it came before the signals were ignored, or from a time limit
+                    await asyncio.shield(killing)
+            killing.result()
         finally:
             for number, handler in held.items():
                 signal.signal(number, handler)

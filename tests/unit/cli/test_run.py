@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -57,8 +59,6 @@ def test_every_kind_of_function() -> None:
 
 
 async def waits(env: Env) -> None:
-    import asyncio
-
     await asyncio.Event().wait()
 
 
@@ -66,6 +66,30 @@ def test_timeouts_of_both_kinds() -> None:
     for function in (waits, lambda env: time.sleep(60)):
         with pytest.raises(Unavailable, match=r"not done after 0\.05 s"):
             perform(function, timeout=0.05)
+
+
+def test_sigterm_lets_a_callback_finish_and_takes_back_what_was_started() -> None:
+    told: list[str] = []
+
+    def callback() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        told.append("the callback's end")
+
+    async def starts(env: Env) -> None:
+        asyncio.get_running_loop().call_soon(callback)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)  # a second one does not cut the clean-up short
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            told.append("taken back")
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        execute(env(), Command(Effect.WRITES, ("x",), asks=False, takes_back=True), starts, {})
+    assert told == ["the callback's end", "taken back"]
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def writes(env: Env) -> dict[str, bool]:
