@@ -178,6 +178,10 @@ class KeyShared(Shared):
         for position in positions:
             self._slots.pop(position, None)
 
+    def passed(self, mark_delete: Position) -> None:
+        """What the cursor has gone past has no slot any more, but for what is still counted as waiting."""
+        self._slots = {p: slot for p, slot in self._slots.items() if p > mark_delete or p in self.replay}
+
     def _again_later(self, position: Position) -> None:
         if position not in self.replay:
             slot = self._slots.get(position, 0)

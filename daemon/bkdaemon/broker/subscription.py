@@ -227,6 +227,30 @@ class Subscription:
             self.cursor.ack_cumulative(self.cursor.before(position))
         self._check_end()
 
+    def pass_over(self, position: Position) -> None:
+        """Acknowledges everything up to position, whoever has it: it is too old, or is skipped."""
+        self.cursor.ack_cumulative(position)
+        self._passed()
+
+    async def skip(self, entries: int) -> None:
+        """Acknowledges the next entries of the backlog, whoever has them; durable when it returns."""
+        await self.cursor.skip(entries)
+        self._passed()
+
+    def _passed(self) -> None:
+        """What the cursor has gone past is held by nobody any more; what of it waits to be sent is dropped when read.
+
+        Java forgets it too, before its next read, but counts it as unacknowledged on: its consumers may stay blocked.
+        """
+        dispatcher, mark_delete = self.dispatcher, self.cursor.mark_delete
+        if not isinstance(dispatcher, Shared):
+            return
+        for consumer in dispatcher.consumers:
+            dispatcher.acked(consumer, [position for position in consumer.pending if position <= mark_delete])
+        if isinstance(dispatcher, KeyShared):
+            dispatcher.passed(mark_delete)
+        dispatcher.wake()
+
     def _check_end(self) -> None:
         if self.topic.terminated:
             for consumer in self.consumers:

@@ -196,7 +196,7 @@ class Upkeep:
     def _evict(self, topic: Topic, subscription: Subscription, index: int, why: str) -> None:
         """Acknowledges everything before the entry of this index."""
         ledgers, before = topic.ledger.ledgers, subscription.cursor.backlog()
-        subscription.cursor.ack_cumulative(min(ledgers.previous(ledgers.at(index)), ledgers.last))
+        subscription.pass_over(min(ledgers.previous(ledgers.at(index)), ledgers.last))
         lost = before - subscription.cursor.backlog()
         if lost:
             self.evictions[why] += 1
@@ -219,7 +219,7 @@ class Upkeep:
             return 0
         border = await log.find_by_publish_time(now - older_than_s * 1000)
         before = subscription.cursor.backlog()
-        subscription.cursor.ack_cumulative(min(log.ledgers.previous(border), log.last_confirmed))
+        subscription.pass_over(min(log.ledgers.previous(border), log.last_confirmed))
         gone = before - subscription.cursor.backlog()
         subscription.expired += gone
         subscription.expired_ms = now

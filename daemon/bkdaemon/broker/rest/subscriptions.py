@@ -117,7 +117,7 @@ async def put_properties(service: BrokerService, request: Request) -> Any:
 async def skip(service: BrokerService, request: Request) -> None:
     """Acknowledges the next entries."""
     _, subscription = await _subscription(service, request)
-    await subscription.cursor.skip(int(request.path_params["count"]))
+    await subscription.skip(int(request.path_params["count"]))
 
 
 async def skip_all(service: BrokerService, request: Request) -> Any:
@@ -125,7 +125,7 @@ async def skip_all(service: BrokerService, request: Request) -> Any:
     if await on_partitions(service, request, skip_all) is not None:
         return NO_CONTENT
     topic, subscription = await _subscription(service, request)
-    subscription.cursor.ack_cumulative(topic.ledger.last_confirmed)
+    subscription.pass_over(topic.ledger.last_confirmed)
     await subscription.cursor.flush()
     return None
 
@@ -151,7 +151,7 @@ async def expire_to_id(service: BrokerService, request: Request) -> None:
     """Acknowledges everything up to a message."""
     topic, subscription = await _subscription(service, request)
     position = _position(await body_of(request, {}))
-    subscription.cursor.ack_cumulative(min(position, topic.ledger.last_confirmed))
+    subscription.pass_over(min(position, topic.ledger.last_confirmed))
     await subscription.cursor.flush()
 
 

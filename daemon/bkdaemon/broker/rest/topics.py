@@ -311,7 +311,7 @@ async def truncate(service: BrokerService, request: Request) -> Any:
     topic = await opened(service, request)
     log = topic.ledger
     for subscription in list(topic.subscriptions.values()):
-        subscription.cursor.ack_cumulative(log.last_confirmed)
+        subscription.pass_over(log.last_confirmed)
         await subscription.cursor.flush()
     await log.roll()
     await log.drop_ledgers(list(log.ledgers.ids))
