@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Final
 
@@ -165,16 +166,30 @@ class DrainClaims:
             await self.store.set(path, replace(found[0], done=True).encode(), found[1])
         await self._forget(f"{path}/worker")
 
-    async def cancel(self, bookie: BookieId, who: str, wait_s: float = STALE_WAIT_S) -> DrainClaim | None:
-        """Stops whoever is at it, waits until it has stopped, and forgets the claim; returns what it was."""
+    @asynccontextmanager
+    async def cancelling(
+        self, bookie: BookieId, who: str, wait_s: float = STALE_WAIT_S
+    ) -> AsyncIterator[DrainClaim | None]:
+        """Stops whoever is at it, waits until it has stopped, and gives the claim; None where there is none.
+
+        It is forgotten once the block has given the bookie its mode back: what breaks off before leaves the claim,
+        which tells the next cancel how the bookie was.
+
+        Raises:
+            Conflict: the drain was taken up again meanwhile.
+        """
         path = self.path(bookie)
         found = await self.read(bookie)
         if found is None:
-            return None
+            yield None
+            return
         await self.store.set(path, replace(found[0], cancelled_by=who).encode(), found[1])
         await self._wait_gone(bookie, wait_s)
+        yield found[0]
+        again = await self.read(bookie)
+        if again is not None and again[0].cancelled_by is None:
+            raise Conflict(f"bookie {bookie} is being drained again, by {again[0].by}", bookie=bookie)
         await self.forget(bookie)
-        return found[0]
 
     async def forget(self, bookie: BookieId) -> None:
         """Removes the claim, as once the bookie is out of the cluster; fine if there is none."""

@@ -144,10 +144,10 @@ async def _cancel(env: Env, ids: list[BookieId], arguments: JobMemory) -> list[d
         env.confirm(Plan(f"cancel the drain of {', '.join(ids)}", tuple(steps)))
         rows: list[dict[str, object]] = []
         for bookie in ids:
-            was = await claims.cancel(bookie, who(env))
-            writable = was is not None and not was.was_read_only and bookie in await cluster.bookies.read_only()
-            if writable:
-                await set_mode(cluster.bookies, bookie, read_only=False, who=who(env), why="")
+            async with claims.cancelling(bookie, who(env)) as was:
+                writable = was is not None and not was.was_read_only and bookie in await cluster.bookies.read_only()
+                if writable:
+                    await set_mode(cluster.bookies, bookie, read_only=False, who=who(env), why="")
             rows.append({"bookie_id": bookie, "drained_by": was and was.by, "made_writable": writable})
         file.remove()
     env.command = replace(env.command, columns=("bookie_id", "drained_by", "made_writable"), name="bookie_id")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from bkrecovery.drain import Drain, DrainClaim, DrainClaims, refuse_drained, until_registered
@@ -11,7 +12,7 @@ from bkrecovery.plan import OpenLedgers
 from bkrecovery.rereplicate import Replicator
 
 from bkctl.client.client import BookKeeper
-from bkctl.errors import Conflict, Corrupt, Refused
+from bkctl.errors import Conflict, Corrupt, Refused, Unavailable
 from bkctl.meta.bookies import BookieRegistry
 from bkctl.meta.cluster import check_nuke, init_cluster
 from bkctl.meta.ledgers import LedgerStore
@@ -150,18 +151,56 @@ def test_whose_process_died_goes_on(stores: Stores) -> None:
     stores.run(scenario, sessions=2)
 
 
+async def cancelled(claims: DrainClaims) -> DrainClaim | None:
+    async with claims.cancelling(B0, "bob@b") as was:
+        return was
+
+
+def test_a_cancel_that_breaks_off_is_done_by_the_next(stores: Stores) -> None:
+    """The claim, which knows how the bookie was, is there until the bookie has its mode back."""
+
+    async def scenario(store: MetadataStore, root: str) -> None:
+        await init_cluster(store, root)
+        claims = DrainClaims(store, root)
+        await claims.take(B0, replace(CLAIM, was_read_only=True))
+        await claims.leave(B0, done=True)
+        with pytest.raises(Unavailable):
+            async with claims.cancelling(B0, "bob@b"):
+                raise Unavailable("the bookie does not answer")
+        assert (await claims.all())[B0].cancelled_by == "bob@b"
+        was = await cancelled(claims)
+        assert was is not None
+        assert was.was_read_only
+        assert await claims.all() == {}
+
+    stores.run(scenario)
+
+
+def test_a_drain_that_is_taken_up_while_it_is_cancelled_keeps_its_claim(stores: Stores) -> None:
+    async def scenario(store: MetadataStore, root: str) -> None:
+        await init_cluster(store, root)
+        claims = DrainClaims(store, root)
+        await claims.take(B0, CLAIM)
+        with pytest.raises(Conflict, match=r"drained again, by bob@b"):
+            async with claims.cancelling(B0, "ann@a"):
+                await claims.take(B0, OTHER)
+        assert (await claims.all())[B0].by == "bob@b"
+
+    stores.run(scenario)
+
+
 def test_a_cancel_stops_who_is_at_it(stores: Stores) -> None:
     async def scenario(a: MetadataStore, b: MetadataStore, root: str) -> None:
         await init_cluster(a, root)
         ours, theirs = DrainClaims(a, root), DrainClaims(b, root)
         await ours.take(B0, CLAIM)
         at_it = asyncio.create_task(ours.until_cancelled(B0))
-        cancel = asyncio.create_task(theirs.cancel(B0, "bob@b"))
+        cancel = asyncio.create_task(cancelled(theirs))
         assert await at_it == "bob@b"
         await ours.leave(B0, done=False)
         assert (await cancel) == CLAIM
         assert await ours.all() == {}
-        assert await theirs.cancel(B0, "bob@b") is None
+        assert await cancelled(theirs) is None
 
     stores.run(scenario, sessions=2)
 

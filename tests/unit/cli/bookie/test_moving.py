@@ -222,6 +222,20 @@ def test_who_can_be_drained(tree: MemoryTree, run: Callable[..., Answer]) -> Non
     assert on(tree, lambda store: DrainClaims(store, ROOT).all()) == {}
 
 
+def test_a_cancel_that_cannot_make_the_bookie_writable_is_done_by_the_next(
+    tree: MemoryTree, run: Callable[..., Answer]
+) -> None:
+    assert run("bookie", "drain", LIVE, "--leave-writable", "--yes").code == 0
+    on(tree, lambda store: BookieRegistry(store, ROOT).register(LIVE, BookieServiceInfo(), read_only=True))
+    cancel = ("bookie", "drain", LIVE, "--cancel", "--yes", "-o", "json")
+    answer = run(*cancel)
+    assert (answer.code, answer.error()["kind"]) == (3, "no_admin_port")
+    assert list(on(tree, lambda store: DrainClaims(store, ROOT).all())) == [LIVE], "nothing is forgotten"
+    on(tree, lambda store: store.delete_any(f"{ROOT}/available/readonly/{LIVE}"))  # its operator did it
+    assert run(*cancel).json()["items"][0]["drained_by"] is not None
+    assert on(tree, lambda store: DrainClaims(store, ROOT).all()) == {}
+
+
 def test_a_drain_of_two_that_cannot_begin_claims_neither(
     tree: MemoryTree, run: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
