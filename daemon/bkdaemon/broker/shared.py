@@ -310,6 +310,7 @@ class Shared(Dispatcher):
 
     def _hand_out(self, entries: list[tuple[Position, bytes]]) -> bool:
         """Gives entries to consumers; who gets none waits in `replay`. True if something went out."""
+        self._now_s = asyncio.get_running_loop().time()
         batches: dict[Consumer, list[Delivery]] = {}
         taken: dict[Consumer, int] = {}
         held: set[int] = set()  # slots of which an entry had to wait
@@ -438,6 +439,8 @@ class Shared(Dispatcher):
 
     def _is_behind(self) -> None:
         """There was something to read; where that goes on, those who share a connection may take turns."""
+        if self._current is None:  # nobody is chosen here: keys decide
+            return
         if self._behind_since_s is None:
             self._behind_since_s = self._now_s
         elif not self._turns and self._now_s - self._behind_since_s >= SUSTAINED_S:

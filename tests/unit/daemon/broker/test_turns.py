@@ -14,7 +14,7 @@ from bkctl.codec.pulsar import Command
 from tests.broker.raw import RawClient, Said, Stage, on_stage
 
 TOPIC: Final = "persistent://public/default/t"
-SHARED: Final = 1
+SHARED, KEY_SHARED = 1, 3
 BATCH: Final = 250
 QUEUE: Final = 1_000
 TICK_S: Final = 0.0005
@@ -182,10 +182,27 @@ def test_consumers_with_connections_of_their_own_are_fed_all_at_once() -> None:
         for client in clients:
             await client.subscribe(TOPIC, kind=SHARED)
         for _ in range(30):
+            assert not dispatcher(stage)._turns
             for client in clients:
                 client.flow(QUEUE // 2)
             await asyncio.sleep(0.005)
         assert not dispatcher(stage)._turns
         assert all(len(client.said) >= 30 * QUEUE // 2 // BATCH for client in clients)
+
+    on_stage(scenario)
+
+
+def test_keys_know_no_turns() -> None:
+    async def scenario(stage: Stage) -> None:
+        await fill(stage, 1_000)
+        client = await stage.client()
+        for consumer_id in range(2):
+            await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=consumer_id)
+        for _ in range(40):
+            for consumer_id in range(2):
+                client.flow(QUEUE // 2, consumer_id)
+            await asyncio.sleep(0.005)
+            assert not dispatcher(stage)._turns
+        assert len(client.said) >= 40 * QUEUE // 2 // BATCH
 
     on_stage(scenario)
