@@ -71,6 +71,8 @@ _NOT_FOR_BROKERS: Final = frozenset(
         Command.ACK_RESPONSE,
         Command.GET_OR_CREATE_SCHEMA_RESPONSE,
         Command.NEW_TXN_RESPONSE,
+        Command.END_TXN_ON_PARTITION_RESPONSE,
+        Command.END_TXN_ON_SUBSCRIPTION_RESPONSE,
         Command.TC_CLIENT_CONNECT_RESPONSE,
         Command.WATCH_TOPIC_LIST_SUCCESS,
         Command.WATCH_TOPIC_UPDATE,

@@ -270,11 +270,6 @@ def get_or_create_schema(connection: Connection, message: Any) -> None:
     connection.later(work(), failed)
 
 
-def no_transactions(connection: Connection, message: Any) -> None:
-    """Every command of transactions: this broker has none."""
-    connection.error_for(message.request_id)(ErrorCode.NOT_ALLOWED, "Transactions are not enabled.")
-
-
 def auth_response(connection: Connection, message: Any) -> None:
     """AUTH_RESPONSE: nobody is challenged here."""
     connection.error_for(NO_REQUEST)(ErrorCode.AUTHENTICATION, "Failed to authenticate")
@@ -297,16 +292,4 @@ HANDLERS: Final[dict[int, Handler]] = {
     Command.GET_SCHEMA: get_schema,
     Command.GET_OR_CREATE_SCHEMA: get_or_create_schema,
     Command.AUTH_RESPONSE: auth_response,
-    **dict.fromkeys(
-        (
-            Command.NEW_TXN,
-            Command.ADD_PARTITION_TO_TXN,
-            Command.ADD_SUBSCRIPTION_TO_TXN,
-            Command.END_TXN,
-            Command.END_TXN_ON_PARTITION,
-            Command.END_TXN_ON_SUBSCRIPTION,
-            Command.TC_CLIENT_CONNECT_REQUEST,
-        ),
-        no_transactions,
-    ),
 }

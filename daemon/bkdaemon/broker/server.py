@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.codec.pulsar import Command
 from bkctl.errors import BkctlError
-from bkdaemon.broker import consuming, producing, requests
+from bkdaemon.broker import consuming, producing, requests, transactions
 from bkdaemon.broker.compatibility import Schemas
 from bkdaemon.broker.connection import Connection
 from bkdaemon.broker.throttle import UnfinishedFrames
@@ -54,6 +54,7 @@ class BrokerServer:
             **requests.HANDLERS,
             **producing.HANDLERS,
             **consuming.HANDLERS,
+            **transactions.HANDLERS,
         }
         self._network = world.network
         self._listener: Listener | None = None

@@ -83,7 +83,42 @@ def test_transactions_are_refused_cleanly() -> None:
         for kind, fields in ((Command.NEW_TXN, {}), (Command.TC_CLIENT_CONNECT_REQUEST, {"tc_id": 0})):
             answer = await client.ask(kind, **fields)
             assert (answer.error, answer.message) == (ErrorCode.NOT_ALLOWED, "Transactions are not enabled.")
-        assert (await client.ask(Command.END_TXN)).error == ErrorCode.NOT_ALLOWED
+        assert (await client.ask(Command.END_TXN, txn_action=1)).error == ErrorCode.NOT_ALLOWED
+        client.send(Command.END_TXN, request_id=9)
+        await client.end()
+
+    on_stage(scenario)
+
+
+@pytest.mark.parametrize("topic", [TOPIC, TOPIC.replace("persistent", "non-persistent")])
+def test_a_coordinator_is_told_by_topic_that_there_are_no_transactions(topic: str) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        kept = not topic.startswith("non")
+        code = ErrorCode.NOT_ALLOWED if kept else ErrorCode.UNKNOWN
+
+        async def on_partition() -> Any:
+            kind, answer = Command.END_TXN_ON_PARTITION, Command.END_TXN_ON_PARTITION_RESPONSE
+            return await client.ask(kind, answer, topic=topic, txn_action=0, txnid_least_bits=7)
+
+        async def on_subscription(name: str) -> Any:
+            kind, answer = Command.END_TXN_ON_SUBSCRIPTION, Command.END_TXN_ON_SUBSCRIPTION_RESPONSE
+            return await client.ask(
+                kind, answer, subscription=api.Subscription(topic=topic, subscription=name), txn_action=1
+            )
+
+        for told in (await on_partition(), await on_subscription("s")):  # nothing is there to be ended
+            assert not told.HasField("error")
+        await client.subscribe(topic)
+        assert not (await on_subscription("other")).HasField("error")
+        told = await on_partition()
+        assert (told.error, told.txnid_least_bits, told.HasField("txnid_most_bits")) == (code, 7, True)
+        assert (told.message == "Transaction buffer disable!") is kept
+        told = await on_subscription("s")
+        assert told.error == code
+        assert (told.message == "Handle end txn on subscription failed: The transaction is disabled") is kept
+        client.send(Command.END_TXN_ON_PARTITION, request_id=9, topic=topic, txn_action=2)
+        await client.end()
 
     on_stage(scenario)
 
