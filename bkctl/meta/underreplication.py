@@ -15,14 +15,14 @@ version read before locking, never rewrite one without compare-and-set, hold the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, unique
 from typing import Final, NamedTuple
 
 from bkctl.codec import underreplication as codec
 from bkctl.codec.underreplication import Marker
-from bkctl.errors import AlreadyExists, Conflict, NotFound, Refused, Unavailable
+from bkctl.errors import AlreadyExists, BadBytes, Conflict, NotFound, Refused, Unavailable
 from bkctl.meta import paths
 from bkctl.meta.election import Election
 from bkctl.meta.store import FIRST_VERSION, Cancel, MetadataStore, Version, WatchCallback, parent_of, wakes
@@ -267,14 +267,27 @@ class Underreplication:
             if node is not None and node.stat.ephemeral_owner == session_id
         ]
 
-    async def locks(self) -> list[LockInfo]:
-        """All locks, by ledger; there can be one without a marker: garbage collectors take them too."""
+    async def locks(self, unreadable: Callable[[BadBytes, bytes], None] | None = None) -> list[LockInfo]:
+        """All locks, by ledger; there can be one without a marker: garbage collectors take them too.
+
+        Args:
+            unreadable: hears of locks with other bytes, whose holder is not known then; without it the first raises.
+
+        Raises:
+            Corrupt: such a lock.
+        """
         ledger_ids = _ledgers(await self._names(self._locks))
         nodes = await self.store.get_many([self.lock_path(ledger_id) for ledger_id in ledger_ids])
         found = []
         for ledger_id, node in zip(ledger_ids, nodes, strict=True):
             if node is not None:
-                holder = codec.decode_holder(node.data, source=self.lock_path(ledger_id))
+                holder = None
+                try:
+                    holder = codec.decode_holder(node.data, source=self.lock_path(ledger_id))
+                except BadBytes as error:
+                    if unreadable is None:
+                        raise
+                    unreadable(error, node.data)
                 found.append(LockInfo(ledger_id, holder, node.stat.ephemeral_owner))
         return found
 

@@ -46,7 +46,7 @@ async def run(
 
     async with cluster_of(env) as cluster:
         queue = open_queue(cluster)
-        ledger_ids, size, unknown = await _measure(cluster, queue)
+        ledger_ids, size, unknown = await _measure(env, cluster, queue)
         enabled = (await open_switch(cluster).state()).enabled
         notes = await open_board(cluster).workers()
         bytes_per_s = sum(note.bytes_per_s for note in notes.values())
@@ -74,14 +74,14 @@ async def run(
     }
 
 
-async def _measure(cluster: ClusterAccess, queue: Underreplication) -> tuple[set[int], int, int]:
+async def _measure(env: Env, cluster: ClusterAccess, queue: Underreplication) -> tuple[set[int], int, int]:
     """The marked ledgers, the bytes to be copied for those whose size is known, the number of the others."""
     from bkrecovery.eta import bytes_to_copy
 
     ledgers = await cluster.ledgers()
     found: set[int] = set()
     size = unknown = 0
-    async for items in items_of(queue):
+    async for items in items_of(env, queue):
         missing = {item["ledger_id"]: frozenset(item["missing_bookies"]) for item in items}
         found |= missing.keys()
         async for record in ledgers.read_many(missing, lambda *_: None):

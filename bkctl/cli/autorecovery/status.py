@@ -36,7 +36,7 @@ async def run(env: Env) -> dict[str, object]:
         votes = await Election(cluster.store, cluster.root).votes()
         queued = in_work = 0
         times: list[int] = []
-        async for items in items_of(queue):
+        async for items in items_of(env, queue):
             queued += len(items)
             in_work += sum(item["lock"] is not None for item in items)
             times += [item["ctime_ms"] for item in items if item["ctime_ms"] is not None]

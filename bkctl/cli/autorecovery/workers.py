@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bkctl.cli.autorecovery._notes import open_board
-from bkctl.cli.autorecovery._queue import cluster_of, open_queue
+from bkctl.cli.autorecovery._queue import cluster_of, locks_of, open_queue
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.render import moment
@@ -32,7 +32,7 @@ async def run(env: Env) -> list[dict[str, object]]:
     are known: the owner is a host name, the rest is null. Bookies that collect garbage take the same locks for moments.
     """
     async with cluster_of(env) as cluster:
-        locks = await open_queue(cluster).locks()
+        locks = await locks_of(env, open_queue(cluster))
         notes = await open_board(cluster).workers()
     by_session: dict[tuple[int, str], list[int]] = {}
     for lock in locks:

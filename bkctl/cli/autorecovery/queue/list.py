@@ -42,11 +42,12 @@ async def run(
     `lock` says who works on a ledger now, or waits with it: a worker holds the lock also through the pauses after a
     failure and the grace period of an open ledger. `lost` tells of entries that every bookie which should have them
     does not have, as bkctl's workers found: which, what the bookies said, and when the next try is; after some tries
-    there is none, until `queue requeue`.
+    there is none, until `queue requeue`. A mark or a lock that cannot be read is a warning, and exit 1; `queue purge`
+    takes such a mark away.
     """
     async with cluster_of(env) as cluster:
         queue = open_queue(cluster)
-        async for items in items_of(queue):
+        async for items in items_of(env, queue):
             yield [
                 item
                 for item in items

@@ -32,7 +32,7 @@ async def run(env: Env, ledgers: Ledgers) -> list[dict[str, object]]:
             lock = await queue.lock(ledger_id, "bkctl autorecovery queue purge")
             reason: str | None = "it was marked again"
             if lock is None:
-                marked = await queue.marker(ledger_id) is not None
+                marked = await queue.store.exists(queue.marker_path(ledger_id)) is not None
                 reason = "somebody works on it" if marked else "it is not in the queue"
             elif await queue.complete(lock):
                 reason = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bkctl.cli.autorecovery._notes import open_board
-from bkctl.cli.autorecovery._queue import cluster_of, item_of, open_queue
+from bkctl.cli.autorecovery._queue import cluster_of, item_of, locks_of, open_queue
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.ledger._items import Ledgers, is_one
@@ -25,7 +25,7 @@ async def run(env: Env, ledgers: Ledgers) -> object:
     items = []
     async with cluster_of(env) as cluster:
         queue = open_queue(cluster)
-        locks = {lock.ledger_id: lock for lock in await queue.locks()}
+        locks = {lock.ledger_id: lock for lock in await locks_of(env, queue)}
         board = open_board(cluster)
         for ledger_id in env.ledger_ids(ledgers):
             found = await queue.marker(ledger_id)

@@ -72,6 +72,37 @@ def test_queue_list(tree: MemoryTree) -> None:
     assert bkctl("autorecovery", "queue", "list", "--not-locked", "-o", "name", tree=tree).stdout == "5\n"
 
 
+def test_what_cannot_be_read_is_told_and_the_rest_is_listed(tree: MemoryTree) -> None:
+    lock(tree, 2**33)
+
+    async def spoil(queue: Underreplication) -> None:
+        await queue.mark(6, [B[2]])
+        await queue.store.overwrite(queue.marker_path(5), b"\xff\x00mark")
+        await queue.store.overwrite(queue.lock_path(2**33), b"lock \xfe")
+
+    on(tree, spoil)
+    answer = bkctl("autorecovery", "queue", "list", "-o", "json", tree=tree)
+    items = answer.json()["items"]
+    assert (answer.code, [item["ledger_id"] for item in items]) == (1, [6, 2**33])
+    assert [item["lock"] for item in items] == [None, {"owner": None, "ephemeral": True}]
+    for line in (answer.stderr.splitlines(), answer.json()["warnings"]):
+        assert len(line) == 2
+        assert "/ledgers/underreplication/locks/urL8589934592 at " in line[0]
+        assert line[0].endswith("it holds b'lock \\xfe'")
+        assert "/ledgers/underreplication/ledgers/0000/0000/0000/0005/urL0000000005 at 0x0" in line[1]
+        assert line[1].endswith("it holds b'\\xff\\x00mark'")
+    answer = bkctl("autorecovery", "status", "-o", "json", tree=tree)
+    assert (answer.code, answer.json()["queued"], answer.json()["in_work"]) == (1, 2, 1)
+    answer = bkctl("autorecovery", "eta", "--watch", 0, "-o", "json", tree=tree)
+    assert (answer.code, answer.json()["queued"]) == (1, 2)
+    answer = bkctl("autorecovery", "workers", "-o", "json", tree=tree)
+    assert (answer.code, answer.json()["items"][0]["ledgers"]) == (1, [2**33])
+    assert bkctl("autorecovery", "queue", "show", 6, tree=tree).code == 1
+    assert bkctl("autorecovery", "queue", "show", 5, tree=tree).code == 8
+    assert bkctl("autorecovery", "queue", "purge", 5, "--yes", tree=tree).code == 0
+    assert on(tree, lambda queue: queue.store.exists(queue.marker_path(5))) is None
+
+
 def test_queue_of_a_cluster_that_never_had_one() -> None:
     tree = MemoryTree()
     on(tree, lambda q: q.store.create("/ledgers/LAYOUT", encode_layout(Layout()), parents=True))
