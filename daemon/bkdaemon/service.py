@@ -95,7 +95,9 @@ class BookieService:
     Attributes:
         bookie_id: known from the start.
         registered: the metadata store lists it.
-        lost: set when the bookie cannot go on: somebody else has its id, or readOnlyModeEnabled is false.
+        lost: set when the bookie cannot go on: somebody else has its id, or readOnlyModeEnabled is false, or what runs
+            beside it has ended.
+        why_lost: the error behind it, where there is one.
         samples_beside: figures of what runs in the same process, for /metrics.
     """
 
@@ -109,6 +111,7 @@ class BookieService:
         self.registered = False
         self.started_ms = world.clock.now_ms()
         self.lost = asyncio.Event()
+        self.why_lost: BaseException | None = None
         self.bookie = Bookie(config, world, index_factory)
         self.server = BookieServer(
             self.bookie,
@@ -276,6 +279,11 @@ class BookieService:
         else:
             gate.add_reason("manual", text)
 
+    def lose(self, why: BaseException) -> None:
+        """Something without which the bookie does not go on has ended: the process is to stop it."""
+        self.why_lost = why
+        self.lost.set()
+
     async def _keep_registered(self) -> None:
         """Registers anew whenever the session or the side changed, for as long as it takes."""
         while True:
@@ -389,7 +397,7 @@ async def serve(config: BookieConfig, world: World, ready: Callable[[BookieServi
                 if recovers:
                     from bkdaemon.autorecovery.server import beside_bookie  # brings the client; few bookies need it
 
-                    recovery = await beside.enter_async_context(beside_bookie(config, world, store))
+                    recovery = await beside.enter_async_context(beside_bookie(config, world, store, service.lose))
                     service.samples_beside.append(recovery.samples)
                 ready(service)
                 waits = [asyncio.create_task(event.wait()) for event in (stopping, service.lost)]
@@ -398,6 +406,8 @@ async def serve(config: BookieConfig, world: World, ready: Callable[[BookieServi
                     wait.cancel()
         finally:
             await service.stop()
+        if service.why_lost is not None:
+            raise service.why_lost
         if service.lost.is_set():
             raise Refused(f"bookie {service.bookie_id} cannot go on; see its log")
     finally:

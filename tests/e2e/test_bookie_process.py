@@ -22,9 +22,10 @@ from bkctl.codec.checksum import digest_for, master_key
 from bkctl.codec.entry import encode_entry
 from bkctl.meta.cluster import init_cluster
 from bkctl.meta.connect import open_store
+from bkctl.meta.underreplication import Underreplication
 from bkctl.model.ids import BookieId
 from bkctl.model.ledger import DigestType
-from bkctl.world import real_world
+from bkctl.world import SystemClock, real_world
 
 pytestmark = pytest.mark.zookeeper
 
@@ -212,3 +213,24 @@ def test_what_cannot_start_says_why(home: Home) -> None:
     error = json.loads(done.stderr.splitlines()[-1])["error"]
     assert error["details"]["source"].endswith("1a.txn")
     assert error["details"]["offset"] == 512
+
+
+def test_auto_recovery_that_ends_takes_the_bookie_with_it(home: Home) -> None:
+    """As Java's watcher does: a bookie without the auto recovery that it was told to run is not left to itself."""
+
+    async def spoil() -> None:
+        store = await open_store(home.uri)
+        try:
+            queue = Underreplication(store, home.root, SystemClock())
+            await store.overwrite(f"{queue.base}/LAYOUT", b"not a layout")
+            await queue.mark(LEDGER, [BookieId("10.0.0.1:3181")])  # wakes the worker
+        finally:
+            await store.close()
+
+    with home.running(autoRecoveryDaemonEnabled="true") as process:
+        asyncio.run(spoil())
+        assert process.wait(START_TIMEOUT_S) == 8
+    words = (home.folder / "log").read_text()
+    assert "auto recovery has ended, and the bookie with it" in words
+    assert "underreplication/LAYOUT at 0x" in words
+    assert home.json("bookie", "list")["items"][0]["state"] == "down", "it was unregistered, as at every stop"

@@ -62,6 +62,7 @@ class AutoRecovery:
     Attributes:
         bookie_id: what it votes as.
         auditing: it is the auditor now.
+        running: it works; False before run() and after its end.
         scope: what comes before the names of its figures.
     """
 
@@ -71,6 +72,7 @@ class AutoRecovery:
         store, clock = bookkeeper.ledgers.store, bookkeeper.context.world.clock
         self.bookie_id = bookie_id
         self.auditing = False
+        self.running = False
         self.scope = ""
         self.audit_counts = AuditCounts()
         self._bookkeeper = bookkeeper
@@ -91,6 +93,7 @@ class AutoRecovery:
 
     async def run(self) -> None:
         """Works until it is cancelled; resigns and gives back its locks then."""
+        self.running = True
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.worker.run(), name="replication worker")
@@ -98,6 +101,7 @@ class AutoRecovery:
                 pauses = keep_pauses(self._switch, self._clock, self.bookie_id)
                 group.create_task(pauses, name="end of pauses")
         finally:
+            self.running = False
             try:
                 async with asyncio.timeout(RESIGN_TIMEOUT_S):
                     await self._election.resign()
@@ -161,6 +165,7 @@ class AutoRecovery:
         """Its figures, with Java's names where Java has the figure."""
         yield from auditor_samples(self.audit_counts, f"{self.scope}auditor_")
         yield from worker_samples(self.worker, f"{self.scope}replication_worker_")
+        yield Sample("bkctl_auto_recovery_running", "gauge", self.running)
         yield from own_samples(self.auditing, self.audit_counts, self.worker)
 
 
@@ -181,24 +186,32 @@ async def open_auto_recovery(config: BookieConfig, world: World, store: Metadata
 
 
 @asynccontextmanager
-async def beside_bookie(config: BookieConfig, world: World, store: MetadataStore) -> AsyncIterator[AutoRecovery]:
-    """Runs auto recovery on the bookie's session for as long as the bookie runs; if it ends, the bookie goes on."""
+async def beside_bookie(
+    config: BookieConfig, world: World, store: MetadataStore, ended: Callable[[BaseException], None]
+) -> AsyncIterator[AutoRecovery]:
+    """Runs auto recovery on the bookie's session for as long as the bookie runs.
+
+    Args:
+        ended: hears why it ended by itself. The bookie has to end then too: Java's watcher closes all that the process
+            holds, so that whoever keeps it alive starts both anew. (AutoRecoveryDeathWatcher, ComponentStarter.)
+    """
     recovery = await open_auto_recovery(config, world, store)
     recovery.scope = EMBEDDED_SCOPE
     await recovery.prepare()
     work = asyncio.create_task(recovery.run(), name="auto recovery")
-    work.add_done_callback(_tell_end)
+
+    def tell(work: asyncio.Task[None]) -> None:
+        if not work.cancelled() and (error := work.exception()) is not None:
+            _log.error("auto recovery has ended, and the bookie with it", exc_info=error)
+            ended(error)
+
+    work.add_done_callback(tell)
     try:
         yield recovery
     finally:
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
         await recovery.close()
-
-
-def _tell_end(work: asyncio.Task[None]) -> None:
-    if not work.cancelled() and work.exception() is not None:
-        _log.error("auto recovery has ended", exc_info=work.exception())
 
 
 async def serve(config: BookieConfig, world: World, ready: Callable[[AutoRecovery], None]) -> None:

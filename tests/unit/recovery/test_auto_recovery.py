@@ -462,18 +462,20 @@ def test_the_check_of_all_ledgers_finds_what_a_bookie_lost_while_it_is_registere
 def test_beside_a_bookie_on_its_session() -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
         ledger_id = await write(bookkeeper, (3, 3, 2))
+        ended: list[BaseException] = []
         gone = (await bookkeeper.ledgers.read(ledger_id))[0].last_ensemble.bookies[0]
         conf = {"metadataServiceUri": "zk://memory/ledgers", "bookieId": "b1", "replicationRateByBytes": "1000000"}
         config = config_from({key: (value, 1) for key, value in conf.items()}, source="test")
         store = MemoryStore(cluster.tree)
-        async with beside_bookie(config, bookkeeper.context.world, store) as recovery:
+        async with beside_bookie(config, bookkeeper.context.world, store, ended.append) as recovery:
             cluster.kill(gone)
             await until(lambda: gone_from(bookkeeper, gone))
             await until(lambda: quiet(cluster))
             figures = {sample.name: sample.value for sample in recovery.samples()}
         assert figures["replication_replication_worker_NUM_ENTRIES_WRITTEN"] == 400
         assert figures["replication_replication_worker_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED"] == 1
-        assert figures["bkctl_auditor"] == 1
+        assert (figures["bkctl_auditor"], figures["bkctl_auto_recovery_running"]) == (1, 1)
+        assert (ended, recovery.running) == ([], False), "it was stopped"
         await assert_replicated(cluster, bookkeeper, ledger_id, 400)
 
     simulate(scenario, version=2)
