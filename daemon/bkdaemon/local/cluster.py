@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import random
+import os
 import shutil
 import signal
 import socket
@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -32,9 +33,12 @@ STATE_FILE: Final = "cluster.json"
 LEDGERS_ROOT: Final = "/ledgers"
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 20.0
-PORTS: Final = range(20_000, 32_000)
+PORTS: Final = range(10_000, 20_000)
 """Below the ports that systems give to outgoing connections, so that a stopped bookie finds its port free again."""
+PORTS_A_PROCESS: Final = 32
+"""How far the ports of one process are from those of the one that was started before it."""
 PORT_ATTEMPTS_MAX: Final = 1000
+OUTGOING_PORTS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 BOOKIES_MAX: Final = 50
 BROKERS_MAX: Final = 9
 
@@ -387,22 +391,38 @@ def broker_configuration(
     return "".join(f"{key}={value}\n" for key, value in keys.items())
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on now, all different.
+_turn: Final = count(os.getpid() * PORTS_A_PROCESS)
+"""Whose turn it is in PORTS: what was handed out comes last, and clusters that start at once begin at other places.
+Between the look at a port and the bind of its server nobody else is given it."""
+
+
+def free_ports(wanted: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody listens on now, all different, none that this process was given before.
 
     Raises:
         Unavailable: none are found.
     """
     found: list[int] = []
+    outgoing = _outgoing_ports()
     with ExitStack() as held:
         for _ in range(PORT_ATTEMPTS_MAX):
-            if len(found) == count:
+            if len(found) == wanted:
                 return found
+            port = PORTS[next(_turn) % len(PORTS)]
             taken = held.enter_context(socket.socket())
-            port = random.choice(PORTS)
             try:
                 taken.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            found.append(port)
-    raise Unavailable(f"no {count} free ports between {PORTS.start} and {PORTS.stop}")
+            if port not in outgoing:
+                found.append(port)
+    raise Unavailable(f"no {wanted} free ports between {PORTS.start} and {PORTS.stop}")
+
+
+def _outgoing_ports() -> range:
+    """What the system gives to outgoing connections; nothing where it does not tell, or gives them all of PORTS."""
+    try:
+        first, last = map(int, OUTGOING_PORTS.read_text(encoding="ascii").split())
+    except (OSError, ValueError):
+        return range(0)
+    return range(0) if first <= PORTS.start and last >= PORTS.stop - 1 else range(first, last + 1)

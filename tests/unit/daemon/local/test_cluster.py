@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from bkdaemon.local import cluster
 from bkdaemon.local.cluster import STATE_FILE, LocalCluster, Service, bookie_configuration, free_ports
 from bkdaemon.local.process import Process, birth_of
 
 from bkctl.errors import Corrupt, NotFound, Refused, UsageError
+from tests.interop.java_cluster import PORT_RANGE, PORT_RANGES, PORTS_FROM
 
 
 def test_ports_are_free_and_different() -> None:
@@ -20,6 +25,32 @@ def test_ports_are_free_and_different() -> None:
     assert len(set(ports)) == 20
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", ports[0]))
+
+
+def test_no_port_is_handed_out_again_soon() -> None:
+    ports = [port for _ in range(40) for port in free_ports(20)]
+    assert len(set(ports)) == len(ports)
+
+
+def test_processes_that_look_at_once_find_different_ports() -> None:
+    look = "from bkdaemon.local.cluster import free_ports; print(*free_ports(18))"
+    processes = [subprocess.Popen([sys.executable, "-c", look], stdout=subprocess.PIPE) for _ in range(8)]
+    ports = [port for process in processes for port in process.communicate()[0].split()]
+    assert (len(ports), len(set(ports))) == (8 * 18, 8 * 18)
+
+
+def test_the_ports_are_neither_the_tests_nor_the_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, last = map(int, cluster.OUTGOING_PORTS.read_text().split())
+    tests = range(PORTS_FROM, PORTS_FROM + PORT_RANGE * PORT_RANGES)
+    for others in (tests, range(first, last + 1)):
+        assert not set(cluster.PORTS) & set(others)
+    told = tmp_path / "ip_local_port_range"
+    monkeypatch.setattr(cluster, "OUTGOING_PORTS", told)
+    told.write_text(f"10000\t{cluster.PORTS.stop - 101}\n")
+    monkeypatch.setattr(cluster, "_turn", itertools.count(cluster.PORTS.stop - 150 - cluster.PORTS.start))
+    assert min(free_ports(20)) >= cluster.PORTS.stop - 100
+    told.write_text("1024\t65535\n")  # no port is left then: any will do
+    assert len(free_ports(3)) == 3
 
 
 def test_a_plan_and_a_bigger_one(tmp_path: Path) -> None:
