@@ -10,9 +10,10 @@ Source: LocalBrokerData.java, LeaderElectionService.java, OwnershipCache.java, D
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from bkctl.errors import AlreadyExists, NotFound, UsageError
+from bkctl.errors import AlreadyExists, Conflict, Corrupt, NotFound, UsageError
 from bkctl.meta.documents import Json, decode_json, encode_json, read_document
 from bkctl.meta.store import MetadataStore
 from bkctl.model.bundle import Bundle, parse_range
@@ -21,6 +22,10 @@ BROKERS: Final = "/loadbalance/brokers"
 LEADER: Final = "/loadbalance/leader"
 OWNERS: Final = "/namespace"
 PRODUCER_NAMES: Final = "/counters/producer-name/-"
+ADDRESSES: Final = ("webServiceUrl", "webServiceUrlTls", "pulsarServiceUrl", "pulsarServiceUrlTls")
+"""What makes two load reports those of one broker, as Java has it."""
+CREATE_ROUNDS_MAX: Final = 3
+"""Times a node is found taken and free again."""
 
 
 class Owner(NamedTuple):
@@ -37,16 +42,25 @@ class Owner(NamedTuple):
         return (self.http_url or self.native_url or "").partition("://")[2]
 
 
+OWNER_KEYS: Final = ("nativeUrl", "httpUrl", "disabled")
+
+
 def owner_value(native_url: str, http_url: str, *, disabled: bool = False) -> Json:
     """The node of a bundle's owner."""
     return {"nativeUrl": native_url, "httpUrl": http_url, "disabled": disabled, "advertisedListeners": {}}
 
 
 class BrokerStore:
-    """Who is there, and who owns what."""
+    """Who is there, and who owns what.
+
+    A node that says what this broker would say, of another session, is its own from before it was killed: it is
+    replaced at once, for nobody else is at that address. Once in a session for each node: if somebody is, the two of
+    them do not take it from each other for ever.
+    """
 
     def __init__(self, store: MetadataStore) -> None:
         self.store = store
+        self._replaced: dict[str, int] = {}  # path → session that has replaced it
 
     # -- brokers ----------------------------------------------------------------------------------------------------
 
@@ -64,7 +78,11 @@ class BrokerStore:
 
     async def register(self, broker_id: str, report: Json) -> bool:
         """Registers a broker in this session; False where another session has its name."""
-        return await self._create_ephemeral(f"{BROKERS}/{broker_id}", encode_json(report))
+        return await self._create_ephemeral(
+            f"{BROKERS}/{broker_id}",
+            report,
+            lambda there: _addresses(there) == _addresses(report) != {},
+        )
 
     async def update_report(self, broker_id: str, report: Json) -> None:
         """Replaces the load report; nobody else writes it."""
@@ -83,7 +101,8 @@ class BrokerStore:
 
     async def try_to_lead(self, broker_id: str, service_url: str) -> bool:
         """True if this session leads now."""
-        return await self._create_ephemeral(LEADER, encode_json({"brokerId": broker_id, "serviceUrl": service_url}))
+        value = {"brokerId": broker_id, "serviceUrl": service_url}
+        return await self._create_ephemeral(LEADER, value, lambda there: there == value)
 
     async def resign(self) -> None:
         """Leads no more; fine if it did not."""
@@ -109,7 +128,10 @@ class BrokerStore:
 
     async def acquire(self, bundle: Bundle, native_url: str, http_url: str) -> bool:
         """Takes a bundle for this session; False if another session has it."""
-        return await self._create_ephemeral(self.path(bundle), encode_json(owner_value(native_url, http_url)))
+        value = owner_value(native_url, http_url)
+        return await self._create_ephemeral(
+            self.path(bundle), value, lambda there: all(there.get(key) == value[key] for key in OWNER_KEYS)
+        )
 
     async def disable(self, bundle: Bundle, native_url: str, http_url: str) -> None:
         """Says that this session's bundle is being unloaded."""
@@ -146,14 +168,30 @@ class BrokerStore:
 
     # -- ephemeral nodes ----------------------------------------------------------------------------------------------
 
-    async def _create_ephemeral(self, path: str, data: bytes) -> bool:
-        """Creates a node of this session; True too if this session has it already."""
-        try:
-            await self.store.create(path, data, ephemeral=True, parents=True)
-            return True
-        except AlreadyExists:
-            stat = await self.store.exists(path)
-            return stat is not None and stat.ephemeral_owner == self.store.session_id
+    async def _create_ephemeral(self, path: str, value: Json, ours: Callable[[Json], bool]) -> bool:
+        """Creates a node of this session; True too if it is there already, or was ours in an earlier session."""
+        for _ in range(CREATE_ROUNDS_MAX):
+            try:
+                await self.store.create(path, encode_json(value), ephemeral=True, parents=True)
+                return True
+            except AlreadyExists:
+                pass
+            try:
+                node = await self.store.get(path)
+                if node.stat.ephemeral_owner == self.store.session_id:
+                    return True
+                session = self.store.session_id
+                if not node.stat.ephemeral_owner or self._replaced.get(path) == session:
+                    return False
+                if not ours(decode_json(node.data, source=path)):
+                    return False
+                self._replaced[path] = session
+                await self.store.delete(path, node.stat.version)
+            except (NotFound, Conflict):
+                continue
+            except Corrupt:
+                return False
+        return False
 
     async def _delete_own(self, path: str) -> None:
         stat = await self.store.exists(path)
@@ -163,3 +201,7 @@ class BrokerStore:
             await self.store.delete_any(path)
         except NotFound:
             pass
+
+
+def _addresses(report: Json) -> Json:
+    return {key: report[key] for key in ADDRESSES if report.get(key)}

@@ -235,3 +235,33 @@ def test_one_broker_owns_a_bundle() -> None:
         assert await other.brokers() == []
 
     on(tree, scenario)
+
+
+def test_what_a_broker_that_was_killed_left_is_its_own_when_it_is_back() -> None:
+    tree = MemoryTree()
+
+    async def scenario(store: MemoryStore) -> None:
+        later, elsewhere = BrokerStore(MemoryStore(tree)), BrokerStore(MemoryStore(tree))
+        before = BrokerStore(store)  # whose session lives on
+        bundle, report = (
+            Bundle("a/b", 0, 0x40000000),
+            {"webServiceUrl": "http://h:2", "pulsarServiceUrl": "pulsar://h:1"},
+        )
+        assert await before.register("h:2", report)
+        assert await before.try_to_lead("h:2", "http://h:2")
+        assert await before.acquire(bundle, "pulsar://h:1", "http://h:2")
+        assert not await elsewhere.register("h:2", {**report, "pulsarServiceUrl": "pulsar://i:1"})
+        assert not await elsewhere.try_to_lead("i:2", "http://i:2")
+        assert not await elsewhere.acquire(bundle, "pulsar://i:1", "http://i:2")
+        assert not await elsewhere.acquire(bundle, "pulsar://h:1", "http://h:3")
+        assert await later.register("h:2", {**report, "lastUpdate": 7})
+        assert await later.try_to_lead("h:2", "http://h:2")
+        assert await later.acquire(bundle, "pulsar://h:1", "http://h:2")
+        store.expire()
+        owner = await elsewhere.owner(bundle)
+        assert owner is not None
+        assert owner.session_id == later.store.session_id
+        assert await elsewhere.report("h:2") == {**report, "lastUpdate": 7}
+        assert (await elsewhere.leader() or {})["brokerId"] == "h:2"
+
+    on(tree, scenario)
