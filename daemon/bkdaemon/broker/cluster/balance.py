@@ -12,7 +12,7 @@ LeastLongTermMessageRate.java, ThresholdShedder.java, BundleSplitterTask.java.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -81,8 +81,10 @@ class Shedding:
         self._rounds: dict[str, int] = {}
         self._moved_at: dict[str, float] = {}
 
-    def decide(self, reports: Mapping[str, Report], now_s: float) -> list[Move]:
-        """The bundles to be given up now; none in most rounds."""
+    def decide(
+        self, reports: Mapping[str, Report], now_s: float, movable: Callable[[Move], bool] = lambda _: True
+    ) -> list[Move]:
+        """The bundles to be given up now; none in most rounds, and none that is not movable: no other may take it."""
         self._moved_at = {b: at for b, at in self._moved_at.items() if now_s - at < self._grace_s}
         usages = {name: usage_of(report) for name, report in reports.items()}
         if len(usages) < 2:
@@ -94,22 +96,25 @@ class Shedding:
         moves: list[Move] = []
         for name in sorted(busy):
             if self._rounds[name] >= ROUNDS:
-                moves += [Move(name, bundle) for bundle in self._surplus(reports[name], usages[name], average)]
+                moves += self._surplus(name, reports[name], usages[name], average, movable)
                 self._rounds[name] = 0
         self._moved_at |= {move.bundle: now_s for move in moves}
         return moves
 
-    def _surplus(self, report: Report, usage: float, average: float) -> list[str]:
+    def _surplus(
+        self, broker: str, report: Report, usage: float, average: float, movable: Callable[[Move], bool]
+    ) -> list[Move]:
         """Bundles whose share of the traffic is what the broker has too much, the busiest that fit first."""
         stats = {name: _traffic(one) for name, one in (report.get("lastStats") or {}).items()}
         total = sum(stats.values())
         if len(stats) < 2 or not total:
             return []  # nothing to give up, or another would be as busy with it
         left = total * ((usage - average) / usage / 2 + ROUNDING)
-        found: list[str] = []
+        found: list[Move] = []
         for name in sorted(stats, key=lambda one: (-stats[one], one)):
-            if name not in self._moved_at and 0 < stats[name] <= left and len(found) < BUNDLES_PER_ROUND_MAX:
-                found.append(name)
+            move, fits = Move(broker, name), 0 < stats[name] <= left and len(found) < BUNDLES_PER_ROUND_MAX
+            if fits and name not in self._moved_at and movable(move):
+                found.append(move)
                 left -= stats[name]
         return found
 

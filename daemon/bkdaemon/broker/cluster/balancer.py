@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bkctl.errors import BkctlError, Unavailable
 from bkctl.model.bundle import parse_range
 from bkdaemon.broker.cluster.balance import Move, Shedding, SplitLimits, too_large
+from bkdaemon.broker.cluster.isolation import brokers_for, isolation_policies
 from bkdaemon.broker.cluster.load import bundle_stats
 
 if TYPE_CHECKING:
@@ -76,8 +77,13 @@ class Balancer:
             _log.info("%s is split: %s", name, stats[name])
 
     async def shed(self, reports: Mapping[str, Mapping[str, Any]]) -> list[Move]:
-        """Has overloaded brokers give up bundles; what was to be moved."""
-        moves = self._shedding.decide(reports, self._service.world.clock.now_ms() / 1000)
+        """Has overloaded brokers give up bundles that others may take; what was to be moved."""
+        policies = await isolation_policies(self._service.store, self._service.config.cluster)
+
+        def movable(move: Move) -> bool:
+            return bool(brokers_for(policies, move.bundle.rpartition("/")[0], reports) - {move.broker})
+
+        moves = self._shedding.decide(reports, self._service.world.clock.now_ms() / 1000, movable)
         for move in moves:
             try:
                 await self._unload(move, str(reports[move.broker].get("webServiceUrl", "")))

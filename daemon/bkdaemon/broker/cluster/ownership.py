@@ -26,6 +26,7 @@ from bkctl.model.bundle import Bundle, Bundles
 from bkctl.model.topic import TopicName
 from bkdaemon.broker.backend import Lookup
 from bkdaemon.broker.cluster.balance import choose
+from bkdaemon.broker.cluster.isolation import brokers_for, isolation_policies
 
 if TYPE_CHECKING:
     from bkctl.meta.store import MetadataStore
@@ -37,8 +38,13 @@ ACQUIRES_MAX: Final = 3  # times a bundle is found taken and free again
 LEAVES_AT_A_TIME_MAX: Final = 32
 """Bundles that are given up together."""
 LOST_OWNER: Final = "the owner of {} is being changed; look it up again"
+NO_BROKER: Final = "No broker was available to own {}: the isolation policies of this cluster allow none that is up"
 
 _log = logging.getLogger(__name__)
+
+
+class NoBroker(Unavailable):
+    """No broker that is up may take a bundle: isolation policies allow none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,11 @@ class BrokerAddress:
 class Ownership:
     """The bundles of one broker.
 
+    Args:
+        store: holds the leases.
+        address: of this broker.
+        cluster: whose isolation policies say who may take what.
+
     Attributes:
         owned: bundles of this session that are not being unloaded.
         leaving: it takes no bundle any more.
@@ -60,8 +71,9 @@ class Ownership:
         report: makes the load report of the registration.
     """
 
-    def __init__(self, store: MetadataStore, address: BrokerAddress) -> None:
+    def __init__(self, store: MetadataStore, address: BrokerAddress, cluster: str) -> None:
         self.address = address
+        self.cluster = cluster
         self.owned: set[Bundle] = set()
         self.leading = False
         self.leaving = False
@@ -218,7 +230,7 @@ class Ownership:
                 continue
             if owner is not None:
                 return self._at(owner, bundle)
-            other = None if authoritative else await self._candidate()
+            other = None if authoritative else await self._candidate(bundle)
             if other is not None:
                 return other
             if await self._acquire(bundle):
@@ -237,21 +249,30 @@ class Ownership:
         else:
             self.owned.add(bundle)
 
-    async def _candidate(self) -> Lookup | None:
-        """Where to go for a bundle that nobody has: None says here."""
+    async def _candidate(self, bundle: Bundle) -> Lookup | None:
+        """Where to go for a bundle that nobody has: None says here.
+
+        Raises:
+            NoBroker: none that is up may take it.
+        """
         if not self.leading:
             leader = await self.brokers.leader()
             report = await self.brokers.report(str((leader or {}).get("brokerId")))
             url = (report or {}).get("pulsarServiceUrl")
-            if leader is None or not url or leader["brokerId"] == self.address.broker_id:
-                return None
-            return Lookup(str(url), redirect=True, authoritative=False)
-        reports = await self.reports()
-        chosen = choose(reports, self._assigned, self.address.broker_id)
+            if leader is not None and url and leader["brokerId"] != self.address.broker_id:
+                return Lookup(str(url), redirect=True, authoritative=False)
+        reports, ours = await self.reports(), self.address.broker_id
+        policies = await isolation_policies(self._store, self.cluster)
+        allowed = brokers_for(policies, bundle.namespace, {*reports, ours})
+        if not self.leading and ours in allowed:
+            return None  # nobody leads
+        chosen = choose({name: reports[name] for name in reports if name in allowed}, self._assigned, ours)
+        if chosen is None and ours not in allowed:
+            raise NoBroker(NO_BROKER.format(bundle), bundle=str(bundle))
         if chosen is None:
             return None
         self._assigned[chosen] = self._assigned.get(chosen, 0) + 1
-        if chosen == self.address.broker_id:
+        if chosen == ours:
             return None
         return Lookup(str(reports[chosen]["pulsarServiceUrl"]), redirect=True, authoritative=True)
 

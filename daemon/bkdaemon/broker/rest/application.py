@@ -6,6 +6,7 @@
     rest_rates        rates of namespaces        rest_schemas         schemas
     rest_bookies      bookies and racks          rest_broker_stats    statistics of the broker
     rest_checks       what a policy must be      rest_absent          what this broker has not
+    rest_isolation    which brokers a namespace may be on, which fail together
 
 A path that is none is answered with 404 and a reason, another method of one with 405.
 
@@ -50,6 +51,7 @@ from bkdaemon.broker.rest.broker_stats import BROKER_STATS
 from bkdaemon.broker.rest.bundles import BUNDLES
 from bkdaemon.broker.rest.checks import Kind, typed
 from bkdaemon.broker.rest.clusters import CLUSTER_ROUTES
+from bkdaemon.broker.rest.isolation import ISOLATION_ROUTES
 from bkdaemon.broker.rest.namespaces import NAMESPACES, remove_namespace
 from bkdaemon.broker.rest.rates import RATES
 from bkdaemon.broker.rest.schemas import SCHEMAS
@@ -69,7 +71,18 @@ TENANT: Final[Kind] = {"adminRoles": (["str"], []), "allowedClusters": (["str"],
 def application(service: BrokerService) -> Starlette:
     """All of it."""
     tables = (
-        *(GENERAL, CLUSTER_ROUTES, BROKER_STATS, BOOKIES, RATES, NAMESPACES, SCHEMAS, SUBSCRIPTIONS, TOPICS),
+        *(
+            GENERAL,
+            CLUSTER_ROUTES,
+            ISOLATION_ROUTES,
+            BROKER_STATS,
+            BOOKIES,
+            RATES,
+            NAMESPACES,
+            SCHEMAS,
+            SUBSCRIPTIONS,
+            TOPICS,
+        ),
         *(TOPIC_POLICIES, ABSENT, BUNDLES, LAST),
     )
     handlers = {NOT_FOUND: _no_path, METHOD_NOT_ALLOWED: _no_method}

@@ -24,6 +24,7 @@ from starlette.routing import Route
 
 from bkctl.errors import AlreadyExists, BkctlError, Conflict, NotFound, Refused, Unavailable, UsageError
 from bkctl.model.topic import TopicName
+from bkdaemon.broker.cluster.ownership import NoBroker
 
 if TYPE_CHECKING:
     from bkdaemon.broker.service import BrokerService
@@ -212,9 +213,13 @@ async def own(service: BrokerService, request: Request, topic: TopicName) -> Non
 
     Raises:
         Elsewhere: another broker does. NotFound: no such namespace. Unavailable: nobody can tell now.
+        Refused: no broker may serve it.
     """
     ownership = service.backend.ownership
-    found = await ownership.lookup(topic, authoritative=flag(request, "authoritative"))
+    try:
+        found = await ownership.lookup(topic, authoritative=flag(request, "authoritative"))
+    except NoBroker:
+        raise Refused(f"Failed to find ownership for topic:{topic}") from None
     if not found.redirect and found.broker_url == ownership.address.native_url:
         return
     for broker_id in await ownership.brokers.brokers():

@@ -47,7 +47,12 @@ async def namespace_bundles(service: BrokerService, request: Request) -> Json:
 async def unload_namespace(service: BrokerService, request: Request) -> None:
     """Has every bundle of a namespace given up, by us or whoever owns it."""
     await policies_of(service, request)
-    namespace, ownership = namespace_of(request), service.backend.ownership
+    await unload_bundles(service, namespace_of(request))
+
+
+async def unload_bundles(service: BrokerService, namespace: str) -> None:
+    """Has every bundle of a namespace given up that somebody owns."""
+    ownership = service.backend.ownership
     for bundle, owner in (await ownership.brokers.owned(namespace)).items():
         if bundle in ownership.owned:
             await ownership.unload(bundle, service.close_bundle)
@@ -56,8 +61,8 @@ async def unload_namespace(service: BrokerService, request: Request) -> None:
             await asyncio.to_thread(forward, "PUT", url, b"")
 
 
-async def own_bundle(service: BrokerService, request: Request) -> Bundle:
-    """The bundle of a request, which this broker owns, or takes now."""
+async def bundle_of(service: BrokerService, request: Request) -> Bundle:
+    """The bundle of a request. Raises: NotFound, Refused: there is no such namespace, no such bundle in it."""
     await policies_of(service, request)
     namespace, text = namespace_of(request), request.path_params["bundle"]
     try:
@@ -71,6 +76,12 @@ async def own_bundle(service: BrokerService, request: Request) -> Bundle:
         raise Refused(f"Invalid lower boundary for bundle {bundle}. Expected lower boundary of {fitting}")
     if fitting.upper != bundle.upper:
         raise Refused(f"Invalid upper boundary for bundle {bundle}. Expected upper boundary of {fitting}")
+    return bundle
+
+
+async def own_bundle(service: BrokerService, request: Request) -> Bundle:
+    """The bundle of a request, which is this broker's or nobody's. Raises: Elsewhere, it is another's."""
+    bundle, ownership = await bundle_of(service, request), service.backend.ownership
     if bundle not in ownership.owned:
         owner = await ownership.brokers.owner(bundle)
         if owner is not None and owner.http_url and owner.http_url != ownership.address.http_url:

@@ -1,9 +1,8 @@
 """Clusters in Pulsar's REST interface: what is stored of them, in Java's format. This broker serves its own cluster.
 
-    /admin/clusters/NAME                            addresses, names of peers
-    /admin/clusters/NAME/policies                   where its topics have moved to
-    /admin/clusters/NAME/namespaceIsolationPolicies which brokers a namespace may be on: told, not acted on, so not set
-    /admin/clusters/NAME/failureDomain/DOMAIN       which brokers fail together: the same
+    /admin/clusters/NAME            addresses, names of peers
+    /admin/clusters/NAME/policies   where its topics have moved to
+    /admin/clusters/NAME/…          which brokers its namespaces may be on: see isolation
 
 Source: ClustersBase.java, ClusterResources.java, ClusterDataImpl.java, ClusterPoliciesImpl.java.
 """
@@ -22,7 +21,6 @@ from bkctl.meta.pulsar_cluster import CLUSTERS, GLOBAL_CLUSTER
 from bkdaemon.broker.rest.base import (
     ADMIN,
     BAD_REQUEST,
-    METHOD_NOT_ALLOWED,
     Answered,
     Handler,
     body_of,
@@ -30,7 +28,6 @@ from bkdaemon.broker.rest.base import (
     flag,
     null,
     object_of,
-    reason,
 )
 from bkdaemon.broker.rest.checks import Kind, typed
 
@@ -38,8 +35,6 @@ if TYPE_CHECKING:
     from bkdaemon.broker.service import BrokerService
 
 CLUSTER: Final = ADMIN + "/clusters/{cluster}"
-ISOLATION: Final = CLUSTER + "/namespaceIsolationPolicies"
-DOMAINS: Final = CLUSTER + "/failureDomains"
 _TEXTS: Final = (
     "serviceUrl", "serviceUrlTls", "brokerServiceUrl", "brokerServiceUrlTls", "proxyServiceUrl", "authenticationPlugin",
     "authenticationParameters", "brokerClientTlsTrustStore", "brokerClientTlsTrustStorePassword",
@@ -67,8 +62,6 @@ SCHEMES: Final = {
         "Illegal broker service tls url, example: pulsar+ssl://pulsar.example.com:6651",
     ),
 }
-NOT_ISOLATING: Final = "This broker has no isolation of namespaces: every broker may serve every bundle"
-NO_DOMAINS: Final = "This broker has no failure domains: every broker may serve every bundle"
 
 
 def _name(request: Request) -> str:
@@ -82,7 +75,7 @@ async def _cluster(service: BrokerService, name: str) -> Json:
     return found.value
 
 
-async def _there(service: BrokerService, request: Request) -> str:
+async def cluster_there(service: BrokerService, request: Request) -> str:
     """The name of a cluster. Raises: Refused, there is none."""
     if await service.store.exists(f"{CLUSTERS}/{_name(request)}") is None:
         raise Refused(f"Cluster {_name(request)} does not exist.")
@@ -188,94 +181,6 @@ async def post_migration(service: BrokerService, request: Request) -> Response:
     return null()
 
 
-# -- told, but not acted on -------------------------------------------------------------------------------------------
-
-
-async def _isolation(service: BrokerService, name: str) -> Json:
-    found = await read_document(service.store, f"{CLUSTERS}/{name}/namespaceIsolationPolicies")
-    if found is None:
-        raise NotFound(f"NamespaceIsolationPolicies for cluster {name} does not exist")
-    return found.value
-
-
-async def isolation(service: BrokerService, request: Request) -> Json:
-    """Which brokers namespaces may be on, as a Java broker has stored it."""
-    if await service.store.exists(f"{CLUSTERS}/{_name(request)}") is None:
-        raise NotFound(f"Cluster {_name(request)} does not exist.")
-    return await _isolation(service, _name(request))
-
-
-async def isolation_policy(service: BrokerService, request: Request) -> Any:
-    """One of these policies."""
-    name, policy = await _there(service, request), request.path_params["policy"]
-    found = await _isolation(service, name)
-    if policy not in found:
-        raise NotFound(f"Cannot find NamespaceIsolationPolicy {policy} for cluster {name}")
-    return found[policy]
-
-
-async def isolated_brokers(service: BrokerService, request: Request) -> list[Json]:
-    """What they say of every broker."""
-    name = await _there(service, request)
-    policies = await _isolation(service, name)
-    return [_of_broker(broker, policies) for broker in await service.backend.ownership.brokers.brokers()]
-
-
-async def isolated_broker(service: BrokerService, request: Request) -> Json:
-    """What they say of one."""
-    name = await _there(service, request)
-    return _of_broker(request.path_params["broker"], await _isolation(service, name))
-
-
-def _of_broker(broker: str, policies: Json) -> Json:
-    told: Json = {"brokerName": broker, "primary": False, "namespaceRegex": []}
-    for name, policy in policies.items():
-        primary, secondary = (_matches(policy.get(key), broker) for key in ("primary", "secondary"))
-        if primary or secondary:
-            told["namespaceRegex"] += policy.get("namespaces") or []
-            told |= {"primary": primary, "policyName": name}
-    return told
-
-
-def _matches(patterns: Any, broker: str) -> bool:
-    try:
-        return any(re.fullmatch(pattern, broker) for pattern in patterns or [])
-    except (re.error, TypeError):
-        return False
-
-
-async def domains(service: BrokerService, request: Request) -> Json:
-    """Which brokers fail together, as a Java broker has stored it."""
-    path = f"{CLUSTERS}/{await _there(service, request)}/failureDomain"
-    try:
-        names = await service.store.children(path)
-    except NotFound:
-        return {}
-    found = {name: await read_document(service.store, f"{path}/{name}") for name in names}
-    return {name: one.value for name, one in found.items() if one is not None}
-
-
-async def domain(service: BrokerService, request: Request) -> Json:
-    """One of these groups."""
-    name, asked = await _there(service, request), request.path_params["domain_name"]
-    found = await read_document(service.store, f"{CLUSTERS}/{name}/failureDomain/{asked}")
-    if found is None:
-        raise NotFound(f"Domain {asked} for cluster {name} does not exist")
-    return found.value
-
-
-async def no_isolation(service: BrokerService, request: Request) -> Response:
-    """Nobody would hold to it."""
-    await _there(service, request)
-    return reason(METHOD_NOT_ALLOWED, NOT_ISOLATING)
-
-
-async def no_domains(service: BrokerService, request: Request) -> Response:
-    """Nobody would hold to it."""
-    await _there(service, request)
-    return reason(METHOD_NOT_ALLOWED, NO_DOMAINS)
-
-
 CLUSTER_ROUTES: Final[dict[tuple[str, str], Handler]] = {
     ("GET", f"{ADMIN}/clusters"): clusters,
     ("GET", CLUSTER): cluster,
@@ -286,14 +191,4 @@ CLUSTER_ROUTES: Final[dict[tuple[str, str], Handler]] = {
     ("POST", f"{CLUSTER}/peers"): post_peers,
     ("GET", f"{CLUSTER}/migrate"): migration,
     ("POST", f"{CLUSTER}/migrate"): post_migration,
-    ("GET", ISOLATION): isolation,
-    ("GET", f"{ISOLATION}/brokers"): isolated_brokers,
-    ("GET", ISOLATION + "/brokers/{broker}"): isolated_broker,
-    ("GET", ISOLATION + "/{policy}"): isolation_policy,
-    ("POST", ISOLATION + "/{policy}"): no_isolation,
-    ("DELETE", ISOLATION + "/{policy}"): no_isolation,
-    ("GET", DOMAINS): domains,
-    ("GET", DOMAINS + "/{domain_name}"): domain,
-    ("POST", DOMAINS + "/{domain_name}"): no_domains,
-    ("DELETE", DOMAINS + "/{domain_name}"): no_domains,
 }

@@ -239,7 +239,8 @@ def test_a_broker_that_leaves_hands_its_bundles_over() -> None:
         ours = admin.service.backend.ownership
         await until(lambda: ours.leading)
         topic = await admin.topic("public/default/a")
-        other = Ownership(MemoryStore(admin.cluster.tree), BrokerAddress("b:8080", "pulsar://b:6650", "http://b:8080"))
+        address = BrokerAddress("b:8080", "pulsar://b:6650", "http://b:8080")
+        other = Ownership(MemoryStore(admin.cluster.tree), address, "lab")
         other.report = lambda: {"pulsarServiceUrl": "pulsar://b:6650", "webServiceUrl": "http://b:8080"}
         await other.start()
         seen: list[object] = []

@@ -23,7 +23,7 @@ TOPIC = TopicName.parse("persistent://public/default/t")
 async def broker(tree: MemoryTree, name: str, topics: int = 0) -> tuple[Ownership, MemoryStore]:
     store = MemoryStore(tree)
     address = BrokerAddress(f"{name}:8080", f"pulsar://{name}:6650", f"http://{name}:8080")
-    ownership = Ownership(store, address)
+    ownership = Ownership(store, address, "lab")
     ownership.report = lambda: {"pulsarServiceUrl": address.native_url, "numTopics": topics}
     await ownership.start()
     return ownership, store

@@ -1,0 +1,92 @@
+"""Which brokers may take a namespace: the isolation policies of the cluster. Pure: policies and names in, names out.
+
+    a policy's namespace     its primary brokers; its secondary ones too while fewer than min_limit of those are up
+    any other namespace      the brokers that are no policy's primary
+
+Namespaces and brokers are told by regular expressions; a broker's host is compared, without its port. Where several
+policies fit, the first counts. usage_threshold is kept and told, as Java's load manager asks only how many are up.
+Source: NamespaceIsolationPolicies.java, LoadManagerShared.java (applyNamespacePolicies), MinAvailablePolicy.java.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from bkctl.meta.documents import Json, read_document
+from bkctl.meta.pulsar_cluster import CLUSTERS
+from bkctl.meta.store import MetadataStore
+
+NODE: Final = "namespaceIsolationPolicies"
+_QUOTED: Final = re.compile(r"\\Q(.*?)(?:\\E|$)", re.DOTALL)
+
+
+def isolation_path(cluster: str) -> str:
+    """Where the policies of a cluster are."""
+    return f"{CLUSTERS}/{cluster}/{NODE}"
+
+
+async def isolation_policies(store: MetadataStore, cluster: str) -> Json:
+    """The policies of a cluster by their names; none in most clusters."""
+    found = await read_document(store, isolation_path(cluster))
+    return {} if found is None else found.value
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    r"""A regular expression of Java's, `\Q…\E` included. Raises: re.error, it is none."""
+    return re.compile(_QUOTED.sub(lambda quoted: re.escape(quoted[1]), text))
+
+
+def matches(patterns: Any, text: str) -> bool:
+    """True if one of these fits all of the text; what is no pattern fits nothing."""
+    return any(_fits(one, text) for one in patterns or [])
+
+
+def _fits(one: Any, text: str) -> bool:
+    try:
+        return pattern(one).fullmatch(text) is not None
+    except (re.error, TypeError):
+        return False
+
+
+def policy_of(policies: Mapping[str, Any], namespace: str) -> Json | None:
+    """The policy that a namespace is under; None: it is under none."""
+    return next((one for one in policies.values() if matches(one.get("namespaces"), namespace)), None)
+
+
+def brokers_for(policies: Mapping[str, Any], namespace: str, brokers: Iterable[str]) -> set[str]:
+    """Of the brokers that are up, as host:port, those that may take a namespace."""
+    hosts = {broker: broker.rpartition(":")[0] for broker in brokers}
+    policy = policy_of(policies, namespace)
+    if policy is None:
+        every = [one.get("primary") for one in policies.values()]
+        return {broker for broker, host in hosts.items() if not any(matches(primary, host) for primary in every)}
+    primary = {broker for broker, host in hosts.items() if matches(policy.get("primary"), host)}
+    if len(primary) >= min_limit(policy):
+        return primary
+    return primary | {broker for broker, host in hosts.items() if matches(policy.get("secondary"), host)}
+
+
+def min_limit(policy: Json) -> int:
+    """Of how many primary brokers that are up no secondary one is needed."""
+    parameters = (policy.get("auto_failover_policy") or {}).get("parameters") or {}
+    try:
+        return int(parameters.get("min_limit", 0))
+    except (TypeError, ValueError):
+        return 0
+
+
+def changed(old: Json | None, new: Json, namespaces: Collection[str]) -> list[str]:
+    """The namespaces to be unloaded, so that a policy that is set now holds: by its unload_scope.
+
+    all_matching: those of the policy, before and now; none: none; changed, as without a word: those that came or went,
+    and all where the primary brokers are others now.
+    """
+    scope = new.get("unload_scope") or "changed"
+    if scope == "none":
+        return []
+    before, now = set((old or {}).get("namespaces") or []), set(new["namespaces"])
+    moved = old is not None and sorted(old.get("primary") or []) != sorted(new["primary"])
+    patterns = before | now if scope == "all_matching" or moved else before ^ now
+    return [namespace for namespace in namespaces if matches(patterns, namespace)]

@@ -1,0 +1,267 @@
+"""Isolation of namespaces and failure domains in Pulsar's REST interface, stored as Java's broker stores them.
+
+    /admin/clusters/CLUSTER/namespaceIsolationPolicies  which brokers a namespace may be on; see cluster.isolation
+    /admin/clusters/CLUSTER/failureDomain/DOMAIN        which brokers fail together; told to Java's brokers, which keep
+                                                        namespaces of an anti-affinity group apart by it
+
+A policy that is set has the namespaces unloaded that it may move, as its unload_scope says; one that is deleted has
+none unloaded, as at Java's. Source: ClustersBase.java, NamespaceIsolationDataImpl.java, FailureDomainImpl.java.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bkctl.errors import AlreadyExists, Conflict, NotFound
+from bkctl.meta.documents import Json, encode_json, read_document, update_document
+from bkctl.meta.pulsar_cluster import CLUSTERS
+from bkdaemon.broker.cluster.isolation import changed, isolation_path, matches, pattern
+from bkdaemon.broker.rest.base import BAD_REQUEST, Answered, Handler, body_of, null, object_of, texts
+from bkdaemon.broker.rest.bundles import unload_bundles
+from bkdaemon.broker.rest.checks import INT_MAX, Kind, typed
+from bkdaemon.broker.rest.clusters import CLUSTER, cluster_there
+
+if TYPE_CHECKING:
+    from bkctl.meta.store import MetadataStore
+    from bkdaemon.broker.service import BrokerService
+
+ISOLATION: Final = CLUSTER + "/namespaceIsolationPolicies"
+DOMAINS: Final = CLUSTER + "/failureDomains"
+SCOPES: Final = ("all_matching", "none", "changed")
+FAILOVER: Final = "min_available"
+FAILOVER_NUMBERS: Final = ("min_limit", "usage_threshold")
+DOMAIN: Final[Kind] = {"brokers": (["str"], None)}
+_LISTS: Final = ("namespaces", "primary", "secondary")
+_NUMBER: Final = re.compile(r"[-+]?[0-9]{1,10}")
+
+
+async def store_document(store: MetadataStore, path: str, value: Json) -> None:
+    """Writes a node, whatever was there."""
+    try:
+        await store.create(path, encode_json(value), parents=True)
+    except AlreadyExists:
+        await update_document(store, path, lambda _: value)
+
+
+# -- policies ---------------------------------------------------------------------------------------------------------
+
+
+async def _policies(service: BrokerService, name: str) -> Json:
+    found = await read_document(service.store, isolation_path(name))
+    if found is None:
+        raise NotFound(f"NamespaceIsolationPolicies for cluster {name} does not exist")
+    return found.value
+
+
+async def policies(service: BrokerService, request: Request) -> Json:
+    """Which brokers namespaces may be on."""
+    name = request.path_params["cluster"]
+    if await service.store.exists(f"{CLUSTERS}/{name}") is None:
+        raise NotFound(f"Cluster {name} does not exist.")
+    return await _policies(service, name)
+
+
+async def policy(service: BrokerService, request: Request) -> Any:
+    """One of these policies."""
+    name, asked = await cluster_there(service, request), request.path_params["policy"]
+    found = await _policies(service, name)
+    if asked not in found:
+        raise NotFound(f"Cannot find NamespaceIsolationPolicy {asked} for cluster {name}")
+    return found[asked]
+
+
+async def set_policy(service: BrokerService, request: Request) -> None:
+    """Sets one, and has the namespaces unloaded that it may move."""
+    name, asked = await cluster_there(service, request), request.path_params["policy"]
+    new, old = _given(asked, await body_of(request)), None
+    path = isolation_path(name)
+    try:
+        await service.store.create(path, encode_json({asked: new}), parents=True)
+    except AlreadyExists:
+        before: list[Any] = []
+
+        def change(found: Json) -> Json:
+            before.append(found.get(asked))
+            return {**found, asked: new}
+
+        await update_document(service.store, path, change)
+        old = before[-1]
+    for namespace in changed(old, new, await _namespaces(service, name)):
+        await unload_bundles(service, namespace)
+    await service.backend.ownership.tell_load()
+
+
+async def delete_policy(service: BrokerService, request: Request) -> None:
+    """Deletes one; fine if there is none."""
+    name, asked = await cluster_there(service, request), request.path_params["policy"]
+    try:
+        await service.store.create(isolation_path(name), b"{}", parents=True)
+    except AlreadyExists:
+        await update_document(
+            service.store, isolation_path(name), lambda old: {key: one for key, one in old.items() if key != asked}
+        )
+
+
+async def _namespaces(service: BrokerService, cluster: str) -> list[str]:
+    store = service.backend.meta.namespaces
+    every = [name for tenant in await store.tenants() for name in await store.namespaces(tenant)]
+    return [name for name in every if cluster in ((await store.policies(name)).get("replication_clusters") or [])]
+
+
+def _given(name: str, body: Any) -> Json:
+    """A policy as Java stores it. Raises: Answered, Java would not take it (400)."""
+    if not isinstance(body, dict):
+        raise Answered(BAD_REQUEST, "namespace isolation policy data is required")
+    lists = {key: _texts(key, body.get(key)) for key in _LISTS}
+    failover = body.get("auto_failover_policy")
+    if failover is not None and not isinstance(failover, dict):
+        raise Answered(BAD_REQUEST, "auto_failover_policy must be an object")
+    parameters = (failover or {}).get("parameters")
+    kind = (failover or {}).get("policy_type")
+    told = {
+        "parameters": None if parameters is None else texts(parameters),
+        "policy_type": kind if kind == FAILOVER else None,
+    }
+    scope = body.get("unload_scope")
+    value: Json = {
+        **lists,
+        "auto_failover_policy": failover and told,
+        "unload_scope": scope if scope in SCOPES else None,
+    }
+    if not _valid(value) or (scope is not None and scope not in SCOPES):
+        shown = f"policy: {name}; data: {_shown(value)}"
+        raise Answered(BAD_REQUEST, f"Invalid format of input policy data. {shown}")
+    return {key: one for key, one in value.items() if one is not None}
+
+
+def _shown(value: Any, blanks: str = "") -> str:
+    """JSON for people, as Jackson writes it."""
+    if isinstance(value, list):
+        return f"[ {', '.join(map(json.dumps, value))} ]" if value else "[ ]"
+    if not isinstance(value, dict):
+        return json.dumps(value)
+    inner = blanks + "  "
+    lines = ",\n".join(f"{inner}{json.dumps(key)} : {_shown(one, inner)}" for key, one in value.items())
+    return f"{{\n{lines}\n{blanks}}}" if value else "{ }"
+
+
+def _texts(key: str, value: Any) -> list[str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or any(isinstance(one, list | dict) for one in value):
+        raise Answered(BAD_REQUEST, f"{key} must be a list of texts")
+    return [one if isinstance(one, str) else json.dumps(one) for one in value]
+
+
+def _valid(value: Json) -> bool:
+    failover = value["auto_failover_policy"]
+    if not value["namespaces"] or not value["primary"] or value["secondary"] is None or not failover:
+        return False
+    parameters = failover["parameters"]
+    if not failover["policy_type"] or parameters is None:
+        return False
+    numbers = [parameters.get(key, "") for key in FAILOVER_NUMBERS]
+    if not all(_NUMBER.fullmatch(text) and -INT_MAX - 1 <= int(text) <= INT_MAX for text in numbers):
+        return False
+    try:
+        for key in _LISTS:
+            for text in value[key]:
+                pattern(text)
+    except re.error:
+        return False
+    return True
+
+
+async def isolated_brokers(service: BrokerService, request: Request) -> list[Json]:
+    """What the policies say of every broker."""
+    name = await cluster_there(service, request)
+    found = await _policies(service, name)
+    return [_of_broker(broker, found) for broker in await service.backend.ownership.brokers.brokers()]
+
+
+async def isolated_broker(service: BrokerService, request: Request) -> Json:
+    """What they say of one."""
+    name = await cluster_there(service, request)
+    return _of_broker(request.path_params["broker"], await _policies(service, name))
+
+
+def _of_broker(broker: str, found: Json) -> Json:
+    told: Json = {"brokerName": broker, "primary": False, "namespaceRegex": []}
+    for name, one in found.items():
+        primary, secondary = (matches(one.get(key), broker) for key in ("primary", "secondary"))
+        if primary or secondary:
+            told["namespaceRegex"] += one.get("namespaces") or []
+            told |= {"primary": primary, "policyName": name}
+    return told
+
+
+# -- failure domains --------------------------------------------------------------------------------------------------
+
+
+def _domains_path(cluster: str) -> str:
+    return f"{CLUSTERS}/{cluster}/failureDomain"
+
+
+async def _domains(service: BrokerService, cluster: str) -> Json:
+    path = _domains_path(cluster)
+    try:
+        names = await service.store.children(path)
+    except NotFound:
+        return {}
+    found = {name: await read_document(service.store, f"{path}/{name}") for name in names}
+    return {name: one.value for name, one in found.items() if one is not None}
+
+
+async def domains(service: BrokerService, request: Request) -> Json:
+    """Which brokers fail together."""
+    return await _domains(service, request.path_params["cluster"])
+
+
+async def domain(service: BrokerService, request: Request) -> Json:
+    """One of these groups."""
+    name, asked = await cluster_there(service, request), request.path_params["domain_name"]
+    found = await read_document(service.store, f"{_domains_path(name)}/{asked}")
+    if found is None:
+        raise NotFound(f"Domain {asked} for cluster {name} does not exist")
+    return found.value
+
+
+async def set_domain(service: BrokerService, request: Request) -> None:
+    """Sets one. Raises: Conflict, one of its brokers is in another."""
+    name, asked = await cluster_there(service, request), request.path_params["domain_name"]
+    given = typed(DOMAIN, await object_of(request), "failure domain")
+    for other, found in (await _domains(service, name)).items():
+        twice = [broker for broker in found.get("brokers") or [] if broker in given.get("brokers", [])]
+        if twice and other != asked:
+            raise Conflict(f"[{', '.join(twice)}] already exists in {other}")
+    await store_document(service.store, f"{_domains_path(name)}/{asked}", given)
+
+
+async def delete_domain(service: BrokerService, request: Request) -> Response:
+    """Deletes one."""
+    name, asked = await cluster_there(service, request), request.path_params["domain_name"]
+    path = f"{_domains_path(name)}/{asked}"
+    try:
+        await service.store.delete(path, (await service.store.get(path)).stat.version)
+    except NotFound:
+        raise NotFound(f"Domain-name {asked} or cluster {name} does not exist") from None
+    return null()
+
+
+ISOLATION_ROUTES: Final[dict[tuple[str, str], Handler]] = {
+    ("GET", ISOLATION): policies,
+    ("GET", f"{ISOLATION}/brokers"): isolated_brokers,
+    ("GET", ISOLATION + "/brokers/{broker}"): isolated_broker,
+    ("GET", ISOLATION + "/{policy}"): policy,
+    ("POST", ISOLATION + "/{policy}"): set_policy,
+    ("DELETE", ISOLATION + "/{policy}"): delete_policy,
+    ("GET", DOMAINS): domains,
+    ("GET", DOMAINS + "/{domain_name}"): domain,
+    ("POST", DOMAINS + "/{domain_name}"): set_domain,
+    ("DELETE", DOMAINS + "/{domain_name}"): delete_domain,
+}
