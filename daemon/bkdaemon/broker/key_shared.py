@@ -110,6 +110,7 @@ class KeyShared(Shared):
         self._slots: dict[Position, int] = {}  # of what is held or waits
         self._holders: dict[int, list[Any]] = {}  # slot → [consumer, entries of it that are held]
         self._waiting: dict[int, int] = {}  # slot → entries of it in replay
+        self._returned: dict[int, Position] = {}  # slot → the first that came back since the last read began
 
     def add(self, consumer: Consumer) -> None:
         """All consumers agree about the mode and about order.
@@ -139,6 +140,13 @@ class KeyShared(Shared):
         self._slots.clear()
         self._holders.clear()
         self._waiting.clear()
+        self._returned.clear()
+
+    @property
+    def policy(self) -> tuple[bool, bool]:
+        """Whether consumers chose their ranges, and whether order may be lost."""
+        mode, unordered = self._mode or (0, False)
+        return mode == KEY_SHARED_STICKY, unordered
 
     def owner(self, slot: int) -> Consumer | None:
         """Whose slot it is now."""
@@ -170,6 +178,19 @@ class KeyShared(Shared):
                 if slot in self._waiting:
                     self.wake()
         return True
+
+    def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None) -> None:
+        """What comes back goes before later ones of its slot, those too that are being read just now."""
+        positions = list(consumer.pending if positions is None else positions)
+        super().redeliver(consumer, positions)
+        for position in positions:
+            if position in self.replay:
+                slot = self._slots.get(position, 0)
+                self._returned[slot] = min(self._returned.get(slot, position), position)
+
+    def _take_replay(self) -> list[Position]:
+        self._returned.clear()
+        return super()._take_replay()
 
     def acked(self, consumer: Consumer, positions: Iterable[Position]) -> None:
         """What is acknowledged has no slot any more."""
@@ -231,7 +252,8 @@ class KeyShared(Shared):
         if self._ordered:
             if slot in held:
                 return None
-            if position not in self.replay and slot in self._waiting:
+            newer = position not in self.replay and slot in self._waiting
+            if newer or self._returned.get(slot, position) < position:
                 held.add(slot)
                 return None
         consumer = self._free(slot)

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
-from bkctl.codec.pulsar import Command, ErrorCode
+from bkctl.codec.pulsar import Command, ErrorCode, encode_command
 from bkctl.codec.pulsar_entry import split_entry
 from bkctl.codec.pulsar_hash import SLOTS
-from tests.broker.raw import RawClient, Said, Stage, on_stage
+from tests.broker.raw import PORT, RawClient, Said, Stage, on_stage
+from tests.unit.daemon.broker.logs import Broker, on_brokers
 
 TOPIC = "persistent://public/default/t"
 SHARED, KEY_SHARED = 1, 3
@@ -210,6 +211,41 @@ def test_no_entry_overtakes_an_older_one_of_its_key() -> None:
             assert [n for n in order if n % 2 == parity] == list(range(parity, 8, 2))
 
     on_stage(scenario)
+
+
+def test_what_a_leaver_held_comes_before_what_was_being_read_of_its_key() -> None:
+    other = "persistent://public/default/other"
+
+    async def main(broker: Broker) -> None:
+        stage = Stage(broker)
+        await stage.server.start("client", PORT)
+        client = await producer(stage)
+        await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=0)
+        await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=1)
+        client.flow(100, 1)
+        await publish(client, 0, 60, keys=20)
+        await asyncio.sleep(1)
+        theirs = {key(s) for s in waiting(client)}
+        client.flow(1, 0)
+        (held,) = await client.messages(1)  # the first of its key; the second waits
+        assert key(held) not in theirs
+        await client.produce(other, 9)  # read last, it is what the cache still has
+        client.publish(0, b"x", 9)
+        await client.next(Command.SEND_RECEIPT)
+        await client.subscribe(other, consumer_id=2)
+        client.flow(1, 2)
+        await client.messages(1)
+        flow = encode_command(Command.FLOW, consumer_id=0, messagePermits=100)  # reads the second,
+        client.write(flow + encode_command(Command.CLOSE_CONSUMER, consumer_id=0, request_id=1000))  # the first is back
+        await asyncio.sleep(1)
+        said = waiting(client)
+        assert number(held) in {number(s) for s in said if s.message.consumer_id == 1}
+        for name in {key(s) for s in said} - theirs:
+            order = [number(s) for s in said if key(s) == name and s.message.consumer_id == 1]
+            assert order == sorted(order), name
+        await stage.server.stop()
+
+    on_brokers(main, cache={"tail_bytes_max": 1, "catch_up_bytes_max": 1})
 
 
 def test_one_full_consumer_does_not_stop_the_others() -> None:
