@@ -228,6 +228,11 @@ class Ownership:
             if owner is not None and owner.session_id == self._store.session_id and bundle not in self._unloading:
                 await self._adopt(bundle, owner)
                 continue
+            mine = owner is not None and owner.session_id == self._store.session_id
+            if owner is not None and not mine and owner.native_url == self.address.native_url:  # from before a kill
+                if await self._acquire(bundle):
+                    return Lookup(self.address.native_url)
+                raise Unavailable(LOST_OWNER.format(bundle), bundle=str(bundle))
             if owner is not None:
                 return self._at(owner, bundle)
             other = None if authoritative else await self._candidate(bundle)

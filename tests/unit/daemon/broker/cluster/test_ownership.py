@@ -11,6 +11,7 @@ from bkdaemon.broker.backend import Lookup
 from bkdaemon.broker.cluster.ownership import BUNDLES_AGE_MAX_S, BrokerAddress, Ownership
 
 from bkctl.errors import NotFound, Unavailable
+from bkctl.meta.brokers import BrokerStore
 from bkctl.meta.memory import MemoryStore, MemoryTree
 from bkctl.meta.pulsar_cluster import init_pulsar
 from bkctl.model.bundle import Bundle
@@ -208,6 +209,43 @@ def test_a_lease_that_could_not_be_given_back_is_given_back_when_somebody_asks()
         with pytest.raises(Unavailable, match="no answer"):
             await a.unload(await a.bundle_of(TOPIC), close)
         a.brokers.release = release  # type: ignore[method-assign]
+        assert await a.lookup(TOPIC, authoritative=False) == Lookup("pulsar://a:6650")
+
+    on_a_cluster(scenario)
+
+
+def test_a_broker_that_was_killed_takes_its_bundles_back_at_once() -> None:
+    async def scenario(tree: MemoryTree) -> None:
+        a, store = await broker(tree, "a")
+        await settled(a)
+        assert await a.lookup(TOPIC, authoritative=False) == Lookup("pulsar://a:6650")
+        assert a._task is not None
+        a._task.cancel()  # killed; its session is there still
+        again, _ = await broker(tree, "a")
+        await settled(again)
+        with pytest.raises(Unavailable, match="look it up"):
+            await again.check_owned(TOPIC)
+        assert await again.lookup(TOPIC, authoritative=False) == Lookup("pulsar://a:6650")
+        await again.check_owned(TOPIC)
+        store.expire()
+        await again.check_owned(TOPIC)
+        assert [owner.session_id for owner in (await again.brokers.owned("public/default")).values()] == [
+            again.brokers.store.session_id
+        ]
+
+    on_a_cluster(scenario)
+
+
+def test_nobody_is_sent_to_where_a_broker_was_that_had_another_name() -> None:
+    async def scenario(tree: MemoryTree) -> None:
+        a, _ = await broker(tree, "a")
+        await settled(a)
+        bundle = await a.bundle_of(TOPIC)
+        earlier = MemoryStore(tree)
+        await BrokerStore(earlier).acquire(bundle, "pulsar://a:6650", "http://a:9999")
+        with pytest.raises(Unavailable, match="look it up again"):  # a client that came here would be refused
+            await a.lookup(TOPIC, authoritative=False)
+        earlier.expire()
         assert await a.lookup(TOPIC, authoritative=False) == Lookup("pulsar://a:6650")
 
     on_a_cluster(scenario)
