@@ -42,6 +42,17 @@ SYSTEM_TOPICS: Final = ("__change_events", "__transaction_", "__consumer_offsets
 SYSTEM_PREFIX: Final = "__"
 AFFINITY_KEY: Final = "bookieAffinityGroup"
 """Of the local policies; here it is kept beside the policies."""
+AUTO_UPDATE_STRATEGIES: Final = {
+    "AutoUpdateDisabled": "ALWAYS_INCOMPATIBLE",
+    "Backward": "BACKWARD",
+    "Forward": "FORWARD",
+    "Full": "FULL",
+    "AlwaysCompatible": "ALWAYS_COMPATIBLE",
+    "BackwardTransitive": "BACKWARD_TRANSITIVE",
+    "ForwardTransitive": "FORWARD_TRANSITIVE",
+    "FullTransitive": "FULL_TRANSITIVE",
+}
+"""What schema_auto_update_compatibility_strategy, the old way to say it, means."""
 SUBSCRIPTIONS_KEY: Final = "#subscriptions"
 """Of a topic's own policies: those of its subscriptions."""
 QUOTA_BYTES: Final = "destination_storage"
@@ -284,6 +295,9 @@ def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName
     kind = creation.get("topicType", config.auto_create_type)
     partitions = int(creation.get("defaultNumPartitions", config.default_partitions)) if kind == "partitioned" else 0
     compatibility = policies.get("schema_compatibility_strategy", "UNDEFINED")
+    if compatibility == "UNDEFINED":
+        auto = policies.get("schema_auto_update_compatibility_strategy")
+        compatibility = AUTO_UPDATE_STRATEGIES.get(str(auto), compatibility)
     auto_update = policies.get("is_allow_auto_update_schema")
     types = policies.get("subscription_types_enabled") or config.subscription_types.split(",")
 

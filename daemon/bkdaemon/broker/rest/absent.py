@@ -1,4 +1,4 @@
-"""What Pulsar has and this broker has not: compaction, offload, isolation, resource groups, quotas, permissions.
+"""What Pulsar has and this broker has not: compaction, offload, replication, resource groups, anti-affinity.
 
 What a Java broker has stored of them is told; changing it is refused with 405 and the reason, as nobody would act on
 it. Permissions are refused with 501, as by a Java broker without authorization; transactions, packages and functions
@@ -19,16 +19,13 @@ from bkctl.meta.pulsar_cluster import CLUSTERS
 from bkdaemon.broker.rest.base import (
     ADMIN,
     METHOD_NOT_ALLOWED,
-    NOT_IMPLEMENTED,
     Answered,
     Handler,
     flag,
     namespace_of,
     null,
     reason,
-    topic_of,
 )
-from bkdaemon.broker.rest.bundles import own_bundle
 from bkdaemon.broker.rest.namespaces import NAMESPACE, policies_of
 from bkdaemon.broker.rest.topic_policies import topic_there
 from bkdaemon.broker.rest.topics import NO_CONTENT, TOPIC, opened
@@ -45,13 +42,9 @@ STORED: Final[dict[str, tuple[str, Any]]] = {
     "offloadThreshold": ("offload_threshold", -1),
     "offloadThresholdInSeconds": ("offload_threshold_in_seconds", -1),
     "offloadDeletionLagMs": ("offload_deletion_lag_ms", _NONE),
-    "replicatorDispatchRate": ("replicatorDispatchRate", _NONE),
     "resourcegroup": ("resource_group_name", _NONE),
     "entryFilters": ("entryFilters", _NONE),
-    "subscriptionAuthMode": ("subscription_auth_mode", "None"),
-    "schemaAutoUpdateCompatibilityStrategy": ("schema_auto_update_compatibility_strategy", _NONE),
     "dispatcherPauseOnAckStatePersistent": ("dispatcherPauseOnAckStatePersistentEnabled", False),
-    "allowedClusters": ("allowed_clusters", []),
 }
 """Of the path behind a namespace: the key in its policies, and what is told where it is not set."""
 STORED_OF_TOPIC: Final[dict[str, tuple[str, Any]]] = {
@@ -65,17 +58,6 @@ STORED_OF_TOPIC: Final[dict[str, tuple[str, Any]]] = {
     "dispatcherPauseOnAckStatePersistent": ("dispatcherPauseOnAckStatePersistentEnabled", _NONE),
 }
 """Of the path behind a topic: the field in its own policies, and what is told where it is not set."""
-QUOTAS: Final = f"{ADMIN}/resource-quotas"
-QUOTA_NODES: Final = "/loadbalance/resource-quota"
-INITIAL_QUOTA: Final = {
-    "msgRateIn": 40.0,
-    "msgRateOut": 120.0,
-    "bandwidthIn": 100000.0,
-    "bandwidthOut": 300000.0,
-    "memory": 80.0,
-    "dynamic": True,
-}
-"""What Java supposes of a bundle of which nothing is stored."""
 GROUPS: Final = f"{ADMIN}/resourcegroups"
 GROUP_NODES: Final = "/admin/resourcegroups"
 ELSEWHERE: Final = {
@@ -97,8 +79,6 @@ METHODS: Final = ("GET", "PUT", "POST", "DELETE")
 def _stored(key: str, unset: Any) -> Handler:
     async def read(service: BrokerService, request: Request) -> Any:
         value = (await policies_of(service, request)).get(key)
-        if key == "replicatorDispatchRate":
-            value = (value or {}).get(service.config.cluster)
         if value is None and unset is _NONE:
             return null()
         return unset if value is None else value
@@ -157,37 +137,6 @@ async def shutdown(service: BrokerService, request: Request) -> Response:
     return reason(METHOD_NOT_ALLOWED, "This broker is not stopped by REST: send SIGTERM, it leaves gracefully")
 
 
-# -- permissions ------------------------------------------------------------------------------------------------------
-
-
-async def permissions(service: BrokerService, request: Request) -> dict[str, Any]:
-    """Who may do what in a namespace, as it is stored."""
-    return dict(((await policies_of(service, request)).get("auth_policies") or {}).get("namespace_auth") or {})
-
-
-async def subscription_permissions(service: BrokerService, request: Request) -> dict[str, Any]:
-    """Who may use which subscription, as it is stored."""
-    found = (await policies_of(service, request)).get("auth_policies") or {}
-    return dict(found.get("subscription_auth_roles") or {})
-
-
-async def topic_permissions(service: BrokerService, request: Request) -> dict[str, Any]:
-    """Who may do what with a topic, as it is stored of the namespace and of the topic."""
-    policies = (await policies_of(service, request)).get("auth_policies") or {}
-    own = (policies.get("destination_auth") or {}).get(str(topic_of(request))) or {}
-    told = {role: list(actions) for role, actions in (policies.get("namespace_auth") or {}).items()}
-    for role, actions in own.items():
-        told[role] = list(dict.fromkeys([*told.get(role, []), *actions]))
-    return told
-
-
-async def no_permissions(service: BrokerService, request: Request) -> Response:
-    """Everybody may do everything."""
-    if "namespace" in request.path_params:
-        await policies_of(service, request)
-    return reason(NOT_IMPLEMENTED, "Authorization is not enabled")
-
-
 # -- groups of namespaces that shall be apart -------------------------------------------------------------------------
 
 
@@ -212,29 +161,7 @@ async def anti_affine(service: BrokerService, request: Request) -> list[str]:
     ]
 
 
-# -- quotas of bundles, groups of resources ---------------------------------------------------------------------------
-
-
-async def default_quota(service: BrokerService, request: Request) -> Json:
-    """What Java's load manager supposes of a new bundle."""
-    found = await read_document(service.store, f"{QUOTA_NODES}/default")
-    return dict(INITIAL_QUOTA) if found is None else found.value
-
-
-async def bundle_quota(service: BrokerService, request: Request) -> Json:
-    """What it supposes of one bundle."""
-    bundle = await own_bundle(service, request)
-    found = await read_document(service.store, f"{QUOTA_NODES}/{bundle}")
-    return await default_quota(service, request) if found is None else found.value
-
-
-async def no_quotas(service: BrokerService, request: Request) -> Response:
-    """Nobody would hold to it."""
-    if "bundle" in request.path_params:
-        await own_bundle(service, request)
-    return reason(
-        METHOD_NOT_ALLOWED, "This broker has no resource quotas: brokers get bundles by what flows in them now"
-    )
+# -- groups of resources ----------------------------------------------------------------------------------------------
 
 
 async def groups(service: BrokerService, request: Request) -> list[str]:
@@ -320,28 +247,12 @@ ABSENT: Final[dict[tuple[str, str], Handler]] = {
     ("DELETE", f"{NAMESPACE}/antiAffinity"): _AFFINITY,
     ("GET", ADMIN + "/namespaces/{cluster}/antiAffinity/{group}"): anti_affine,
     ("POST", f"{NAMESPACE}/migration"): migrate,
-    ("GET", f"{NAMESPACE}/permissions"): permissions,
-    ("GET", f"{NAMESPACE}/permissions/subscription"): subscription_permissions,
-    ("POST", NAMESPACE + "/permissions/subscription/{subscription}"): no_permissions,
-    ("POST", NAMESPACE + "/permissions/{role}"): no_permissions,
-    ("DELETE", NAMESPACE + "/permissions/{role}"): no_permissions,
-    ("DELETE", NAMESPACE + "/permissions/{subscription}/{role}"): no_permissions,
-    ("POST", f"{ADMIN}/namespaces/grantPermissionsOnTopics"): no_permissions,
-    ("POST", f"{ADMIN}/namespaces/revokePermissionsOnTopics"): no_permissions,
-    ("GET", f"{TOPIC}/permissions"): topic_permissions,
-    ("POST", TOPIC + "/permissions/{role}"): no_permissions,
-    ("DELETE", TOPIC + "/permissions/{role}"): no_permissions,
     ("PUT", f"{TOPIC}/compaction"): _of_topic("compaction: read_compacted readers get every message"),
     ("PUT", f"{TOPIC}/offload"): _of_topic("offload: everything stays in BookKeeper"),
     ("GET", f"{TOPIC}/offload"): offload_status,
     ("GET", f"{TOPIC}/backlog"): _of_topic("estimate of unloaded topics: see stats, or `bkctl topic why-kept`"),
     ("GET", TOPIC + "/subscription/{subscription}/replicatedSubscriptionStatus"): replicated,
     ("POST", TOPIC + "/subscription/{subscription}/replicatedSubscriptionStatus"): set_replicated,
-    ("GET", QUOTAS): default_quota,
-    ("POST", QUOTAS): no_quotas,
-    ("GET", QUOTAS + "/{tenant}/{namespace}/{bundle}"): bundle_quota,
-    ("POST", QUOTAS + "/{tenant}/{namespace}/{bundle}"): no_quotas,
-    ("DELETE", QUOTAS + "/{tenant}/{namespace}/{bundle}"): no_quotas,
     ("GET", GROUPS): groups,
     ("GET", GROUPS + "/{group}"): group,
     ("PUT", GROUPS + "/{group}"): no_group,

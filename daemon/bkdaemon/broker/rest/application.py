@@ -7,6 +7,7 @@
     rest_bookies      bookies and racks          rest_broker_stats    statistics of the broker
     rest_checks       what a policy must be      rest_absent          what this broker has not
     rest_isolation    which brokers a namespace may be on, which fail together
+    rest_permissions, rest_quotas, rest_stored       what is stored and told, but nobody is held to here
 
 A path that is none is answered with 404 and a reason, another method of one with 405.
 
@@ -53,8 +54,11 @@ from bkdaemon.broker.rest.checks import Kind, typed
 from bkdaemon.broker.rest.clusters import CLUSTER_ROUTES
 from bkdaemon.broker.rest.isolation import ISOLATION_ROUTES
 from bkdaemon.broker.rest.namespaces import NAMESPACES, remove_namespace
+from bkdaemon.broker.rest.permissions import PERMISSIONS
+from bkdaemon.broker.rest.quotas import QUOTA_ROUTES
 from bkdaemon.broker.rest.rates import RATES
 from bkdaemon.broker.rest.schemas import SCHEMAS
+from bkdaemon.broker.rest.stored import STORED_ROUTES
 from bkdaemon.broker.rest.subscriptions import SUBSCRIPTIONS
 from bkdaemon.broker.rest.topic_policies import TOPIC_POLICIES
 from bkdaemon.broker.rest.topics import TOPICS
@@ -83,7 +87,7 @@ def application(service: BrokerService) -> Starlette:
             SUBSCRIPTIONS,
             TOPICS,
         ),
-        *(TOPIC_POLICIES, ABSENT, BUNDLES, LAST),
+        *(TOPIC_POLICIES, PERMISSIONS, QUOTA_ROUTES, STORED_ROUTES, ABSENT, BUNDLES, LAST),
     )
     handlers = {NOT_FOUND: _no_path, METHOD_NOT_ALLOWED: _no_method}
     return Starlette(

@@ -45,7 +45,7 @@ async def store_document(store: MetadataStore, path: str, value: Json) -> None:
     try:
         await store.create(path, encode_json(value), parents=True)
     except AlreadyExists:
-        await update_document(store, path, lambda _: value)
+        await store.overwrite(path, encode_json(value))
 
 
 # -- policies ---------------------------------------------------------------------------------------------------------

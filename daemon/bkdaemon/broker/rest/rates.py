@@ -23,6 +23,7 @@ PATHS: Final[Mapping[str, tuple[str, ...]]] = {
     "dispatchRate": ("topicDispatchRate", "clusterDispatchRate"),
     "subscriptionDispatchRate": ("subscriptionDispatchRate",),
     "subscribeRate": ("clusterSubscribeRate",),
+    "replicatorDispatchRate": ("replicatorDispatchRate",),
 }
 """Of the path behind a namespace; the first key is told, all are changed."""
 

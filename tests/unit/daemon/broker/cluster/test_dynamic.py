@@ -91,7 +91,7 @@ def test_compaction_and_offload_are_refused_with_a_reason() -> None:
             assert answer.status == 405
             assert answer.body["reason"].startswith(f"This broker has no {what}")
             assert (await admin.ok("GET", f"{PATH}/{what}"))["status"] == "NOT_RUN"
-        for method, path in (("PUT", "compactionThreshold"), ("POST", "offloadPolicies"), ("POST", "entryFilters")):
+        for method, path in (("PUT", "compactionThreshold"), ("POST", "offloadPolicies")):
             answer = await admin.ask(method, f"{NAMESPACE}/{path}", 5)
             assert (answer.status, path in answer.body["reason"]) == (405, True)
             assert (await admin.ask("GET", f"{NAMESPACE}/{path}")).data == b""
