@@ -34,6 +34,8 @@ from bkctl.meta.store import SessionEvent
 from bkctl.meta.uri import parse_uri
 from bkctl.model.bookie import BOOKIE_PROTOCOL, GRPC_PROTOCOL, HTTP_PROTOCOL, BookieServiceInfo, Endpoint
 from bkctl.model.ids import BookieId, parse_bookie_id
+from bkdaemon.admin.bookie_routes import BookieRoutes
+from bkdaemon.admin.cluster_routes import ClusterRoutes
 from bkdaemon.admin.http import HttpServer
 from bkdaemon.bookie import identity
 from bkdaemon.bookie.bookie import Bookie
@@ -120,6 +122,7 @@ class BookieService:
             batch_read_size_max=config.max_batch_read_size,
         )
         self.disks = DiskMonitor(config, world.disk, self.bookie.gate)
+        self._ledgers: LedgerStore | None = None
         self._garbage: GarbageCollector | None = None
         self.admin_port = self.http_port = 0
         self._uri = parse_uri(config.uri)
@@ -149,7 +152,7 @@ class BookieService:
         await identity.check_cookies(disk, config, self.bookie_id, self._registry, self.instance_id)
         if identity.was_dirty(disk, config):
             logger.info("the last bookie here was not stopped gracefully")
-        ledgers = await open_ledgers(self.store, self._uri.root, self._uri.manager, write=True)
+        self._ledgers = await open_ledgers(self.store, self._uri.root, self._uri.manager, write=True)
         gate = self.bookie.gate
         gate.on_throttle = self.server.throttle
         await self.bookie.start()
@@ -157,7 +160,7 @@ class BookieService:
         self.disks.start()
         self._restore_status()
         identity.set_dirty(disk, config)
-        self._garbage = GarbageCollector(self.bookie, LedgerCatalogue(ledgers, self.instance_id))
+        self._garbage = GarbageCollector(self.bookie, LedgerCatalogue(self._ledgers, self.instance_id))
         self._garbage.start()
         await self._open_ports()
         self._undo.append(self.store.on_session(self._session_changed))
@@ -212,6 +215,11 @@ class BookieService:
             raise Refused("the bookie is not started")
         return self._garbage
 
+    @property
+    def address(self) -> str:
+        """Where clients reach it, host:port."""
+        return f"{advertised_host(self.config)}:{self.server.port}"
+
     def _restore_status(self) -> None:
         if not self.config.persist_status:
             return
@@ -228,7 +236,9 @@ class BookieService:
                 "/metrics": lambda: (CONTENT_TYPE, render(bookie_samples(self))),
                 "/heartbeat": lambda: ("text/plain", "OK\n"),
             }
-            self._http = HttpServer(self.world, pages)
+            assert self._ledgers is not None
+            routes = BookieRoutes(self).routes() | ClusterRoutes(self._ledgers, self.world.clock).routes()
+            self._http = HttpServer(self.world, pages, routes)
             self.http_port = await self._http.start(config.http_host, config.http_port)
         if config.admin_grpc_port >= 0:
             from bkdaemon.admin.server import AdminServer  # grpc costs 100 ms and 20 MB, for who wants it

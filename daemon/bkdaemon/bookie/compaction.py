@@ -114,6 +114,8 @@ class Compactor:
         counts: compactions that ended, by level.
         moved_bytes, reclaimed_bytes: of entries that moved, of logs that went.
         under_way: the level that runs now, or None.
+        paused: the levels that an operator has stopped; what runs goes on.
+        began_ms, ended_ms: when this began; when each level last ended, at first the same.
     """
 
     def __init__(self, bookie: Bookie, logs: ClosedLogs) -> None:
@@ -125,11 +127,24 @@ class Compactor:
         self.counts = dict.fromkeys((MINOR, MAJOR), 0)
         self.moved_bytes = self.reclaimed_bytes = 0
         self.under_way: str | None = None
+        self.paused: set[str] = set()
+        self.began_ms = bookie.world.clock.now_ms()
+        self.ended_ms = dict.fromkeys((MINOR, MAJOR), self.began_ms)
 
-    def due(self) -> Level | None:
-        """The level whose turn it is, if any: the thorough one, where both are due."""
+    def due(self, asked: frozenset[str] | None = None) -> Level | None:
+        """The level whose turn it is, if any: the thorough one, where both are due.
+
+        Args:
+            asked: by an operator: one of these levels now, due or not, paused or not.
+        """
         now = self._loop.time()
         for level in self._levels:
+            if asked is not None:
+                if level.name in asked and not self.suspended(level):
+                    return level
+                continue
+            if level.name in self.paused:
+                continue
             forced = level.name == MAJOR and self._no_room_is_no_reason() and self._almost_full()
             if (forced or now - self._ended[level.name] >= level.interval_s) and not self.suspended(level):
                 return level
@@ -162,9 +177,9 @@ class Compactor:
                     gone += 1
         finally:
             self.under_way = None
-            self._ended[level.name] = self._loop.time()
-            if level.name == MAJOR:
-                self._ended[MINOR] = self._ended[MAJOR]
+            for name in (MAJOR, MINOR) if level.name == MAJOR else (MINOR,):
+                self._ended[name] = self._loop.time()
+                self.ended_ms[name] = self._bookie.world.clock.now_ms()
         self.counts[level.name] += 1
         logger.info("%s compaction: %d entry logs went", level.name, gone)
         return gone

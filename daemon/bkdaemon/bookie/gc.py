@@ -64,6 +64,7 @@ class GarbageCollector:
         self._catalogue = catalogue
         self._task: asyncio.Task[None] | None = None
         self._compaction: asyncio.Task[None] | None = None
+        self._forced: asyncio.Task[None] | None = None
         self._one_at_a_time = asyncio.Lock()
         self.logs = ClosedLogs(bookie)
         self.compactor = Compactor(bookie, self.logs)
@@ -77,7 +78,7 @@ class GarbageCollector:
 
     async def stop(self) -> None:
         """Ends; a cycle or a compaction under way ends at its next step."""
-        for task in filter(None, (self._task, self._compaction)):
+        for task in filter(None, (self._task, self._forced, self._compaction)):
             task.cancel()
             await asyncio.wait([task])
         self.logs.close()
@@ -92,9 +93,32 @@ class GarbageCollector:
             if self._compaction is None or self._compaction.done():
                 self._compaction = asyncio.create_task(self._compact(), name="compaction")
 
-    async def _compact(self) -> None:
+    @property
+    def forced(self) -> bool:
+        """True while what force() began goes on."""
+        return self._forced is not None and not self._forced.done()
+
+    def force(self, levels: frozenset[str]) -> None:
+        """Begins a cycle now, then a compaction of one of these levels, the thorough one first.
+
+        Nothing where such a cycle is under way.
+        """
+        if not self.forced:
+            self._forced = asyncio.create_task(self._force(levels), name="forced garbage collection")
+
+    async def _force(self, levels: frozenset[str]) -> None:
         try:
-            level = self.compactor.due()
+            await self.collect()
+        except (BkctlError, OSError) as e:
+            logger.warning("nothing more is collected in this cycle: %s", e)
+        while self._compaction is not None and not self._compaction.done():
+            await asyncio.wait([self._compaction])
+        self._compaction = asyncio.create_task(self._compact(levels), name="compaction")
+        await asyncio.wait([self._compaction])
+
+    async def _compact(self, asked: frozenset[str] | None = None) -> None:
+        try:
+            level = self.compactor.due(asked)
             if level is not None:
                 await self.compactor.run(level)
         except (BkctlError, OSError) as e:

@@ -1,0 +1,240 @@
+"""What Java's bookie answers on its HTTP port about itself: its state, its disks, its garbage collection.
+
+Paths, methods, codes and texts are Java's, down to the order of the fields. Not here, and 404: configuration, sanity,
+last_log_mark, expand_storage, entry_location_compact, list_bookie_info. Source: HttpRouter.java and the services of
+org.apache.bookkeeper.server.http.service (BookieState*, BookieInfo, BookieIsReady, TriggerGC, GCDetails,
+Suspend/ResumeCompaction, ListDiskFiles).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from bkdaemon.admin.http import Answer, Request, Route
+from bkdaemon.admin.jackson import dumps, hash_map
+from bkdaemon.bookie.compaction import MAJOR, MINOR
+
+if TYPE_CHECKING:
+    from bkdaemon.service import BookieService
+
+BASE: Final = "/api/v1/bookie"
+ONLY_GET: Final = "Not found method. Should be GET method"
+FILE_KINDS: Final = {"journal": "txn", "entrylog": "log", "index": "idx"}
+
+
+class BookieRoutes:
+    """The routes of one bookie."""
+
+    def __init__(self, service: BookieService) -> None:
+        self._service = service
+
+    def routes(self) -> dict[str, Route]:
+        """By path."""
+        return {
+            f"{BASE}/state": self._state,
+            f"{BASE}/state/readonly": self._read_only,
+            f"{BASE}/is_ready": self._is_ready,
+            f"{BASE}/info": self._info,
+            f"{BASE}/list_disk_file": self._list_disk_files,
+            f"{BASE}/gc": self._gc,
+            f"{BASE}/gc_details": self._gc_details,
+            f"{BASE}/gc/suspend_compaction": self._suspend,
+            f"{BASE}/gc/resume_compaction": self._resume,
+        }
+
+    # -- its state
+
+    async def _state(self, request: Request) -> Answer:
+        if request.method != "GET":
+            return Answer("Only support GET method to retrieve bookie state.", 404)
+        gate = self._service.bookie.gate
+        state = {
+            "running": self._running,
+            "readOnly": bool(gate.reasons),
+            "shuttingDown": self._shutting_down,
+            "availableForHighPriorityWrites": gate.takes_high_priority,
+        }
+        return Answer(dumps(state))
+
+    @property
+    def _shutting_down(self) -> bool:
+        """True also once something has ended without which the bookie does not go on."""
+        return self._service.lost.is_set() or "stopping" in self._service.bookie.gate.reasons
+
+    @property
+    def _running(self) -> bool:
+        return not self._shutting_down and "starting" not in self._service.bookie.gate.reasons
+
+    async def _read_only(self, request: Request) -> Answer:
+        if request.method not in ("GET", "PUT"):
+            return Answer("Unsupported method. Should be GET or PUT method", 404)
+        service = self._service
+        gate = service.bookie.gate
+        if request.method == "PUT":
+            wanted = _read_only_of(request)
+            if gate.reasons and not wanted:
+                if service.config.force_read_only:
+                    return Answer("Bookie is in forceReadOnly mode, cannot transit to writable mode", 400)
+                service.set_manual_read_only(None)
+            elif not gate.reasons and wanted:
+                if not service.config.read_only_mode:
+                    return Answer("Bookie is disabled ReadOnly mode, cannot transit to readOnly mode", 400)
+                service.set_manual_read_only("somebody, by HTTP: no reason given")
+        return Answer(dumps({"readOnly": bool(gate.reasons)}))
+
+    async def _is_ready(self, request: Request) -> Answer:
+        if request.method != "GET":
+            return Answer("Only support GET method check if bookie is ready.", 404)
+        return Answer("OK") if self._running else Answer("Bookie is not fully started yet", 503)
+
+    # -- its disks
+
+    async def _info(self, request: Request) -> Answer:
+        if request.method != "GET":
+            return Answer("Only GET is supported.", 404)
+        total, free = self._service.bookie.info()
+        return Answer(dumps({"freeSpace": free, "totalSpace": total}))
+
+    async def _list_disk_files(self, request: Request) -> Answer:
+        if request.method != "GET":
+            return Answer(ONLY_GET, 404)
+        config = self._service.config
+        directories = {"journal": config.journal_dirs, "entrylog": config.ledger_dirs, "index": config.index_dirs}
+        asked = request.parameters.get("file_type", "")
+        kinds = [asked] if asked in FILE_KINDS else FILE_KINDS
+        found = {
+            f"{kind} files": await asyncio.to_thread(_names, directories[kind], FILE_KINDS[kind]) for kind in kinds
+        }
+        return Answer(dumps(hash_map(found)))
+
+    # -- its garbage
+
+    async def _gc(self, request: Request) -> Answer:
+        garbage = self._service.garbage
+        if request.method == "GET":
+            return Answer(dumps({"is_in_force_gc": str(garbage.forced).lower()}))
+        if request.method != "PUT":
+            return Answer("Not allowed method. Should be PUT to trigger GC, Or GET to get Force GC state.", 405)
+        paused = garbage.compactor.paused
+        levels = {MAJOR: MAJOR not in paused, MINOR: MINOR not in paused}
+        if request.body is not None and request.body.strip():
+            try:
+                asked = _object_of(request)
+            except ValueError as error:
+                return Answer(f"Failed to handle the request, exception: {error}", 400)
+            for level, name in ((MAJOR, "forceMajor"), (MINOR, "forceMinor")):
+                levels[level] = str(asked.get(name, levels[level])).lower() == "true"
+        garbage.force(frozenset(level for level, wanted in levels.items() if wanted))
+        return Answer(dumps(f"Triggered GC on BookieServer: {self._service.bookie_id}"))
+
+    async def _gc_details(self, request: Request) -> Answer:
+        if request.method != "GET":
+            text = "If you want to trigger gc, send a POST to gc endpoint."
+            return Answer(f"Only support GET method to retrieve GC details. {text}", 404)
+        garbage = self._service.garbage
+        compactor = garbage.compactor
+        status = {
+            "forceCompacting": garbage.forced,
+            "majorCompacting": compactor.under_way == MAJOR,
+            "minorCompacting": compactor.under_way == MINOR,
+            "lastMajorCompactionTime": compactor.ended_ms[MAJOR],
+            "lastMinorCompactionTime": compactor.ended_ms[MINOR],
+            "lastEntryLocationCompactionTime": compactor.began_ms,  # RocksDB does it by itself, as by Java's default
+            "majorCompactionCounter": compactor.counts[MAJOR],
+            "minorCompactionCounter": compactor.counts[MINOR],
+            "entryLocationCompactionCounter": 0,
+        }
+        return Answer(dumps([status] * len(self._service.config.ledger_dirs)))  # Java's directories have one each
+
+    async def _suspend(self, request: Request) -> Answer:
+        paused = self._service.garbage.compactor.paused
+        if request.method == "GET":
+            state = {f"is{level.capitalize()}GcSuspended": str(level in paused).lower() for level in (MAJOR, MINOR)}
+            return Answer(dumps(hash_map(state)))
+        if request.method != "PUT":
+            text = "Should be PUT to suspend major or minor compaction, Or GET to get compaction state."
+            return Answer(f"Not found method. {text}", 404)
+        return self._switch(request, "suspend", paused.add)
+
+    async def _resume(self, request: Request) -> Answer:
+        if request.method != "PUT":
+            text = "Should be PUT to resume major or minor compaction, Or GET to get compaction state."
+            return Answer(f"Not found method. {text}", 404)
+        return self._switch(request, "resume", self._service.garbage.compactor.paused.discard)
+
+    def _switch(self, request: Request, verb: str, switch: Any) -> Answer:
+        """Does what is asked for each level; Java's sentence begins with a comma where only minor is named."""
+        if request.body is None:
+            return Answer("Empty request body", 400)
+        asked = _object_of(request)
+        major, minor = (_flag(asked, f"{verb}{level.capitalize()}") for level in (MAJOR, MINOR))
+        if major is None and minor is None:
+            return Answer(f"No {verb}Major or {verb}Minor params found", 400)
+        bookie = self._service.bookie_id
+        server = f"Bookie Server listening on {self._service.address} with id {bookie}"
+        text = ""
+        if major:
+            switch(MAJOR)
+            text = f"{verb.capitalize()} majorGC on BookieServer: {server}"
+        if minor:
+            switch(MINOR)
+            text += f", {verb.capitalize()} minorGC on BookieServer: {server}"
+        return Answer(dumps(text))
+
+
+def _object_of(request: Request) -> dict[str, Any]:
+    """The JSON object in a request.
+
+    Raises:
+        ValueError: there is none; with Java's words.
+    """
+    try:
+        found = json.loads(request.body or "")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError("Failed to deserialize Object from Json string")
+    return found
+
+
+def _flag(asked: Mapping[str, Any], name: str) -> bool | None:
+    """A boolean, None where it is not named.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    value = asked.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise ValueError(f"{name} is no boolean")
+    return value
+
+
+def _read_only_of(request: Request) -> bool:
+    """What {"readOnly": …} asks for; a number and a word count as Jackson reads them, an unknown field does not.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    asked = _object_of(request)
+    value = asked.pop("readOnly", False)
+    if asked or not isinstance(value, bool | int | str | None):
+        raise ValueError("no ReadOnlyState")
+    if isinstance(value, str) and value.strip() not in ("true", "True", "TRUE", "false", "False", "FALSE", ""):
+        raise ValueError("no ReadOnlyState")
+    return value.strip().lower() == "true" if isinstance(value, str) else bool(value)
+
+
+def _names(directories: Iterable[str], extension: str) -> str:
+    """Worker: the names of all files below, the oldest first, each with a tab behind it."""
+    found = []
+    for directory in directories:
+        for path in Path(directory).rglob(f"*.{extension}"):
+            try:
+                found.append((path.stat().st_mtime_ns, path.name))
+            except FileNotFoundError:
+                continue  # it was removed just now
+    return "".join(f"{name}\t" for _, name in sorted(found))
