@@ -36,6 +36,7 @@ from bkctl.model.bookie import BOOKIE_PROTOCOL, GRPC_PROTOCOL, HTTP_PROTOCOL, Bo
 from bkctl.model.ids import BookieId, parse_bookie_id
 from bkdaemon.admin.bookie_routes import BookieRoutes
 from bkdaemon.admin.cluster_routes import ClusterRoutes
+from bkdaemon.admin.entry_routes import EntryRoutes
 from bkdaemon.admin.http import HttpServer
 from bkdaemon.bookie import identity
 from bkdaemon.bookie.bookie import Bookie
@@ -237,7 +238,12 @@ class BookieService:
                 "/heartbeat": lambda: ("text/plain", "OK\n"),
             }
             assert self._ledgers is not None
-            routes = BookieRoutes(self).routes() | ClusterRoutes(self._ledgers, self.world.clock).routes()
+            sources = (
+                BookieRoutes(self),
+                ClusterRoutes(self._ledgers, self.world.clock),
+                EntryRoutes(self._ledgers, config, self.world),
+            )
+            routes = {path: route for source in sources for path, route in source.routes().items()}
             self._http = HttpServer(self.world, pages, routes)
             self.http_port = await self._http.start(config.http_host, config.http_port)
         if config.admin_grpc_port >= 0:

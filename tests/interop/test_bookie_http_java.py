@@ -23,6 +23,11 @@ REQUESTS: tuple[tuple[str, str, str], ...] = (
     *(("GET", f"/bookie/list_disk_file{query}", "") for query in ("", "?file_type=journal", "?file_type=other")),
     *(("GET", f"/ledger/list?print_metadata=true{more}", "") for more in ("", "&decode_meta=true", "&page=1")),
     *(("GET", f"/ledger/metadata{query}", "") for query in ("?ledger_id=0", "?ledger_id=77", "?ledger_id=x", "")),
+    *(("GET", f"/ledger/read?ledger_id=0{more}", "") for more in ("", "&page=1", "&page=2", "&end_entry_id=0")),
+    *(("GET", f"/ledger/read?ledger_id={query}", "") for query in ("1", "77", "x", "0&start_entry_id=1")),
+    *(("GET", f"/ledger/read?ledger_id=0&{more}", "") for more in ("start_entry_id=-1", "page=x", "start_entry_id=9")),
+    ("GET", "/ledger/read?ledger_id=0&start_entry_id=2&end_entry_id=1", ""),
+    ("GET", "/ledger/read", ""),
     *(("GET", f"/autorecovery/{name}", "") for name in ("status", "who_is_auditor", "lost_bookie_recovery_delay")),
     *(("GET", f"{MARKS}{query}", "") for query in ("", "?missingreplica=a:1", "?printmissingreplica=true")),
     ("PUT", "/bookie/gc", ""),
@@ -72,7 +77,8 @@ def test_ours_answers_as_javas(cluster: JavaCluster) -> None:
     cluster.start_ours(0)
     java, ours = cluster.bookie_port + 100, cluster.bookie_port + 50 + 60
     quorums = ("--ensemble-size", 2, "--write-quorum-size", 2, "--ack-quorum-size", 2)
-    cluster.bkctl_json("ledger", "write", "--new", "--yes", "--password", "pw", *quorums, stdin="one\ntwo\n")
+    lines = b'one\ntwo\n\xff\x00"\n'
+    cluster.bkctl_json("ledger", "write", "--new", "--yes", "--password", "pw", *quorums, stdin=lines)
     cluster.bkctl_json("ledger", "create", "--yes", "--digest", "MAC", "--custom-metadata", "app=test", *quorums)
     cluster.bkctl_json("autorecovery", "queue", "requeue", 0, "--missing", "127.0.0.1:9", "--yes")
     different = []

@@ -1,8 +1,8 @@
 """What Java's bookie answers on its HTTP port about its cluster: bookies, ledgers, auto recovery; from metadata alone.
 
 Paths, methods, codes and texts are Java's, down to the order of the fields; so `ledger/metadata` tells the password.
-Not here, and 404: ledger/read, which needs a client; ledger/delete, autorecovery/bookie and autorecovery/decommission,
-which are bkctl's own commands. Source: HttpRouter.java and the services of org.apache.bookkeeper.server.http.service
+Not here, and 404: ledger/delete, autorecovery/bookie and autorecovery/decommission, which are bkctl's own commands;
+ledger/read is in entry_routes.py. Source: HttpRouter.java and the services of org.apache.bookkeeper.server.http.service
 (ListBookies, ClusterInfo, ListLedger, GetLedgerMeta, AutoRecoveryStatus, WhoIsAuditor, ListUnderReplicatedLedger,
 LostBookieRecoveryDelay, TriggerAudit); LedgerMetadataImpl.java.
 """

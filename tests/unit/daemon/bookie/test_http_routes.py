@@ -12,12 +12,14 @@ from typing import Any
 from bkdaemon.admin.jackson import dumps, hash_map
 from bkdaemon.service import BookieService
 
+from bkctl.client.client import BookKeeper
+from bkctl.meta.bookies import BookieRegistry
 from bkctl.meta.cluster import open_ledgers
 from bkctl.meta.election import Election
 from bkctl.meta.memory import MemoryStore, MemoryTree
 from bkctl.meta.underreplication import Underreplication
 from bkctl.model.ids import BookieId, EntryId
-from bkctl.model.ledger import Ensemble, LedgerMetadata
+from bkctl.model.ledger import DigestType, Ensemble, LedgerMetadata
 from bkctl.world import SystemClock
 from tests.unit.daemon.bookie.test_service import ID, ROOT, config_at, new_cluster, serving, until
 from tests.unit.daemon.bookie.world import Calls
@@ -171,6 +173,35 @@ async def test_its_cluster(tmp_path: Path) -> None:
         info = json.loads((await ask(service, "GET", "/bookie/cluster_info"))[1])
         assert (info["totalBookiesCount"], info["writableBookiesCount"], info["unavailableBookiesCount"]) == (1, 1, 0)
         assert (info["auditorElected"], info["auditorId"], info["clusterUnderReplicated"]) == (False, "", False)
+        await store.close()
+
+
+async def test_entries(tmp_path: Path) -> None:
+    async with served(tmp_path) as (tree, service):
+        store = MemoryStore(tree)
+        ledgers = await open_ledgers(store, ROOT, write=True)
+        client = BookKeeper(ledgers, BookieRegistry(store, ROOT), service.world)
+        writer = await client.create(1, 1, 1, password=b"pw", digest_type=DigestType.HMAC)
+        for payload in (b"one", b'two"\n', b"\xff\x00"):
+            writer.append(payload)
+            await writer.flush()
+        path = f"/ledger/read?ledger_id={writer.ledger_id}"
+        entries = ['"0" : "one"', '"1" : "two\\"\\n"', '"2" : "\ufffd\\u0000"']
+        two = f"{{\n  {entries[0]},\n  {entries[1]}\n}}"
+        assert await ask(service, "GET", path) == (200, two), "it is open: the last is not known to be confirmed"
+        await writer.close()
+        assert await ask(service, "GET", path) == (200, "{\n  " + ",\n  ".join(entries) + "\n}")
+        assert await ask(service, "GET", f"{path}&start_entry_id=2&end_entry_id=9") == (200, f"{{\n  {entries[2]}\n}}")
+        paged = await ask(service, "GET", f"{path}&page=1&end_entry_id=1")
+        assert paged == (200, '{\n  "Entries for page: " : "1",' + two[1:])
+        assert await ask(service, "GET", f"{path}&page=2") == (200, '{\n  "Entries for page: " : "2"\n}')
+        words = "parameter for start_entry_id: 2 and end_entry_id: 1 conflict with page=-1"
+        assert await ask(service, "GET", f"{path}&start_entry_id=2&end_entry_id=1") == (500, words)
+        for bad in ("ledger_id=77", "ledger_id=x", f"ledger_id={writer.ledger_id}&start_entry_id=-1"):
+            assert await ask(service, "GET", f"/ledger/read?{bad}") == (500, "Internal Server Error")
+        words = "Not found method. Should be GET method, with ledger_id provided"
+        assert await ask(service, "GET", "/ledger/read") == (404, words)
+        await client.close()
         await store.close()
 
 
