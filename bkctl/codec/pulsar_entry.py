@@ -109,6 +109,17 @@ def split_entry(entry: bytes) -> tuple[Any, bytes]:
     return metadata, plain[4 + _size(plain, 0) :]
 
 
+def split_body(entry: bytes) -> tuple[bytes, bytes]:
+    """(what a broker put in front, payload) of an entry, nothing of it proved.
+
+    Raises:
+        Corrupt: it is no entry.
+    """
+    body = without_broker_metadata(entry)
+    plain = without_checksum(body)
+    return entry[: len(entry) - len(body)], plain[4 + _size(plain, 0) :]
+
+
 def encode_entry(metadata: Any, payload: bytes, *, checksum: bool = True) -> bytes:
     """A body as clients send it."""
     raw = metadata.SerializeToString()

@@ -50,7 +50,7 @@ def seek_not_stored() -> Any:
     """A seek succeeds before its place is stored."""
 
     def broken(_: Any) -> Any:
-        async def in_memory(self: Cursor, position: Position) -> None:
+        async def in_memory(self: Cursor, position: Position, _asked: Position | None = None) -> None:
             ledgers = self._log.ledgers
             target = ledgers.at_or_after(position)
             self._acks.reset(min(ledgers.previous(target), max(ledgers.last, ledgers.before_first)))

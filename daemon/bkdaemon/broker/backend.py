@@ -60,6 +60,10 @@ class TopicRules:
     stamp_time: bool = False
     stamp_index: bool = False
     """Whether entries are stored with their time, and the number of their last message, in front."""
+    compaction_threshold: int = 0
+    """Bytes of a topic that are not compacted yet, from which on it is done; 0 for never by itself."""
+    compaction_keeps_unkeyed: bool = False
+    compaction_keeps_stamps: bool = False
     publish_rate: Rate = NO_RATE
     dispatch_rate: Rate = NO_RATE
     """Of the whole topic."""

@@ -1,4 +1,6 @@
-"""Payloads as producers sent them, decompressed: for those who look at single messages; delivery never does this.
+"""Payloads as producers sent them, decompressed, and compressed again: for those who look at single messages.
+
+Delivery never does this.
 
 Java's ZLIB streams have no end, LZ4 and Snappy are bare blocks. Source: CompressionCodecProvider.java.
 """
@@ -34,6 +36,27 @@ def decompress(metadata: Any, payload: bytes) -> bytes:
     if len(plain) != size:
         raise Corrupt("payload", source="entry", offset=0, expected=f"{size} bytes", found=len(plain))
     return plain
+
+
+def compress(kind: int, plain: bytes) -> bytes:
+    """A payload as producers send it with this kind of compression; one of a kind that is unknown is refused.
+
+    Raises:
+        Corrupt: there is no such compression.
+    """
+    import cramjam
+
+    if kind == NONE:
+        return plain
+    if kind == ZLIB:
+        return zlib.compress(plain)
+    if kind == LZ4:
+        return bytes(cramjam.lz4.compress_block(plain, store_size=False))
+    if kind == ZSTD:
+        return bytes(cramjam.zstd.compress(plain))
+    if kind == SNAPPY:
+        return bytes(cramjam.snappy.compress_raw(plain))
+    raise Corrupt("payload", source="entry", offset=0, expected="a known compression", found=kind)
 
 
 def _lz4(data: bytes, size: int) -> bytes:

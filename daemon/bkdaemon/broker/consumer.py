@@ -31,6 +31,7 @@ class Consumer:
         unacked: messages in `pending`.
         blocked: it gets nothing more until half of what it holds is acknowledged.
         auto_schema: it takes whatever schema there is.
+        read_compacted: of what was compacted it gets the last message of each key alone.
         epoch: stamped on every message once a client sent one.
     """
 
@@ -51,6 +52,7 @@ class Consumer:
         "pending",
         "permits",
         "priority",
+        "read_compacted",
         "redelivered",
         "subscription",
         "unacked",
@@ -67,7 +69,7 @@ class Consumer:
         self.unacked = 0
         self.blocked = False
         self.gone = False
-        self.auto_schema = False
+        self.auto_schema = self.read_compacted = False
         self.epoch: int | None = None
         self.key_shared: Any = None
         self.metadata: dict[str, str] = {}

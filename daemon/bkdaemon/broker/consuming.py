@@ -82,6 +82,7 @@ async def _create(connection: Connection, message: Any, attempt: Attempt[Consume
     new = Consumer(connection, message.consumer_id, message.consumer_name, partition=name.partition)
     new.priority = message.priority_level
     new.auto_schema = message.schema.type == AUTO_CONSUME
+    new.read_compacted = message.read_compacted
     new.metadata = {m.key: m.value for m in message.metadata}
     new.connected_since_ms = connection.server.now_ms()
     if message.HasField("consumer_epoch") and kind in _ORDERED:
@@ -311,7 +312,10 @@ def get_last_message_id(connection: Connection, message: Any) -> None:
     subscription = consumer.subscription
 
     async def work() -> None:
-        last, batch_index = await subscription.topic.last_message_id()
+        topic = subscription.topic
+        last, batch_index = await topic.last_message_id()
+        if consumer.read_compacted:
+            last, batch_index = await topic.compaction.last_message_id(last, batch_index)
         partition = consumer.partition
         mark = subscription.cursor.mark_delete
         connection.say(

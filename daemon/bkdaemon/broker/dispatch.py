@@ -25,6 +25,7 @@ from bkctl.codec.pulsar_entry import count_unacked, decode_metadata
 from bkctl.codec.pulsar_hash import murmur3
 from bkctl.errors import BadBytes, BkctlError
 from bkctl.model.topic import Position
+from bkdaemon.broker.compaction.reading import CompactedReading
 from bkdaemon.broker.consumer import Consumer, Delivery
 from bkdaemon.broker.refusal import Refusal
 from bkdaemon.broker.throttle import readable, wait_s
@@ -226,6 +227,7 @@ class SingleActive(Dispatcher):
         self._per_entry = 1.0  # messages in an entry, as they were lately
         self._timer: asyncio.TimerHandle | None = None
         self._ranges: Ranges | None = None  # of keys, where a reader wants some alone
+        self._reading: CompactedReading | None = None  # of an active consumer that reads what was compacted
 
     def add(self, consumer: Consumer) -> None:
         """The second consumer of an Exclusive subscription is refused."""
@@ -267,6 +269,8 @@ class SingleActive(Dispatcher):
         self.changed()
         cursor = self.subscription.cursor
         cursor.read_position = self.subscription.topic.ledger.next_position(cursor.mark_delete)
+        compacted = self.active is not None and self.active.read_compacted
+        self._reading = CompactedReading(self.subscription.topic.compaction, cursor) if compacted else None
 
     def _choose(self) -> bool:
         """Picks the active consumer; true if it is another one than before."""
@@ -318,7 +322,9 @@ class SingleActive(Dispatcher):
     @property
     def could_send(self) -> bool:
         """As the class before it says."""
-        return self.active is not None and self.active.ready and self._timer is None and self._new_is_there
+        if self.active is None or not self.active.ready or self._timer is not None:
+            return False
+        return self._new_is_there or (self._reading is not None and self._reading.due)
 
     async def _step(self) -> bool:
         consumer = self.active
@@ -331,6 +337,9 @@ class SingleActive(Dispatcher):
         size = READ_BYTES_MAX
         if subscription.dispatch_limits:
             wanted, size = readable(subscription.dispatch_limits, wanted, size, self._per_entry)
+        reading = self._reading
+        if reading is not None and reading.due:
+            return await self._step_compacted(consumer, reading, wanted, size)
         entries = await ledger.read(cursor.read_position, wanted, size)
         if generation != self.generation or consumer is not self.active or not consumer.ready:
             return True
@@ -350,6 +359,29 @@ class SingleActive(Dispatcher):
                 deliveries.append(delivery)
                 messages += delivery.messages
         cursor.read_position = ledger.next_position(last)
+        if reading is not None:
+            reading.passed(last)
+        if deliveries:
+            self._per_entry = messages / len(deliveries)
+            consumer.deliver(deliveries)
+        return True
+
+    async def _step_compacted(self, consumer: Consumer, reading: CompactedReading, wanted: int, size: int) -> bool:
+        """The same with what was compacted of the topic."""
+        generation, subscription = self.generation, self.subscription
+        found = await reading.read(wanted, size)
+        if generation != self.generation or consumer is not self.active or not consumer.ready:
+            return True
+        deliveries: list[Delivery] = []
+        messages = 0
+        for one in found:
+            if consumer.permits <= messages:
+                break
+            reading.passed(one.position)
+            if self._ranges is None or self._ranges.hold(one.entry):
+                deliveries.append(one)
+                messages += one.messages
+        subscription.cursor.read_position = subscription.ledger.ledgers.at_or_after(reading.position)
         if deliveries:
             self._per_entry = messages / len(deliveries)
             consumer.deliver(deliveries)

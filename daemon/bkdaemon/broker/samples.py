@@ -17,6 +17,7 @@ from bkdaemon.broker.topic import Topic
 from bkdaemon.metrics import Sample, process_samples
 
 if TYPE_CHECKING:
+    from bkdaemon.broker.compaction.record import CompactionRecord
     from bkdaemon.broker.nonpersistent import NonPersistentSubscription
     from bkdaemon.broker.service import BrokerService
     from bkdaemon.broker.subscription import Subscription
@@ -69,6 +70,7 @@ def broker_samples(service: BrokerService) -> Iterator[Sample]:
     for namespace, count in Counter(row.topic.name.namespace_name for row in rows).items():
         yield Sample("pulsar_topics_count", "gauge", count, (cluster, ("namespace", namespace)))
     yield from _table(rows, TOPIC_FIGURES)
+    yield from _compactions(service, rows)
     yield from _table([one for row in rows for one in row.subscriptions], SUBSCRIPTION_FIGURES)
     yield from process_samples()
 
@@ -159,6 +161,35 @@ def _broker(service: BrokerService, rows: list[_TopicRow], cluster: Labels) -> I
     yield Sample("bkctl_broker_bundles_owned", "gauge", len(service.backend.ownership.owned), cluster)
 
 
+def _compactions(service: BrokerService, rows: list[_TopicRow]) -> Iterator[Sample]:
+    """Of topics that were compacted since they were opened, as Java tells them."""
+    compacted = [row for row in rows if isinstance(row.topic, Topic) and row.topic.compaction.record.ran]
+    yield from _table(compacted, COMPACTION_FIGURES)
+    for way in ("read", "write"):
+        for row in compacted:
+            flow = service.rates.of(f"compaction {way}", row.topic.name)
+            yield Sample(f"pulsar_compaction_{way}_throughput", "gauge", flow.size, row.labels)
+
+
+def _record(row: _TopicRow) -> CompactionRecord:
+    assert isinstance(row.topic, Topic)
+    return row.topic.compaction.record
+
+
+def _compacted(row: _TopicRow) -> tuple[int, int]:
+    """Entries and bytes of the compacted ledger."""
+    found = row.topic.compaction.opened if isinstance(row.topic, Topic) else None
+    return (found.entries, found.size) if found is not None else (0, 0)
+
+
+COMPACTION_FIGURES: Final[dict[str, Callable[[_TopicRow], float]]] = {
+    "pulsar_compaction_removed_event_count": lambda row: _record(row).removed_total,
+    "pulsar_compaction_succeed_count": lambda row: _record(row).succeeded,
+    "pulsar_compaction_failed_count": lambda row: _record(row).failed,
+    "pulsar_compaction_duration_time_in_mills": lambda row: _record(row).duration_total_ms,
+    "pulsar_compaction_compacted_entries_count": lambda row: _compacted(row)[0],
+    "pulsar_compaction_compacted_entries_size": lambda row: _compacted(row)[1],
+}
 TOPIC_FIGURES: Final[dict[str, Callable[[_TopicRow], float]]] = {
     "pulsar_subscriptions_count": lambda row: len(row.subscriptions),
     "pulsar_producers_count": lambda row: len(row.topic.producers.by_name),

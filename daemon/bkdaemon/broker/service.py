@@ -35,6 +35,7 @@ from bkdaemon.broker.cluster.ownership import BrokerAddress
 from bkdaemon.broker.own_backend import OwnBackend
 from bkdaemon.broker.rates import STATS_S, Flow, Rates
 from bkdaemon.broker.server import BrokerServer
+from bkdaemon.broker.topic import Topic
 from bkdaemon.broker.upkeep import Upkeep
 from bkdaemon.broker.watch import Watch
 from bkdaemon.memory import Slack
@@ -123,6 +124,9 @@ class BrokerService:
             asyncio.create_task(self._every(MEMORY_S, self._give_back), name="memory"),
             asyncio.create_task(self._every(BALANCE_S, self.balancer.run), name="balance"),
         ]
+        if config.compaction_monitor_s > 0:
+            work = self._every(config.compaction_monitor_s, self._check_compaction)
+            self._tasks.append(asyncio.create_task(work, name="compaction"))
 
     async def begin(self) -> None:
         """Registers under the addresses that ownership has: from now on topics are served.
@@ -164,6 +168,11 @@ class BrokerService:
         await take_dynamic(self)
         await self.upkeep.run()
 
+    async def _check_compaction(self) -> None:
+        for topic in list(self.server.topics.open.values()):
+            if isinstance(topic, Topic) and not topic.closed:
+                topic.compaction.check(topic.rules)
+
     async def _watch(self) -> None:
         self.watch.look(list(self.server.topics.open.values()), asyncio.get_running_loop().time())
 
@@ -174,6 +183,11 @@ class BrokerService:
         """Compares all counters with those of the look before."""
         cache = self.backend.context.cache
         counted: dict[Hashable, Flow] = {("cache", "hits"): Flow(cache.hits), ("cache", "misses"): Flow(cache.misses)}
+        for name, topic in self.server.topics.open.items():
+            if isinstance(topic, Topic) and topic.compaction.record.ran:
+                record = topic.compaction.record
+                counted["compaction read", name] = Flow(0, record.read_bytes)
+                counted["compaction write", name] = Flow(0, record.written_bytes)
         self.rates.look(self.server.topics, self.world.clock.now_ms(), counted)
         self.meter.look()
 

@@ -278,13 +278,14 @@ class Subscription:
             raise Refusal(ErrorCode.SERVICE_NOT_READY, "Failed to fence subscription")
         self.fenced = True
         self._moving = asyncio.get_running_loop().create_future()
+        asked = position
         try:
             self.disconnect(list(self.consumers))
             if position == EARLIEST:
                 position = self.ledger.first_position
             elif position >= LATEST:
                 position = self.ledger.next_position(self.ledger.last_confirmed)
-            await self.cursor.reset(position)
+            await self.cursor.reset(position, asked)
             if any(ack_set) and self.rules.batch_index_acks:
                 self.cursor.ack_batch(position, ack_set)
             if self.dispatcher is not None:

@@ -19,6 +19,7 @@ from bkctl.codec.pulsar import NO_REQUEST, Command, ErrorCode, encode_command, e
 from bkctl.codec.pulsar_entry import checksum_ok, decode_metadata
 from bkctl.errors import BadBytes, BkctlError
 from bkctl.model.topic import EARLIEST, Position, TopicName
+from bkdaemon.broker.compaction.compaction import COMPACTION_CURSOR, TopicCompaction
 from bkdaemon.broker.deduplication import Deduplication, Verdict
 from bkdaemon.broker.ledger.entry_stamps import EntryStamps
 from bkdaemon.broker.ledger.state import State
@@ -40,7 +41,6 @@ AnyTopic: TypeAlias = Union["Topic", "NonPersistentTopic"]
 
 EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
 DEDUPLICATION_CURSOR: Final = "pulsar.dedup"
-COMPACTION_CURSOR: Final = "__compaction"
 REPLICATOR_PREFIX: Final = "pulsar.repl"
 SUBSCRIPTIONS_MAX: Final = 10_000
 LOOK_BACK_MAX: Final = 1000
@@ -71,6 +71,7 @@ class Topic:
     Attributes:
         producers: who produces.
         subscriptions: by name.
+        compaction: of what is behind its horizon, the last message of each key.
         closed: it serves no more; ask for it again.
         terminated: nothing can be added any more.
     """
@@ -96,6 +97,7 @@ class Topic:
         self._pending: deque[_Chunk] = deque()
         self._deduplication: Deduplication | None = None
         self._stamps: EntryStamps | None = None
+        self.compaction = TopicCompaction(name, ledger, now_ms)
         self.limits = TopicLimits(lambda: now_ms() / 1000)
         self._opening = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
@@ -112,6 +114,8 @@ class Topic:
         if rules.deduplication:
             topic._deduplication = await Deduplication.recover(ledger, rules.deduplication_entries)
         topic._stamps = await EntryStamps.recover(ledger, rules, now_ms)
+        if rules.compaction_threshold > 0:
+            await topic.compaction.prepare()
         return topic
 
     async def _store_epoch(self, epoch: int) -> None:
@@ -391,6 +395,7 @@ class Topic:
         self._closing = asyncio.ensure_future(self._close_ledger())
 
     async def _close_ledger(self) -> None:
+        await self.compaction.close()
         try:
             await self.ledger.close()
         except BkctlError as error:
@@ -421,6 +426,7 @@ class Topic:
         if self.closed:
             return
         self._disconnect()
+        await self.compaction.close()
         try:
             await self.ledger.close()
         finally:

@@ -122,6 +122,8 @@ class Upkeep:
             return
         topic.rules = replace(rules, backlog_exceeded=topic.rules.backlog_exceeded)
         topic.hold_to_rates(self._service.server.topics.limits, self._service.rates.of("in", name))
+        if rules.compaction_threshold > 0:
+            await topic.compaction.prepare()
         if not rules.deduplication and DEDUPLICATION_CURSOR in topic.ledger.cursors:
             if topic.deduplicating:
                 await self._service.server.topics.unload(name)

@@ -10,7 +10,7 @@
     subscription_expiration_time_minutes, max_topics_per_namespace, is_allow_auto_update_schema,
     publishMaxMessageRate, topicDispatchRate, subscriptionDispatchRate, clusterSubscribeRate,
     deduplicationEnabled, autoTopicCreationOverride, autoSubscriptionCreationOverride, max_*, delayed_delivery_policies,
-    schema_compatibility_strategy, schema_validation_enforced, subscription_types_enabled
+    compaction_threshold, schema_compatibility_strategy, schema_validation_enforced, subscription_types_enabled
 
 Policies are read again when they are older than POLICIES_AGE_MAX_S. Those of single topics (topic_policies) come before
 those of their namespace. Source: Policies.java, AbstractTopic.java.
@@ -224,6 +224,7 @@ TOPIC_KEYS: Final = {
     "dispatchRate": "topicDispatchRate",
     "subscriptionDispatchRate": "subscriptionDispatchRate",
     "subscribeRate": "clusterSubscribeRate",
+    "compactionThreshold": "compaction_threshold",
     "autoSubscriptionCreationOverride": "autoSubscriptionCreationOverride",
     "deduplicationSnapshotIntervalSeconds": "deduplicationSnapshotIntervalSeconds",
     "subscriptionPolicies": SUBSCRIPTIONS_KEY,
@@ -329,6 +330,9 @@ def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName
         schema_validation_enforced=bool(policies.get("schema_validation_enforced", False)) or config.schema_enforced,
         schema_auto_update=config.schema_auto_update if auto_update is None else bool(auto_update),
         subscriptions_max=limit("max_subscriptions_per_topic", config.subscriptions_max),
+        compaction_threshold=0 if system else limit("compaction_threshold", config.compaction_threshold),
+        compaction_keeps_unkeyed=config.compaction_keeps_unkeyed,
+        compaction_keeps_stamps=config.expose_entry_metadata,
         **({} if topic.local.startswith(SYSTEM_PREFIX) else rates_of(config, policies)),
     )
 

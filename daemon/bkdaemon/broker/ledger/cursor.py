@@ -43,6 +43,7 @@ from bkctl.errors import (
 )
 from bkctl.model.topic import Position
 from bkdaemon.broker.ledger.acks import Acks
+from bkdaemon.broker.ledger.origin import Origin
 from bkdaemon.broker.ledger.recovered import create_ledger, delete_ledger
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class Cursor:
         *,
         durable: bool = True,
         properties: dict[str, str] | None = None,
+        asked: Position | None = None,
     ) -> None:
         self.name = name
         self.durable = durable
@@ -87,6 +89,7 @@ class Cursor:
         self._acks = Acks(log.ledgers, mark_delete)
         self.stored_mark_delete = mark_delete
         self.read_position = log.ledgers.next(mark_delete)
+        self.origin = Origin(min(asked or self.read_position, self.read_position), mark_delete)
         self._version: Version | None = None
         self._in_node = self._acks.state({})  # the state that the node has
         self._old_ledger = NO_CURSOR_LEDGER  # recovered, to be deleted when a new one is there
@@ -188,12 +191,12 @@ class Cursor:
             self.read_position = max(self.read_position, self._log.ledgers.next(self.mark_delete))
         self._mark_changed()
 
-    async def reset(self, position: Position) -> None:
-        """Makes position the next entry, whatever was acknowledged; durable when it returns."""
+    async def reset(self, position: Position, asked: Position | None = None) -> None:
+        """Makes position, which may stand for what was asked, the next entry; durable when it returns."""
         ledgers = self._log.ledgers
         target = ledgers.at_or_after(position)
         self._acks.reset(min(ledgers.previous(target), max(ledgers.last, ledgers.before_first)))
-        self.read_position = target
+        self.read_position, self.origin = target, Origin(min(asked or position, target), self.mark_delete)
         self._mark_changed()
         await self.flush()
 
@@ -212,7 +215,9 @@ class Cursor:
     def ledgers_removed(self) -> None:
         """Ledgers were trimmed: a position inside of one moves to the next that is there."""
         if self.mark_delete.ledger_id not in self._log.ledgers.infos:
+            before = self.mark_delete
             self._acks.load(self._acks.state(self.longs, self._log.settings.ranges_max))
+            self.origin = self.origin.trimmed(before, self.mark_delete)
             self._mark_changed()
         self.read_position = max(self.read_position, self._log.ledgers.next(self.mark_delete))
 
@@ -403,6 +408,7 @@ class Cursor:
             state = CursorState(self._log.ledgers.before_first)
         self.longs = dict(state.longs)
         self._acks.load(state)
+        self.origin = Origin.loaded(state.mark_delete, self.mark_delete)
         self.stored_mark_delete = self.mark_delete
         self.read_position = self._log.ledgers.next(self.mark_delete)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from bkctl.codec.managed_ledger import LedgerInfo
@@ -21,16 +21,19 @@ if TYPE_CHECKING:
 
 ENTRY_HEADROOM: Final = 96
 """Of a stored entry: its own metadata (32), the longest digest (20), what the broker may put in front (28 at most)."""
+COMPACTIONS_MAX: Final = 2
+"""Topics of one broker that are compacted at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerContext:
-    """What the managed ledgers of one broker share."""
+    """What the managed ledgers of one broker share; compacting is held by topics that are being compacted."""
 
     bookkeeper: BookKeeper
     store: ManagedLedgerStore
     cache: EntryCache
     world: World
+    compacting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(COMPACTIONS_MAX))
 
     @property
     def entry_size_max(self) -> int:

@@ -368,7 +368,7 @@ class ManagedLedger:
                 return known
             ledgers, last = self.ledgers, self.last_confirmed
             mark_delete = last if initial == LATEST else min(ledgers.previous(ledgers.at_or_after(initial)), last)
-            cursor = Cursor(self, name, mark_delete, durable=durable, properties=dict(properties or {}))
+            cursor = Cursor(self, name, mark_delete, durable=durable, properties=dict(properties or {}), asked=initial)
             if durable:
                 await cursor.create()
             self.cursors[name] = cursor

@@ -30,7 +30,9 @@ async def create_ledger(bookkeeper: BookKeeper, settings: LedgerSettings, marks:
     return await create_with_marks(bookkeeper, settings, {"component": COMPONENT, **marks})
 
 
-async def create_with_marks(bookkeeper: BookKeeper, settings: LedgerSettings, marks: Mapping[str, str]) -> LedgerWriter:
+async def create_with_marks(
+    bookkeeper: BookKeeper, settings: LedgerSettings, marks: Mapping[str, str | bytes]
+) -> LedgerWriter:
     """A new ledger with the custom metadata that Pulsar writes."""
     racks = bookkeeper.context.racks
     if settings.groups and racks is not None:
@@ -44,7 +46,10 @@ async def create_with_marks(bookkeeper: BookKeeper, settings: LedgerSettings, ma
         settings.ack_quorum_size,
         settings.digest_type,
         settings.password,
-        {key: text.encode() for key, text in {**marks, "application": APPLICATION}.items()},
+        {
+            key: mark if isinstance(mark, bytes) else mark.encode()
+            for key, mark in {**marks, "application": APPLICATION}.items()
+        },
     )
 
 

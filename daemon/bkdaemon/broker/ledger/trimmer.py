@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bkctl.errors import BkctlError, Conflict
 from bkdaemon.broker.ledger.recovered import delete_ledger
@@ -13,6 +13,9 @@ from bkdaemon.broker.ledger.trimming import Retention, judge
 
 if TYPE_CHECKING:
     from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
+
+COMPACTED: Final = "CompactedTopicLedger"
+"""Of a cursor's numbers: the ledger that has the topic's entries up to there compacted."""
 
 _log = logging.getLogger(__name__)
 
@@ -59,12 +62,13 @@ class Trimmer:
 
 
 async def delete_log(log: ManagedLedger) -> None:
-    """Deletes a log for good: cursors, node, ledgers."""
+    """Deletes a log for good: cursors, node, ledgers, the compacted one too."""
+    compacted = [cursor.longs[COMPACTED] for cursor in log.cursors.values() if COMPACTED in cursor.longs]
     for cursor in list(log.cursors.values()):
         await cursor.delete()
     log.cursors.clear()
     ledger_ids = [info.ledger_id for info in log.node.info.ledgers]
     await log.close()
     await log.node.delete()
-    for ledger_id in ledger_ids:
+    for ledger_id in (*ledger_ids, *compacted):
         await delete_ledger(log.context.bookkeeper, ledger_id)

@@ -1,4 +1,4 @@
-"""What Pulsar has and this broker has not: compaction, offload, replication, resource groups, anti-affinity.
+"""What Pulsar has and this broker has not: offload, replication, resource groups, anti-affinity.
 
 What a Java broker has stored of them is told; changing it is refused with 405 and the reason, as nobody would act on
 it. Permissions are refused with 501, as by a Java broker without authorization; transactions, packages and functions
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 UNAVAILABLE: Final = 503
 _NONE: Final = object()
 STORED: Final[dict[str, tuple[str, Any]]] = {
-    "compactionThreshold": ("compaction_threshold", _NONE),
     "offloadPolicies": ("offload_policies", _NONE),
     "removeOffloadPolicies": ("offload_policies", _NONE),
     "offloadThreshold": ("offload_threshold", -1),
@@ -48,7 +47,6 @@ STORED: Final[dict[str, tuple[str, Any]]] = {
 }
 """Of the path behind a namespace: the key in its policies, and what is told where it is not set."""
 STORED_OF_TOPIC: Final[dict[str, tuple[str, Any]]] = {
-    "compactionThreshold": ("compactionThreshold", _NONE),
     "offloadPolicies": ("offloadPolicies", _NONE),
     "replicatorDispatchRate": ("replicatorDispatchRate", _NONE),
     "replication": ("replicationClusters", _NONE),
@@ -247,7 +245,6 @@ ABSENT: Final[dict[tuple[str, str], Handler]] = {
     ("DELETE", f"{NAMESPACE}/antiAffinity"): _AFFINITY,
     ("GET", ADMIN + "/namespaces/{cluster}/antiAffinity/{group}"): anti_affine,
     ("POST", f"{NAMESPACE}/migration"): migrate,
-    ("PUT", f"{TOPIC}/compaction"): _of_topic("compaction: read_compacted readers get every message"),
     ("PUT", f"{TOPIC}/offload"): _of_topic("offload: everything stays in BookKeeper"),
     ("GET", f"{TOPIC}/offload"): offload_status,
     ("GET", f"{TOPIC}/backlog"): _of_topic("estimate of unloaded topics: see stats, or `bkctl topic why-kept`"),

@@ -76,6 +76,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "is_allow_auto_update_schema": "bool",
     "encryption_required": "bool",
     "subscription_expiration_time_minutes": "int",
+    "compaction_threshold": "long",
     "subscription_types_enabled": [("Exclusive", "Shared", "Failover", "Key_Shared")],
 }
 """By the keys of a namespace's policies; those that REST can set here."""
@@ -105,6 +106,7 @@ _LEAST: Final = {
     "max_unacked_messages_per_consumer": "maxUnackedMessagesPerConsumer must be 0 or more",
     "max_unacked_messages_per_subscription": "maxUnackedMessagesPerSubscription must be 0 or more",
     "subscription_expiration_time_minutes": "Invalid value for subscription expiration time",
+    "compaction_threshold": "compactionThreshold must be 0 or more",
 }
 """What is said of a number below 0."""
 _HALF: Final = (

@@ -341,9 +341,10 @@ POLICIES: Final = {
     "subscriptionExpirationTime": "subscription_expiration_time_minutes",
     "inactiveTopicPolicies": "inactive_topic_policies",
     "subscriptionTypesEnabled": "subscription_types_enabled",
+    "compactionThreshold": "compaction_threshold",
 }
 """Of the path behind a namespace, and of the key in its policies."""
-METHODS: Final = {"schemaCompatibilityStrategy": ("PUT",)}
+METHODS: Final = {"schemaCompatibilityStrategy": ("PUT",), "compactionThreshold": ("PUT",)}
 UNSET: Final[dict[str, Any]] = {
     "backlogQuotaMap": {},
     "backlogQuota": {},

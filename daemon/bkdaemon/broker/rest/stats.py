@@ -18,6 +18,7 @@ from bkdaemon.broker.topic import Topic
 if TYPE_CHECKING:
     from bkctl.model.topic import Position
     from bkdaemon.broker.cluster.policies import BacklogQuota
+    from bkdaemon.broker.compaction.compacted_ledger import CompactedLedger
     from bkdaemon.broker.consumer import Consumer
     from bkdaemon.broker.ledger.cursor import Cursor
     from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
@@ -90,7 +91,7 @@ def topic_stats(topic: Topic | NonPersistentTopic, rates: Rates, quota: BacklogQ
         "nonContiguousDeletedMessagesRanges": ranges,
         "nonContiguousDeletedMessagesRangesSerializedSize": 0,
         "delayedMessageIndexSizeInBytes": 0,
-        "compaction": dict(COMPACTION),
+        "compaction": _compaction(topic) if isinstance(topic, Topic) else dict(COMPACTION),
     }
     if log is None:
         del told["deduplicationStatus"]
@@ -100,6 +101,12 @@ def topic_stats(topic: Topic | NonPersistentTopic, rates: Rates, quota: BacklogQ
     elif "pulsar.topic.epoch" in log.properties:
         told["topicEpoch"] = int(log.properties["pulsar.topic.epoch"])
     return told
+
+
+def _compaction(topic: Topic) -> dict[str, int]:
+    record = topic.compaction.record
+    values = (record.last_removed, record.last_succeeded_ms, record.last_failed_ms, record.last_duration_ms)
+    return dict(zip(COMPACTION, values, strict=True))
 
 
 def _publisher(topic: Topic | NonPersistentTopic, producer: Producer, rates: Rates) -> dict[str, Any]:
@@ -257,7 +264,7 @@ def partitioned_stats(parts: list[dict[str, Any]]) -> dict[str, Any]:
     return total
 
 
-def internal_stats(log: ManagedLedger) -> dict[str, Any]:
+def internal_stats(log: ManagedLedger, compacted: CompactedLedger | None = None) -> dict[str, Any]:
     """GET …/internalStats."""
     ledgers = log.ledgers
     return {
@@ -283,7 +290,9 @@ def internal_stats(log: ManagedLedger) -> dict[str, Any]:
         ],
         "cursors": {name: _cursor_stats(log, cursor) for name, cursor in log.cursors.items()},
         "schemaLedgers": [],
-        "compactedLedger": dict(NO_LEDGER),
+        "compactedLedger": dict(NO_LEDGER)
+        if compacted is None
+        else NO_LEDGER | {"ledgerId": compacted.ledger_id, "entries": compacted.entries, "size": compacted.size},
     }
 
 

@@ -61,6 +61,7 @@ POLICIES: Final = {
         ("delayedDeliveryEnabled", "delayedDeliveryTickTimeMillis", "delayedDeliveryMaxDelayInMillis"),
         "delayed_delivery_policies",
     ),
+    "compactionThreshold": _simple("compactionThreshold", "compaction_threshold"),
     "schemaCompatibilityStrategy": _simple(
         "schemaCompatibilityStrategy", "schema_compatibility_strategy", method="PUT"
     ),
@@ -135,6 +136,8 @@ async def _of_namespace(service: BrokerService, topic: TopicName, key: str) -> d
     """What holds for topics that say nothing; a rate is this cluster's, or that of broker.conf."""
     config = service.config
     found = dict(await service.backend.policies.of(topic.namespace_name))
+    if key == "compaction_threshold" and found.get(key) is None:
+        found[key] = config.compaction_threshold
     if key in FULL_RATES:
         found[key] = (found.get(key) or {}).get(config.cluster)
         if found[key] is None and key == "topicDispatchRate":

@@ -383,7 +383,9 @@ async def _partition_stats(service: BrokerService, request: Request) -> dict[str
 async def internal(service: BrokerService, request: Request) -> dict[str, Any]:
     """Ledgers and cursors of an open topic."""
     topic = await opened_any(service, request)
-    return rest_stats.internal_stats(topic.ledger) if isinstance(topic, Topic) else rest_stats.nothing_stored(topic)
+    if not isinstance(topic, Topic):
+        return rest_stats.nothing_stored(topic)
+    return rest_stats.internal_stats(topic.ledger, await topic.compaction.ledger())
 
 
 async def partitioned_internal(service: BrokerService, request: Request) -> dict[str, Any]:
@@ -455,10 +457,16 @@ def message_id(topic: TopicName, position: Position, batch_index: int) -> dict[s
     }
 
 
+async def compact(service: BrokerService, request: Request) -> None:
+    """Begins a compaction, of every partition where there are some."""
+    if await on_partitions(service, request, compact) is None:
+        topic = await opened(service, request)
+        topic.compaction.trigger(topic.rules)
+
+
 async def compaction(service: BrokerService, request: Request) -> dict[str, str]:
-    """How the last compaction went: there is none here."""
-    await opened(service, request)
-    return {"status": "NOT_RUN", "lastError": ""}
+    """How the last compaction of a topic went."""
+    return (await opened(service, request)).compaction.status
 
 
 TOPICS: Final[dict[tuple[str, str], Handler]] = {
@@ -481,6 +489,7 @@ TOPICS: Final[dict[tuple[str, str], Handler]] = {
     ("PUT", f"{TOPIC}/properties"): put_properties,
     ("DELETE", f"{TOPIC}/properties"): delete_property,
     ("GET", f"{TOPIC}/compaction"): compaction,
+    ("PUT", f"{TOPIC}/compaction"): compact,
     ("PUT", f"{TOPIC}/unload"): unload,
     ("POST", f"{TOPIC}/terminate"): terminate,
     ("POST", f"{TOPIC}/terminate/partitions"): terminate_partitions,

@@ -1,0 +1,153 @@
+"""One compaction of one topic, in two phases over the same entries: the compacted ledger before, then the topic.
+
+    one     which message of each key is the last (latest.py)
+    two     what is left of each entry goes into a new ledger; it is closed, and read from now on
+    end     one write of the cursor `__compaction` names the ledger and the last entry that was looked at
+            then the ledger before is deleted, and the cursor lets go of what it held of the topic
+
+A crash before that write leaves an orphan, one after it leaves the old ledger as an orphan; nothing else is ever lost.
+Memory: a read of the topic at a time, the window of the ledger's writer, and one number for each key.
+Source: AbstractTwoPhaseCompactor.java, PulsarCompactorSubscription.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from bkctl.codec.pulsar_compacted import encode_compacted, encode_compacted_to
+from bkctl.codec.pulsar_entry import without_broker_metadata
+from bkctl.model.topic import EARLIEST, Position
+from bkdaemon.broker.compaction.compacted_ledger import DIGEST, PASSWORD, CompactedLedger
+from bkdaemon.broker.compaction.latest import Latest
+from bkdaemon.broker.compaction.record import CompactionRecord
+from bkdaemon.broker.ledger.recovered import create_with_marks, delete_ledger
+
+if TYPE_CHECKING:
+    from bkctl.client.writer import LedgerWriter
+    from bkctl.model.topic import TopicName
+    from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
+
+READ_ENTRIES_MAX: Final = 100
+READ_BYTES_MAX: Final = 1024 * 1024
+"""Of one read of the topic."""
+MESSAGES_AT_A_TIME_MAX: Final = 500
+"""Looked at before others on the loop have a turn; a batch may have more."""
+COMPONENT: Final = "compacted-ledger"
+
+_log = logging.getLogger(__name__)
+
+
+class Compactor:
+    """Reads a topic twice and writes what is left of it.
+
+    Args:
+        before: what the compaction before this one left.
+        keep_stamps: whether what the broker put in front of entries is kept.
+    """
+
+    def __init__(
+        self,
+        topic: TopicName,
+        log: ManagedLedger,
+        before: CompactedLedger | None,
+        record: CompactionRecord,
+        *,
+        keep_unkeyed: bool,
+        keep_stamps: bool,
+    ) -> None:
+        self._topic = topic
+        self._log = log
+        self._before = before
+        self._record = record
+        self._keep_stamps = keep_stamps
+        self._latest = Latest(keep_unkeyed=keep_unkeyed)
+
+    async def run(self) -> CompactedLedger | None:
+        """The new ledger, closed, which nobody knows yet; None where nothing came since the last time.
+
+        Raises:
+            BkctlError: an entry cannot be read, or the ledger not be written; it is deleted.
+        """
+        horizon = self._log.last_confirmed
+        if horizon.entry_id < 0 or (self._before is not None and horizon <= self._before.horizon):
+            return None
+        last_kept = await self._phase_one(horizon)
+        writer = await self._create(last_kept)
+        try:
+            await self._phase_two(writer, last_kept)
+            await writer.close()
+            context, settings = self._log.context, self._log.settings
+            return await CompactedLedger.open(context, settings, writer.ledger_id, horizon)
+        except BaseException:
+            writer.abandon()
+            await asyncio.shield(delete_ledger(self._log.context.bookkeeper, writer.ledger_id))
+            raise
+
+    async def _phase_one(self, horizon: Position) -> Position:
+        """Finds the last message of each key; returns the last entry of which something may be left."""
+        latest, record = self._latest, self._record
+        last_kept: Position | None = None
+        messages = 0
+        async for position, entry in self._entries(horizon):
+            record.read(len(entry))
+            taken = latest.take(position, entry)
+            record.removed(taken.removed)
+            if taken.kept:
+                last_kept = position
+            messages += taken.messages
+            if messages >= MESSAGES_AT_A_TIME_MAX:
+                messages = 0
+                await asyncio.sleep(0)
+        _log.info("%s: compacting up to %s, %d keys", self._topic, tuple(horizon), len(latest))
+        return last_kept or horizon
+
+    async def _phase_two(self, writer: LedgerWriter, last_kept: Position) -> None:
+        """Writes what is left."""
+        latest, record, partition = self._latest, self._record, self._topic.partition
+        size = 0
+        async for position, entry in self._entries(last_kept):
+            record.read(len(entry))
+            rest = latest.rest(position, entry)
+            if rest is not None:
+                body = rest if self._keep_stamps else without_broker_metadata(rest)
+                await writer.ready()
+                writer.append(encode_compacted(position, partition, body))
+                record.wrote(len(body))
+            size += len(entry)
+            if size >= READ_BYTES_MAX // 4:
+                size = 0
+                await asyncio.sleep(0)
+
+    async def _entries(self, until: Position) -> AsyncIterator[tuple[Position, bytes]]:
+        """All that readers of compacted topics get, up to an entry."""
+        start, before = EARLIEST, self._before
+        if before is not None:
+            while entries := await before.read(start, READ_ENTRIES_MAX, READ_BYTES_MAX):
+                for position, entry in entries:
+                    if position > until:
+                        return
+                    yield position, entry
+                start = Position(position.ledger_id, position.entry_id + 1)
+            start = Position(before.horizon.ledger_id, before.horizon.entry_id + 1)
+        while start <= until:
+            entries = await self._log.read(start, READ_ENTRIES_MAX, READ_BYTES_MAX)
+            if not entries:
+                return
+            for position, entry in entries:
+                if position > until:
+                    return
+                yield position, entry
+            start = self._log.next_position(position)
+
+    async def _create(self, last_kept: Position) -> LedgerWriter:
+        settings = replace(self._log.settings, digest_type=DIGEST, password=PASSWORD)
+        marks: dict[str, str | bytes] = {
+            "component": COMPONENT,
+            "pulsar/compactedTopic": str(self._topic),
+            "pulsar/compactedTo": encode_compacted_to(last_kept, self._topic.partition),
+        }
+        return await create_with_marks(self._log.context.bookkeeper, settings, marks)
