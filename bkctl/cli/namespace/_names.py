@@ -10,6 +10,10 @@ import typer
 from bkctl.errors import UsageError
 
 Namespace = Annotated[str, typer.Argument(metavar="NAMESPACE", help="tenant/namespace")]
+Namespaces = Annotated[
+    list[str], typer.Argument(metavar="NAMESPACE…", help="tenant/namespace, several, - for stdin, @file")
+]
+Tenants = Annotated[list[str], typer.Argument(metavar="TENANT…", help="tenants: names, - for stdin, @file")]
 Tenant = Annotated[str, typer.Argument(metavar="TENANT", help="the tenant's name")]
 
 _NAME: Final = re.compile(r"[-=:.\w]+")

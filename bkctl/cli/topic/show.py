@@ -6,27 +6,42 @@ from typing import TYPE_CHECKING
 
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
-from bkctl.cli.topic._topics import Access, Topic, opened, shown, topic_name
+from bkctl.cli.ledger._items import is_one, some_failed
+from bkctl.cli.topic._topics import Access, Topics, opened, shown, topic_name
+from bkctl.errors import BadBytes, NotFound
 
 if TYPE_CHECKING:
     from bkdaemon.broker.ledger.cold import ColdTopic
 
 COMMAND = Command(
     effect=Effect.READS,
-    examples=("bkctl topic show my-topic", "bkctl topic show persistent://public/default/my-topic -o json"),
+    examples=(
+        "bkctl topic show my-topic",
+        "bkctl topic show persistent://public/default/my-topic -o json",
+        "bkctl topic list public/default -o name | bkctl topic show -",
+    ),
     columns=("topic", "entries", "size", "ledgers", "first", "last_confirmed", "subscriptions", "backlog", "owner"),
     wide=("managed_ledger", "bundle", "terminated", "properties", "schema_versions", "missing_ledgers", "version"),
 )
 
 
-async def run(env: Env, topic: Topic) -> object:
-    """Shows a topic as metadata and bookies tell it; a partitioned one partition by partition. Never fences.
+async def run(env: Env, topics: Topics) -> object:
+    """Shows topics as metadata and bookies tell them; a partitioned one partition by partition. Never fences.
 
     backlog is that of the slowest subscription; owner the broker that serves the topic, null where none does.
     """
-    async with opened(env, topic) as access:
-        items = [await _item(access, log) for log in await access.logs(topic)]
-        return items[0] if len(items) == 1 and not await access.stores.topics.partitions(topic_name(topic)) else items
+    names = list(env.names(topics))
+    items: list[dict[str, object]] = []
+    async with opened(env, *names) as access:
+        for name in names:
+            try:
+                items += [await _item(access, log) for log in await access.logs(name)]
+            except (NotFound, BadBytes) as error:
+                if is_one(topics):
+                    raise
+                some_failed(env, error)
+        alone = is_one(topics) and len(items) == 1
+        return items[0] if alone and not await access.stores.topics.partitions(topic_name(names[0])) else items
 
 
 async def _item(access: Access, log: ColdTopic) -> dict[str, object]:

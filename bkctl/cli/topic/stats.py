@@ -7,12 +7,14 @@ from typing import Any, Final
 
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
+from bkctl.cli.ledger._items import is_one, some_failed
 from bkctl.cli.topic._acting import Request, Target, ask_owner, targets
-from bkctl.cli.topic._topics import Topic, cursor_item, opened
+from bkctl.cli.topic._topics import Topics, cursor_item, opened
+from bkctl.errors import BadBytes, NotFound
 
 COMMAND = Command(
     effect=Effect.READS,
-    examples=("bkctl topic stats my-topic", "bkctl topic stats my-topic -o json"),
+    examples=("bkctl topic stats my-topic", "bkctl topic stats my-topic other -o json"),
     columns=("topic", "served_by", "msg_rate_in", "msg_rate_out", "storage_size", "backlog", "producers", "consumers"),
     wide=("msg_throughput_in", "msg_throughput_out", "publishers", "subscriptions"),
 )
@@ -27,13 +29,22 @@ NAMED: Final = (
 """Fields whose members are named by users, and keep their names."""
 
 
-async def run(env: Env, topic: Topic) -> list[dict[str, object]]:
-    """Shows a topic's figures, partition by partition, as its owner counts them. Loads nothing and fences nothing.
+async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
+    """Shows the figures of topics, partition by partition, as their owners count them. Loads and fences nothing.
 
     A topic that no broker has open has no rates: what metadata and bookies tell is shown, served_by is null.
     """
-    async with opened(env, topic) as access:
-        return [await _item(env, target) for target in await targets(access, topic)]
+    names = list(env.names(topics))
+    items: list[dict[str, object]] = []
+    async with opened(env, *names) as access:
+        for name in names:
+            try:
+                items += [await _item(env, target) for target in await targets(access, name)]
+            except (NotFound, BadBytes) as error:
+                if is_one(topics):
+                    raise
+                some_failed(env, error)
+    return items
 
 
 async def _item(env: Env, target: Target) -> dict[str, object]:

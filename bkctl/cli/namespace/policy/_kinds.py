@@ -1,4 +1,8 @@
-"""Which policies a namespace has, what their values look like; the names are those of Pulsar's JSON."""
+"""Which policies a namespace has, what their values look like; the names are those of Pulsar's JSON.
+
+A value is proved as the REST interface proves it: one of another type would keep Java's brokers from reading the
+namespace.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from bkctl.errors import UsageError
+from bkctl.errors import Refused, UsageError
 
 
 class Kind(NamedTuple):
@@ -18,12 +22,14 @@ class Kind(NamedTuple):
     fields: tuple[str, ...] = ()
 
 
+QUOTAS: Final = "backlog_quota_map"
 RETENTION: Final = ("retentionTimeInMinutes", "retentionSizeInMB")
 PERSISTENCE: Final = (
     "bookkeeperEnsemble",
     "bookkeeperWriteQuorum",
     "bookkeeperAckQuorum",
     "managedLedgerMaxMarkDeleteRate",
+    "managedLedgerStorageClassName",
 )
 TOPIC_CREATION: Final = ("allowAutoTopicCreation", "topicType", "defaultNumPartitions")
 
@@ -64,8 +70,23 @@ POLICIES: Final[Mapping[str, Kind]] = {
     "max-unacked-per-consumer": Kind("max_unacked_messages_per_consumer", (int,), "50000"),
     "max-unacked-per-subscription": Kind("max_unacked_messages_per_subscription", (int,), "200000"),
     "delayed-delivery": Kind(
-        "delayed_delivery_policies", (dict,), '{"tickTime": 1000, "active": true}', ("tickTime", "active")
+        "delayed_delivery_policies",
+        (dict,),
+        '{"tickTime": 1000, "active": true}',
+        ("tickTime", "active", "maxDeliveryDelayInMillis"),
     ),
+    "inactive-topics": Kind(
+        "inactive_topic_policies",
+        (dict,),
+        '{"inactiveTopicDeleteMode": "delete_when_no_subscriptions", "maxInactiveDurationSeconds": 3600, '
+        '"deleteWhileInactive": true}',
+        ("inactiveTopicDeleteMode", "maxInactiveDurationSeconds", "deleteWhileInactive"),
+    ),
+    "subscription-expiration": Kind("subscription_expiration_time_minutes", (int,), "1440"),
+    "deduplication-snapshot-interval": Kind("deduplicationSnapshotIntervalSeconds", (int,), "120"),
+    "max-subscriptions-per-topic": Kind("max_subscriptions_per_topic", (int,), "100"),
+    "max-topics-per-namespace": Kind("max_topics_per_namespace", (int,), "1000"),
+    "schema-auto-update": Kind("is_allow_auto_update_schema", (bool,), "true"),
     "schema-compatibility": Kind("schema_compatibility_strategy", (str,), '"FULL"'),
     "schema-validation-enforced": Kind("schema_validation_enforced", (bool,), "true"),
     "encryption-required": Kind("encryption_required", (bool,), "false"),
@@ -89,7 +110,7 @@ def value_of(kind: Kind, text: str) -> Any:
     """The value of a policy from the command line.
 
     Raises:
-        UsageError: it is no JSON, or not what the policy takes.
+        UsageError: it is no JSON, or not what the policy takes, or what cannot be.
     """
     hint = f"as {kind.example}"
     try:
@@ -101,4 +122,32 @@ def value_of(kind: Kind, text: str) -> Any:
         raise UsageError(f"{text!r} is not {wanted[kind.types[0]]}, which {kind.key} takes", hint=hint)
     if isinstance(value, dict) and (unknown := sorted(value.keys() - set(kind.fields))):
         raise UsageError(f"{kind.key} has no field {unknown[0]!r}", hint=hint)
-    return value
+    return _proved(kind, value)
+
+
+def _proved(kind: Kind, value: Any) -> Any:
+    """The value as Java would have stored it."""
+    from bkdaemon.broker.rest.base import Answered
+    from bkdaemon.broker.rest.checks import checked
+
+    try:
+        if kind.key == QUOTAS:
+            return {name: checked(kind.key, quota) for name, quota in value.items()}
+        return checked(kind.key, value)
+    except Answered as e:
+        raise UsageError(e.text, hint=f"as {kind.example}") from None
+
+
+def check_room(policies: Mapping[str, Any]) -> None:
+    """Retention and backlog quotas of a namespace must fit each other.
+
+    Raises:
+        Refused: they would not.
+    """
+    from bkdaemon.broker.rest import checks
+    from bkdaemon.broker.rest.base import Answered
+
+    try:
+        checks.check_room(policies, "namespace")
+    except Answered as e:
+        raise Refused(e.text) from None

@@ -11,7 +11,7 @@ from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
 from bkctl.cli.namespace._names import Namespace, namespace_name
-from bkctl.cli.namespace.policy._kinds import kind_of, value_of
+from bkctl.cli.namespace.policy._kinds import QUOTAS, check_room, kind_of, value_of
 
 COMMAND = Command(
     effect=Effect.WRITES,
@@ -45,7 +45,10 @@ async def run(
         env.confirm(Plan(f"set {policy} of namespace {name}", (step,)))
 
         def change(old: dict[str, Any]) -> dict[str, Any]:
-            return old | {kind.key: wanted}
+            new = old | {kind.key: wanted}
+            if kind.key in ("retention_policies", QUOTAS):
+                check_room(new)
+            return new
 
         await store.update_policies(name, change)
     return {"namespace": name, "policy": policy, "before": before, "value": wanted}

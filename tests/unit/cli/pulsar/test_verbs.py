@@ -78,6 +78,14 @@ WRONG = [
     "namespace policy set a/b nothing 3",
     "namespace policy set a/b ttl soon",
     'namespace policy set a/b retention {"minutes":3}',
+    'namespace policy set a/b retention {"retentionTimeInMinutes":"x"}',
+    'namespace policy set a/b retention {"retentionTimeInMinutes":5,"retentionSizeInMB":0}',
+    'namespace policy set a/b persistence {"bookkeeperEnsemble":1,"bookkeeperWriteQuorum":2,"bookkeeperAckQuorum":2}',
+    'namespace policy set a/b backlog-quota {"destination_storage":{"limitSize":"x"}}',
+    'namespace policy set a/b subscription-types ["Nope"]',
+    "namespace policy set a/b schema-compatibility NOPE",
+    "namespace policy set a/b max-producers-per-topic 99999999999",
+    "namespace policy set -- a/b ttl -5",
     "topic list a//b",
     "tenant create a/b",
 ]
@@ -103,6 +111,37 @@ def test_tenants_namespaces_and_policies_are_changed_by_compare_and_set() -> Non
     names = bkctl("topic", "list", "new/ns", "--partitions", "-o", "name", tree=tree).stdout.split()
     assert names == [f"persistent://new/ns/t-partition-{k}" for k in range(2)]
     assert bkctl("namespace", "delete", "new/ns", "--yes", tree=tree).code == Exit.REFUSED
+
+
+def test_a_policy_is_stored_as_java_would_store_it() -> None:
+    tree = golden.memory_tree()
+
+    def put(policy: str, value: str) -> int:
+        return bkctl("namespace", "policy", "set", "golden/ns1", policy, value, "--yes", tree=tree).code
+
+    quota = {"limit": 5, "limitSize": 5, "limitTime": -1, "policy": "producer_exception"}
+    given = '{"destination_storage": {"limit": 5, "policy": "producer_exception"}}'
+    assert put("backlog-quota", given) == Exit.OK
+    assert put("subscription-expiration", "30") == Exit.OK
+    assert put("inactive-topics", '{"maxInactiveDurationSeconds": 9}') == Exit.OK
+    shown = bkctl("namespace", "show", "golden/ns1", "-o", "json", tree=tree).json()["policies"]
+    assert shown["backlog_quota_map"] == {"destination_storage": quota}
+    assert shown["subscription_expiration_time_minutes"] == 30
+    assert shown["inactive_topic_policies"] == {"maxInactiveDurationSeconds": 9, "deleteWhileInactive": False}
+    assert put("retention", '{"retentionTimeInMinutes": -1, "retentionSizeInMB": 1}') == Exit.OK
+    assert put("backlog-quota", '{"destination_storage": {"limit": 1048576}}') == Exit.REFUSED
+
+
+@pytest.mark.parametrize(
+    ("noun", "name", "none"), [("namespace", "golden/ns1", "golden/none"), ("tenant", "golden", "none")]
+)
+def test_several_are_shown_at_once_and_one_that_is_missing_is_a_warning(noun: str, name: str, none: str) -> None:
+    one = bkctl(noun, "show", name, "-o", "json", tree=java_cluster()).json()
+    several = bkctl(noun, "show", name, none, "-o", "json", tree=java_cluster())
+    assert several.code == Exit.FINDINGS
+    assert several.json()["items"] == [one]
+    assert [none in warning for warning in several.json()["warnings"]] == [True]
+    assert bkctl(noun, "show", none, tree=java_cluster()).code == Exit.NOT_FOUND
 
 
 def test_the_leader() -> None:
