@@ -177,7 +177,7 @@ def encode_cursor_info(info: ManagedCursorInfo) -> bytes:
     state = info.state
     if state is not None:
         parts += (varint_field(2, state.mark_delete.ledger_id), varint_field(3, state.mark_delete.entry_id))
-        parts += (bytes_field(4, _encode_range(one)) for one in state.ranges)
+        parts += (bytes_field(4, encode_range(one)) for one in state.ranges)
         parts += (bytes_field(5, _encode_long(*one)) for one in state.longs.items())
     if info.last_active_ms is not None:
         parts.append(varint_field(6, info.last_active_ms))
@@ -216,7 +216,7 @@ def decode_cursor_info(data: bytes, *, source: str) -> ManagedCursorInfo:
 def encode_cursor_state(state: CursorState) -> bytes:
     """An entry of a cursor's ledger."""
     parts = [varint_field(1, state.mark_delete.ledger_id), varint_field(2, state.mark_delete.entry_id)]
-    parts += (bytes_field(3, _encode_range(one)) for one in state.ranges)
+    parts += (bytes_field(3, encode_range(one)) for one in state.ranges)
     parts += (bytes_field(4, _encode_long(*one)) for one in state.longs.items())
     parts += (bytes_field(5, _encode_batch(one)) for one in state.batches)
     for ledger_id, words in state.bits.items():
@@ -245,7 +245,8 @@ def decode_cursor_state(data: bytes, *, source: str) -> CursorState:
     )
 
 
-def _encode_range(one: AckedRange) -> bytes:
+def encode_range(one: AckedRange) -> bytes:
+    """A range as it stands in a cursor's state."""
     return bytes_field(1, encode_position(one.after)) + bytes_field(2, encode_position(one.until))
 
 

@@ -50,6 +50,21 @@ class BrokerConfig:
 
     shutdown_ms: int = key("brokerShutdownTimeoutMs", int, 60_000, least=0)
 
+    # clients
+    keep_alive_s: int = key("keepAliveIntervalSeconds", int, 30, least=0)
+    liveness_ms: int = key("connectionLivenessCheckTimeoutMillis", int, 5000, least=0)
+    connections_max: int = key("brokerMaxConnections", int, 0, least=0)
+    connections_per_address_max: int = key("brokerMaxConnectionsPerIp", int, 0, least=0)
+    lookups_max: int = key("maxConcurrentLookupRequest", int, 50_000, least=1)
+    topic_loads_max: int = key("maxConcurrentTopicLoadRequest", int, 5000, least=1)
+    pattern_length_max: int = key("subscriptionPatternMaxLength", int, 50, least=0)
+    consumer_metadata_max: int = key("maxConsumerMetadataSize", int, 1024, least=0)
+    # two that Java sets otherwise where the file says nothing: 1,000, as its connections have threads of their own, and
+    # half of the memory outside of its heap, which Python has not; -1 is no limit in both
+    pending_sends_max: int = key("maxPendingPublishRequestsPerConnection", int, 4000, least=1)
+    publish_buffer_mb: int = key("maxMessagePublishBufferSizeInMB", int, 256, least=-1)
+    stats_s: int = key("statsUpdateFrequencyInSecs", int, 60, least=1)
+
     # balancing
     load_balancer: bool = key("loadBalancerEnabled", flag, True)
     shedding: bool = key("loadBalancerSheddingEnabled", flag, True)

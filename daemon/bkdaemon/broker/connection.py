@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from bkctl.codec.pulsar import NO_REQUEST, PING_FRAME, PONG_FRAME, AccessMode, Command, ErrorCode, encode_command
 from bkctl.errors import BkctlError
-from bkctl.protocol.broker import KEEP_ALIVE_S, BrokerConversation, Call, Sends
+from bkctl.protocol.broker import BrokerConversation, Call, Sends
 from bkdaemon.broker.access import ANONYMOUS, authenticate
 from bkdaemon.broker.refusal import error_code
 from bkdaemon.broker.throttle import take, wait_s
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PENDING_SENDS_MAX: Final = 4000
-"""Sends of one connection that are not confirmed."""
 REQUESTS_MAX: Final = 2000
 """Requests of one connection that wait for something."""
 WRITE_BUFFER_HIGH: Final = 4 * 1024 * 1024
@@ -53,8 +51,6 @@ PRODUCERS_MAX: Final = 50_000
 CONSUMERS_MAX: Final = 50_000
 """Of one connection."""
 FORGOTTEN_MAX: Final = 10_000
-LIVENESS_S: Final = 5.0
-"""As connectionLivenessCheckTimeoutMillis: how long a client may keep silent whose place another wants."""
 
 
 class Connection(asyncio.Protocol):
@@ -74,7 +70,7 @@ class Connection(asyncio.Protocol):
             message_size_max=server.backend.max_message_size, expose_broker_metadata=server.expose_broker_metadata
         )
         self.principal = ANONYMOUS
-        self.peer = "?"
+        self.peer = self.address = "?"
         self.writable = True
         self.pending = 0
         self.producers: dict[int, Producer | None] = {}
@@ -102,13 +98,26 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has come."""
         self._transport = cast("asyncio.Transport", transport)
-        if not self.server.welcome(self):
-            self._transport.abort()
-            return
         peer = transport.get_extra_info("peername")
-        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        if peer:
+            self.address, self.peer = str(peer[0]), f"{peer[0]}:{peer[1]}"
+        why = self.server.welcome(self)
+        if why is not None:
+            self._turn_away(why)
+            return
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH, low=WRITE_BUFFER_LOW)
-        self._timer = self._loop.call_later(KEEP_ALIVE_S, self._tick)
+        self._keep_alive()
+
+    def _turn_away(self, why: str) -> None:
+        if why:
+            self.say(Command.ERROR, request_id=NO_REQUEST, error=ErrorCode.NOT_ALLOWED, message=why)
+            self.end(why)
+        else:
+            self.abort()
+
+    def _keep_alive(self) -> None:
+        every_s = self.server.limits.keep_alive_s
+        self._timer = self._loop.call_later(every_s, self._tick) if every_s > 0 else None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone, and with it all its producers and consumers; what it asked for goes on, for nobody."""
@@ -260,7 +269,7 @@ class Connection(asyncio.Protocol):
         if producer is not None and producer.ready:
             return producer
         closed = self._closed_producers.get(producer_id)
-        if closed is None or self._loop.time() - closed > KEEP_ALIVE_S:
+        if closed is None or self._loop.time() - closed > self.server.limits.keep_alive_s:
             self.end(f"messages of producer {producer_id}, which is not there")
         return None
 
@@ -303,16 +312,17 @@ class Connection(asyncio.Protocol):
             self.balance()
 
     async def alive(self) -> bool:
-        """True if the client says anything within `LIVENESS_S`; else the connection ends, with all it had."""
+        """True if the client says anything within `liveness_s`; else the connection ends, with all it had."""
         if self._transport is None:
             return False
-        if not self._reading:  # what it says would not be heard
+        most_s = self.server.limits.liveness_s
+        if not self._reading or most_s <= 0:  # what it says would not be heard, or shall not be asked for
             return True
         asked = self._alive
         if asked is None:
             asked = self._alive = self._loop.create_future()
             self.queue((PING_FRAME,))
-        await asyncio.wait((asked,), timeout=LIVENESS_S)
+        await asyncio.wait((asked,), timeout=most_s)
         if not asked.done():
             logger.info("%s: no sign of life, and another client wants its place", self.peer)
             self.abort()
@@ -363,7 +373,7 @@ class Connection(asyncio.Protocol):
     def confirmed(self, sends: int) -> None:
         """Sends have their receipts."""
         self.pending -= sends
-        if not self._reading and self.pending <= PENDING_SENDS_MAX // 2:
+        if not self._reading and self.pending <= self.server.limits.pending_sends_max // 2:
             self.balance()
 
     # -- bounds ------------------------------------------------------------------------------------------------------
@@ -383,7 +393,8 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        full = self.pending > (PENDING_SENDS_MAX if self._reading else PENDING_SENDS_MAX // 2)
+        most = self.server.limits.pending_sends_max
+        full = self.pending > (most if self._reading else most // 2)
         full = full or len(self._tasks) > REQUESTS_MAX or not self.writable or bool(self._held)
         full = full or self.server.unfinished.holds(self)
         if not full and self.pending and self._congested:
@@ -409,7 +420,7 @@ class Connection(asyncio.Protocol):
             self.end("no word from the client")
             return
         self.queue((ping,))
-        self._timer = self._loop.call_later(KEEP_ALIVE_S, self._tick)
+        self._keep_alive()
 
 
 def _epoch(producer: Producer) -> int | None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bkctl.codec.pulsar import encode_message_head
+from bkctl.codec.pulsar_entry import decode_metadata
+from bkctl.errors import BadBytes
 from bkctl.model.topic import Position
 
 if TYPE_CHECKING:
     from bkdaemon.broker.connection import Connection
+
+
+AVERAGE_KEPT: Final = 0.9
+"""How much of an average is the one before, with each new figure."""
 
 
 class Delivery(NamedTuple):
@@ -33,19 +39,27 @@ class Consumer:
         auto_schema: it takes whatever schema there is.
         read_compacted: of what was compacted it gets the last message of each key alone.
         epoch: stamped on every message once a client sent one.
+        messages_acked: of acknowledged entries, as Java counts them; chunks_out: chunks it was sent.
+        messages_per_entry: of what it was sent lately, on average; 0 before.
+        acked_ms, sent_ms, flow_ms: when it acknowledged something, was sent something, asked for more; 0 for never.
     """
 
     __slots__ = (
+        "acked_ms",
         "auto_schema",
         "blocked",
         "bytes_out",
+        "chunks_out",
         "connected_since_ms",
         "connection",
         "consumer_id",
         "epoch",
+        "flow_ms",
         "gone",
         "key_shared",
+        "messages_acked",
         "messages_out",
+        "messages_per_entry",
         "metadata",
         "name",
         "partition",
@@ -54,6 +68,7 @@ class Consumer:
         "priority",
         "read_compacted",
         "redelivered",
+        "sent_ms",
         "subscription",
         "unacked",
     )
@@ -77,7 +92,9 @@ class Consumer:
         self.messages_out = 0
         self.bytes_out = 0
         self.redelivered = 0
-        self.connected_since_ms = 0
+        self.messages_acked = self.chunks_out = 0
+        self.messages_per_entry = 0.0
+        self.connected_since_ms = self.acked_ms = self.sent_ms = self.flow_ms = 0
 
     @property
     def ready(self) -> bool:
@@ -89,6 +106,8 @@ class Consumer:
         connection = self.connection
         deliverable = connection.conversation.deliverable
         consumer_id, partition, epoch = self.consumer_id, self.partition, self.epoch
+        topic = self.subscription.topic
+        chunked = topic.chunked
         parts: list[bytes] = []
         messages = size = 0
         for position, entry, count, redelivery_count, ack_set in deliveries:
@@ -108,7 +127,13 @@ class Consumer:
             size += len(body)
             if redelivery_count:
                 self.redelivered += count
+            if count == 1 and chunked and _is_chunk(entry):
+                self.chunks_out += 1
         self.permits -= messages
+        self.sent_ms = topic.now_ms()
+        if parts:
+            average, now = self.messages_per_entry, 2 * messages / len(parts)
+            self.messages_per_entry = now if average < 1 else AVERAGE_KEPT * average + (1 - AVERAGE_KEPT) * now
         self.messages_out += messages
         self.bytes_out += size
         connection.queue(parts)
@@ -127,3 +152,10 @@ class Consumer:
             return False
         self.unacked -= messages
         return True
+
+
+def _is_chunk(entry: bytes) -> bool:
+    try:
+        return bool(decode_metadata(entry).HasField("chunk_id"))
+    except BadBytes:
+        return False

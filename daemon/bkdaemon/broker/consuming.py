@@ -29,8 +29,6 @@ logger = logging.getLogger(__name__)
 
 AnySubscription: TypeAlias = Union[Subscription, "NonPersistentSubscription"]
 
-METADATA_MAX: Final = 1024
-"""As maxConsumerMetadataSize: characters of a consumer's own names and values."""
 REPLICATED: Final = "pulsar.replicated.subscription"
 """The number that marks the cursor of a subscription whose state goes to other clusters."""
 _ORDERED: Final = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
@@ -65,8 +63,9 @@ def subscribe(connection: Connection, message: Any) -> None:
 async def _create(connection: Connection, message: Any, attempt: Attempt[Consumer]) -> None:
     name = topic_named(connection, message.topic, Action.CONSUME)
     kind = SubscriptionType(message.subType)
-    if sum(len(m.key) + len(m.value) for m in message.metadata) > METADATA_MAX:
-        raise Refusal(ErrorCode.METADATA, f"metadata has a max size of {METADATA_MAX} bytes")
+    most = connection.server.limits.consumer_metadata_max
+    if sum(len(m.key) + len(m.value) for m in message.metadata) > most:
+        raise Refusal(ErrorCode.METADATA, f"metadata has a max size of {most} bytes")
     topic = await connection.server.topics.get(name, create=message.force_topic_creation)
     durable = message.durable and topic.persistent
     await _check(connection, topic, message, durable=durable)
@@ -183,6 +182,7 @@ def flow(connection: Connection, message: Any) -> None:
         return
     consumer = connection.consumers.get(message.consumer_id)
     if consumer is not None:
+        consumer.flow_ms = connection.server.now_ms()
         consumer.subscription.flow(consumer, message.messagePermits)
 
 
@@ -192,6 +192,7 @@ def ack(connection: Connection, message: Any) -> None:
     if consumer is None:
         return
     subscription = consumer.subscription
+    consumer.acked_ms = connection.server.now_ms()
     if message.HasField("txnid_most_bits") and message.HasField("txnid_least_bits"):
         _ack_of_transaction(connection, consumer, message)
         return
@@ -363,7 +364,7 @@ def consumer_stats(connection: Connection, message: Any) -> None:
         type=TYPE_NAMES[subscription.type],
         msgRateExpired=0.0,
         msgBacklog=backlog,
-        messageAckRate=0.0,
+        messageAckRate=consumer.messages_acked / since_s,
     )
 
 

@@ -23,6 +23,7 @@ from bkctl.model.topic import Position, TopicName
 from bkdaemon.broker.consumer import Consumer, Delivery
 from bkdaemon.broker.key_shared import Ranges, Ring, entry_slot
 from bkdaemon.broker.producers import Producer, ProducerTable
+from bkdaemon.broker.rates import keep_sent
 from bkdaemon.broker.refusal import Refusal
 from bkdaemon.broker.throttle import BrokerLimits, Limits, TopicLimits
 
@@ -46,6 +47,7 @@ class NonPersistentSubscription:
         self.type = SubscriptionType.EXCLUSIVE
         self.consumers: list[Consumer] = []
         self.dropped = 0
+        self.left = [0, 0]
         self._turn = 0
         self._division: Ring | Ranges = Ring()
 
@@ -77,15 +79,20 @@ class NonPersistentSubscription:
         """A consumer has left; the subscription goes with the last."""
         consumer.gone = True
         if consumer in self.consumers:
-            self.consumers.remove(consumer)
+            self._forget(consumer)
             if self.type == SubscriptionType.KEY_SHARED:
                 self._division.remove(consumer)
         await self.forget_if_unused()
 
     async def forget_if_unused(self) -> None:
         """A subscription without consumers is none."""
-        if not self.consumers:
-            self.topic.subscriptions.pop(self.name, None)
+        if not self.consumers and self.topic.subscriptions.get(self.name) is self:
+            self.topic.forget(self)
+
+    def _forget(self, consumer: Consumer) -> None:
+        self.left[0] += consumer.messages_out
+        self.left[1] += consumer.bytes_out
+        self.consumers.remove(consumer)
 
     def disconnect(self, consumers: list[Consumer]) -> None:
         """Tells consumers that they are closed."""
@@ -96,7 +103,7 @@ class NonPersistentSubscription:
                 (encode_command(Command.CLOSE_CONSUMER, consumer_id=consumer.consumer_id, request_id=NO_REQUEST),)
             )
             if consumer in self.consumers:
-                self.consumers.remove(consumer)
+                self._forget(consumer)
 
     def offer(self, entry: bytes, metadata: Any) -> None:
         """Sends an entry to one consumer, or drops it."""
@@ -128,7 +135,8 @@ class NonPersistentSubscription:
         """Nothing waits here."""
 
     def ack(self, consumer: Consumer, message: Any) -> None:
-        """There is nothing to acknowledge."""
+        """There is nothing to acknowledge, but Java counts it."""
+        consumer.messages_acked += len(message.message_id)
 
     def redeliver(self, consumer: Consumer, message: Any) -> None:
         """What is gone is gone."""
@@ -145,7 +153,7 @@ class NonPersistentTopic:
 
     persistent = False
     terminated = False
-    congested = False
+    congested = chunked = False
 
     def __init__(self, name: TopicName, rules: TopicRules, now_ms: Callable[[], int]) -> None:
         self.name = name
@@ -157,6 +165,7 @@ class NonPersistentTopic:
         self.producers = ProducerTable(str(name), None, self._keep_epoch)
         self.messages_in = 0
         self.bytes_in = 0
+        self.left = [0, 0, 0]
         self.used_ms = now_ms()
         self.limits = TopicLimits(lambda: now_ms() / 1000)
         self.on_closed: Callable[[NonPersistentTopic], None] = lambda topic: None
@@ -257,7 +266,12 @@ class NonPersistentTopic:
         if subscription.consumers and not force:
             raise Refusal(ErrorCode.METADATA, "Subscription has active consumers")
         subscription.disconnect(list(subscription.consumers))
-        self.subscriptions.pop(subscription.name, None)
+        self.forget(subscription)
+
+    def forget(self, subscription: NonPersistentSubscription) -> None:
+        """A subscription is no more."""
+        if self.subscriptions.pop(subscription.name, None) is not None:
+            keep_sent(self.left, subscription)
 
     async def last_message_id(self) -> tuple[Position, int]:
         """Raises: Refusal, UNKNOWN as Java says: nothing is kept."""

@@ -37,6 +37,7 @@ class Producer:
 
     __slots__ = (
         "bytes_in",
+        "chunks_in",
         "connected_since_ms",
         "connection",
         "encrypted",
@@ -84,7 +85,7 @@ class Producer:
         self.gone = False
         self.pending = 0
         self.messages_in = 0
-        self.bytes_in = 0
+        self.bytes_in = self.chunks_in = 0
         self.connected_since_ms = 0
 
 

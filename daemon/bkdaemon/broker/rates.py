@@ -1,14 +1,16 @@
-"""Messages and bytes a second, of topics and of who uses them: counters compared every STATS_S, as Java does.
+"""Messages and bytes a second, of topics and of who uses them: counters compared again and again, as Java does.
 
 Source: PulsarStats.java, Rate.java.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
+    from bkctl.model.topic import TopicName
     from bkdaemon.broker.nonpersistent import NonPersistentSubscription
     from bkdaemon.broker.subscription import Subscription
     from bkdaemon.broker.topic import AnyTopic
@@ -16,6 +18,13 @@ if TYPE_CHECKING:
 
     AnySubscription: TypeAlias = Subscription | NonPersistentSubscription
 
+SYSTEM_READER: Final = "__system_reader"
+COMPACTION: Final = "__compaction"
+SYSTEM_NAMESPACE: Final = "pulsar/system"
+HEARTBEAT_NAMESPACE: Final = re.compile(r"pulsar/[^:]+:\d+")
+SYSTEM_TOPICS: Final = frozenset(
+    {"__change_events", *(f"__transaction_buffer_snapshot{kind}" for kind in ("", "_indexes", "_segments"))}
+)
 STATS_S: Final = 60.0
 """As statsUpdateFrequencyInSecs."""
 
@@ -37,10 +46,14 @@ NONE: Final[Mapping[Hashable, Flow]] = {}
 
 
 class Rates:
-    """What flowed between the last two looks; `of` what was not there then is nothing."""
+    """What flowed between the last two looks; `of` what was not there then is nothing.
 
-    def __init__(self) -> None:
-        self._at_ms = 0
+    Args:
+        since_ms: from when on all counters are counted; 0 if the first look is to tell.
+    """
+
+    def __init__(self, since_ms: int = 0) -> None:
+        self._at_ms = since_ms
         self._before: dict[Hashable, Flow] = {}
         self._rates: dict[Hashable, Flow] = {}
 
@@ -48,7 +61,9 @@ class Rates:
         """The rate of ("in", topic), ("out", topic, subscription), ("producer", topic, name), ("consumer", …).
 
         Also ("again", topic, subscription, consumer), redeliveries; and ("lost", topic, subscription), whose messages
-        are those that expired, and whose size those that a topic without storage dropped.
+        are those that expired, and whose size those that a topic without storage dropped; ("acked", topic,
+        subscription, consumer), whose messages were acknowledged, and whose size are chunks that the consumer was sent;
+        ("chunked", topic, producer).
         """
         return self._rates.get(key, NOTHING)
 
@@ -78,6 +93,7 @@ def _counters(topics: Topics) -> Iterator[tuple[Hashable, Flow]]:
         yield ("in", name), Flow(topic.messages_in, topic.bytes_in)
         for producer in topic.producers.by_name.values():
             yield ("producer", name, producer.name), Flow(producer.messages_in, producer.bytes_in)
+            yield ("chunked", name, producer.name), Flow(producer.chunks_in)
         for subscription in subscriptions_of(topic):
             yield ("out", name, subscription.name), sent(subscription)
             lost = Flow(getattr(subscription, "expired", 0), getattr(subscription, "dropped", 0))
@@ -86,6 +102,7 @@ def _counters(topics: Topics) -> Iterator[tuple[Hashable, Flow]]:
                 key = ("consumer", name, subscription.name, id(consumer))
                 yield key, Flow(consumer.messages_out, consumer.bytes_out)
                 yield ("again", *key[1:]), Flow(consumer.redelivered)
+                yield ("acked", *key[1:]), Flow(consumer.messages_acked, consumer.chunks_out)
 
 
 def subscriptions_of(topic: AnyTopic) -> list[AnySubscription]:
@@ -95,9 +112,32 @@ def subscriptions_of(topic: AnyTopic) -> list[AnySubscription]:
 
 def sent(subscription: AnySubscription) -> Flow:
     """What a subscription's consumers were sent since its topic was opened, those that left too."""
-    left = getattr(subscription, "left", NOTHING)
-    consumers = subscription.consumers
+    left, consumers = subscription.left, subscription.consumers
     return Flow(
         left[0] + sum(consumer.messages_out for consumer in consumers),
         left[1] + sum(consumer.bytes_out for consumer in consumers),
     )
+
+
+def internal(name: str) -> bool:
+    """True for a subscription of the system's own."""
+    return name == COMPACTION or name.startswith(SYSTEM_READER)
+
+
+def internal_topic(name: TopicName) -> bool:
+    """True for a topic of the system's own, as Java names them."""
+    whole = name.partitioned
+    return (
+        whole.namespace_name == SYSTEM_NAMESPACE
+        or HEARTBEAT_NAMESPACE.fullmatch(whole.namespace_name) is not None
+        or whole.local in SYSTEM_TOPICS
+        or whole.local.endswith("__transaction_pending_ack")
+    )
+
+
+def keep_sent(left: list[int], subscription: AnySubscription) -> None:
+    """What a subscription that goes was sent, added to what those before it were: messages, bytes, bytes internally."""
+    ever = sent(subscription)
+    left[0] += int(ever.messages)
+    left[1] += int(ever.size)
+    left[2] += int(ever.size) if internal(subscription.name) else 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.codec.pulsar import (
@@ -38,8 +38,6 @@ MODE_NON_PERSISTENT: Final = 1
 WATCHERS_MAX: Final = 1000
 """Of one connection."""
 SYSTEM_PREFIX: Final = "__"
-PATTERN_LENGTH_MAX: Final = 50
-"""As subscriptionPatternMaxLength: clients with a longer pattern filter by themselves."""
 _QUOTED: Final = re.compile(r"\\Q(.*?)(?:\\E|$)", re.DOTALL)
 
 
@@ -56,6 +54,25 @@ def topic_named(connection: Connection, text: str, action: Action) -> TopicName:
     if not allowed(connection.principal, action, topic):
         raise Refusal(ErrorCode.AUTHORIZATION, f"{connection.principal.role} may not {action.value} {topic}")
     return topic
+
+
+def looked_up(
+    connection: Connection, work: Callable[[], Coroutine[Any, Any, None]], failed: Callable[[ErrorCode, str], None]
+) -> None:
+    """Answers what counts as a lookup, if not too many are being answered."""
+    server = connection.server
+    if server.lookups >= server.limits.lookups_max:
+        failed(ErrorCode.TOO_MANY_REQUESTS, "Failed due to too many pending lookup requests")
+        return
+    server.lookups += 1
+
+    async def counted() -> None:
+        try:
+            await work()
+        finally:
+            server.lookups -= 1
+
+    connection.later(counted(), failed)
 
 
 def lookup(connection: Connection, message: Any) -> None:
@@ -79,7 +96,7 @@ def lookup(connection: Connection, message: Any) -> None:
             Command.LOOKUP_RESPONSE, response=LOOKUP_FAILED, request_id=message.request_id, error=code, message=text
         )
 
-    connection.later(work(), failed)
+    looked_up(connection, work, failed)
 
 
 def partitioned_metadata(connection: Connection, message: Any) -> None:
@@ -104,7 +121,7 @@ def partitioned_metadata(connection: Connection, message: Any) -> None:
             message=text,
         )
 
-    connection.later(work(), failed)
+    looked_up(connection, work, failed)
 
 
 async def _topics(connection: Connection, namespace: str, mode: int) -> list[str]:
@@ -144,7 +161,8 @@ def topics_of_namespace(connection: Connection, message: Any) -> None:
 
     async def work() -> None:
         names = await _topics(connection, message.namespace, message.mode)
-        wanted = message.HasField("topics_pattern") and len(message.topics_pattern) <= PATTERN_LENGTH_MAX
+        most = connection.server.limits.pattern_length_max
+        wanted = message.HasField("topics_pattern") and len(message.topics_pattern) <= most
         compiled = _compiled(without_scheme(message.topics_pattern)) if wanted else None
         shown = names if compiled is None else _fitting(names, compiled)
         known = topics_hash(shown)
@@ -158,7 +176,7 @@ def topics_of_namespace(connection: Connection, message: Any) -> None:
             changed=changed,
         )
 
-    connection.later(work(), connection.error_for(message.request_id))
+    looked_up(connection, work, connection.error_for(message.request_id))
 
 
 def watch_topic_list(connection: Connection, message: Any) -> None:
@@ -166,8 +184,9 @@ def watch_topic_list(connection: Connection, message: Any) -> None:
     watcher_id, namespace = message.watcher_id, message.namespace
     failed = connection.error_for(message.request_id)
     pattern = without_scheme(message.topics_pattern)
-    if len(pattern) > PATTERN_LENGTH_MAX:
-        why = f"Unable to create topic list watcher: Pattern longer than maximum: {PATTERN_LENGTH_MAX}"
+    most = connection.server.limits.pattern_length_max
+    if len(pattern) > most:
+        why = f"Unable to create topic list watcher: Pattern longer than maximum: {most}"
         failed(ErrorCode.NOT_ALLOWED, why)
         return
     compiled = _compiled(pattern)
@@ -216,7 +235,7 @@ def watch_topic_list(connection: Connection, message: Any) -> None:
             topics_hash=known_hash,
         )
 
-    connection.later(work(), failed)
+    looked_up(connection, work, failed)
 
 
 def watch_topic_list_close(connection: Connection, message: Any) -> None:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from bkctl.codec.pulsar import SubscriptionType
 from bkdaemon.broker.ledger.backlog import bytes_behind
-from bkdaemon.broker.rates import Flow, sent, subscriptions_of
+from bkdaemon.broker.rates import Flow, internal_topic, sent, subscriptions_of
+from bkdaemon.broker.rest.stats import DELAYED_BYTES, internal_bytes, times
+from bkdaemon.broker.subscription import Subscription
 from bkdaemon.broker.topic import Topic
 from bkdaemon.metrics import Sample, process_samples
 
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from bkdaemon.broker.compaction.record import CompactionRecord
     from bkdaemon.broker.nonpersistent import NonPersistentSubscription
     from bkdaemon.broker.service import BrokerService
-    from bkdaemon.broker.subscription import Subscription
     from bkdaemon.broker.topic import AnyTopic
 
     AnySubscription: TypeAlias = Subscription | NonPersistentSubscription
@@ -41,6 +42,11 @@ class _SubscriptionRow(NamedTuple):
     blocked: bool
     expired: int
     expired_ms: int
+    waiting: tuple[int, int]
+    again: float
+    acked: float
+    lost: Flow
+    times: dict[str, int]
 
 
 class _TopicRow(NamedTuple):
@@ -114,7 +120,35 @@ def _subscription(service: BrokerService, topic: AnyTopic, one: AnySubscription,
         many and bool(one.consumers) and all(consumer.blocked for consumer in one.consumers),
         getattr(one, "expired", 0),
         getattr(one, "expired_ms", 0),
+        one.dispatcher.waiting if isinstance(one, Subscription) and one.dispatcher is not None else (0, 0),
+        _rate_of_consumers(service, "again", one),
+        _rate_of_consumers(service, "acked", one),
+        service.rates.of("lost", topic.name, one.name),
+        times(one),
     )
+
+
+def _rate_of_consumers(service: BrokerService, what: str, one: AnySubscription) -> float:
+    rates, name = service.rates, one.topic.name
+    return sum((rates.of(what, name, one.name, id(consumer)).messages for consumer in one.consumers), 0.0)
+
+
+def _bytes_ever(rows: list[_TopicRow], cluster: Labels) -> Iterator[Sample]:
+    """What came in and went out since the topics were opened, the system's own apart."""
+    came = sum(row.topic.bytes_in for row in rows)
+    own_came = sum(row.topic.bytes_in for row in rows if _is_systems(row))
+    went = sum(row.topic.left[1] + sum(int(one.ever.size) for one in row.subscriptions) for row in rows)
+    own_went = sum(internal_bytes(row.topic) for row in rows)
+    for name, label, whole, own in (
+        ("pulsar_broker_in_bytes_total", "system_topic", came, own_came),
+        ("pulsar_broker_out_bytes_total", "system_subscription", went, own_went),
+    ):
+        yield Sample(name, "gauge", whole - own, (*cluster, (label, "false")))
+        yield Sample(name, "gauge", own, (*cluster, (label, "true")))
+
+
+def _is_systems(row: _TopicRow) -> bool:
+    return row.topic.persistent and internal_topic(row.topic.name)
 
 
 def _broker(service: BrokerService, rows: list[_TopicRow], cluster: Labels) -> Iterator[Sample]:
@@ -140,6 +174,7 @@ def _broker(service: BrokerService, rows: list[_TopicRow], cluster: Labels) -> I
         ("pulsar_ml_cache_misses_rate", misses.messages),
     ):
         yield Sample(name, "gauge", value, cluster)
+    yield from _bytes_ever(rows, cluster)
     for kind, count in service.upkeep.evictions.items():
         name = "pulsar_broker_storage_backlog_quota_exceeded_evictions_total"
         yield Sample(name, "gauge", count, (*cluster, ("quota_type", kind)))
@@ -208,7 +243,20 @@ TOPIC_FIGURES: Final[dict[str, Callable[[_TopicRow], float]]] = {
 }
 SUBSCRIPTION_FIGURES: Final[dict[str, Callable[[_SubscriptionRow], float]]] = {
     "pulsar_subscription_back_log": lambda row: row.backlog,
-    "pulsar_subscription_back_log_no_delayed": lambda row: row.backlog,
+    "pulsar_subscription_back_log_no_delayed": lambda row: row.backlog - row.waiting[0],
+    "pulsar_subscription_delayed": lambda row: row.waiting[0],
+    "pulsar_subscription_delayed_message_index_size_bytes": lambda row: row.waiting[0] * DELAYED_BYTES,
+    "pulsar_subscription_in_replay": lambda row: row.waiting[1],
+    "pulsar_subscription_msg_rate_redeliver": lambda row: row.again,
+    "pulsar_subscription_msg_ack_rate": lambda row: row.acked,
+    "pulsar_subscription_msg_rate_expired": lambda row: row.lost.messages,
+    "pulsar_subscription_msg_drop_rate": lambda row: row.lost.size,
+    "pulsar_subscription_last_acked_timestamp": lambda row: row.times["lastAckedTimestamp"],
+    "pulsar_subscription_last_consumed_timestamp": lambda row: row.times["lastConsumedTimestamp"],
+    "pulsar_subscription_last_consumed_flow_timestamp": lambda row: row.times["lastConsumedFlowTimestamp"],
+    "pulsar_subscription_last_mark_delete_advanced_timestamp": (
+        lambda row: row.times["lastMarkDeleteAdvancedTimestamp"]
+    ),
     "pulsar_subscription_consumers_count": lambda row: row.consumers,
     "pulsar_subscription_unacked_messages": lambda row: row.unacked,
     "pulsar_subscription_blocked_on_unacked_messages": lambda row: row.blocked,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,7 @@ from bkctl.errors import BkctlError
 from bkdaemon.broker import consuming, producing, requests, transactions
 from bkdaemon.broker.compatibility import Schemas
 from bkdaemon.broker.connection import Connection
+from bkdaemon.broker.server_limits import ServerLimits
 from bkdaemon.broker.throttle import UnfinishedFrames
 from bkdaemon.broker.topics import Topics
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 10_000
+"""Whatever the configuration says."""
+DEFAULT_LIMITS: Final = ServerLimits()
 
 
 class BrokerServer:
@@ -36,19 +40,31 @@ class BrokerServer:
     Attributes:
         connections: those that are open.
         topics: those that are served here.
+        limits: what they are allowed.
+        lookups: those that are being answered.
         unfinished: what connections hold of frames that have not come whole.
         handlers: what a connection does with a command, by its number.
     """
 
-    def __init__(self, backend: Backend, world: World, *, expose_broker_metadata: bool = False) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        world: World,
+        *,
+        expose_broker_metadata: bool = False,
+        limits: ServerLimits | None = None,
+    ) -> None:
         self.backend = backend
+        self.limits = limits = limits or DEFAULT_LIMITS
         self.expose_broker_metadata = expose_broker_metadata
         self.now_ms = world.clock.now_ms
-        self.topics = Topics(backend, self.now_ms)
+        self.topics = Topics(backend, self.now_ms, loads_max=limits.topic_loads_max)
         self.schemas = Schemas(backend)
         self.connections: set[Connection] = set()
-        self.unfinished = UnfinishedFrames(lambda: backend.unconfirmed_bytes)
+        self.unfinished = UnfinishedFrames(lambda: backend.unconfirmed_bytes, lambda: self.limits.unfinished_bytes_max)
+        self.lookups = 0
         self.refused_connections = 0
+        self._by_address: Counter[str] = Counter()
         self.handlers: dict[int, requests.Handler] = {
             **dict.fromkeys(map(int, Command), requests.out_of_place),
             **requests.HANDLERS,
@@ -81,17 +97,28 @@ class BrokerServer:
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def welcome(self, connection: Connection) -> bool:
-        """Counts a new connection; false if there are too many."""
-        if len(self.connections) >= CONNECTIONS_MAX:
+    def welcome(self, connection: Connection) -> str | None:
+        """Counts a new connection; if there are too many, why it cannot be, or "" where nobody is told."""
+        limits, count = self.limits, len(self.connections)
+        why = "" if count >= CONNECTIONS_MAX else None
+        if 0 < limits.connections_max <= count:
+            why = "Reached the maximum number of connections"
+        elif 0 < limits.connections_per_address_max <= self._by_address[connection.address]:
+            why = f"Reached the maximum number of connections on address/{connection.peer}"
+        if why is None:
+            self.connections.add(connection)
+            self._by_address[connection.address] += 1
+        else:
             self.refused_connections += 1
-            return False
-        self.connections.add(connection)
-        return True
+        return why
 
     def gone(self, connection: Connection) -> None:
         """A connection has ended."""
-        self.connections.discard(connection)
+        if connection in self.connections:
+            self.connections.remove(connection)
+            self._by_address[connection.address] -= 1
+            if not self._by_address[connection.address]:
+                del self._by_address[connection.address]
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs what belongs to no connection."""

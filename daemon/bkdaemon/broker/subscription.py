@@ -57,6 +57,8 @@ class Subscription:
         left: messages and bytes that consumers were sent which are gone.
         dispatch_limits: the rates that its consumers are sent messages at; throttled: how often each was reached.
         expired, expired_ms: entries that were acknowledged because they were too old, and when last.
+        flow_ms: when a consumer asked for more that may have more; mark_moved_ms: when acks moved the cursor's
+            mark-delete position, or messages expired; 0 for never.
     """
 
     def __init__(self, topic: Topic, name: str, cursor: Cursor, *, durable: bool = True) -> None:
@@ -69,6 +71,7 @@ class Subscription:
         self.dispatcher: Dispatcher | None = None
         self.left = [0, 0]
         self.expired = self.expired_ms = 0
+        self.flow_ms = self.mark_moved_ms = 0
         self.dispatch_limits: Limits = ()
         self.throttled: dict[str, int] = {}
         self._told_end: set[int] = set()
@@ -171,6 +174,8 @@ class Subscription:
     def flow(self, consumer: Consumer, permits: int) -> None:
         """A consumer can take more messages."""
         if self.dispatcher is not None:
+            if not consumer.blocked:
+                self.flow_ms = consumer.flow_ms
             self.dispatcher.flow(consumer, permits)
 
     def wake(self) -> None:
@@ -192,30 +197,47 @@ class Subscription:
         """Applies an ACK command. What cannot be acknowledged is ignored, as Java's broker does."""
         if self.fenced or self.dispatcher is None:
             return
+        before = self.cursor.mark_delete
         if message.ack_type == ACK_CUMULATIVE:
-            self._ack_cumulative(message.message_id)
-            return
-        last = self.ledger.last_confirmed
+            if self.type not in _MANY and len(message.message_id) == 1:
+                consumer.messages_acked += 1
+                self._ack_cumulative(message.message_id[0])
+        else:
+            self._ack_each(self.dispatcher, consumer, message.message_id)
+        if self.cursor.mark_delete != before:
+            self.mark_moved_ms = consumer.acked_ms
+        self._check_end()
+
+    def _ack_each(self, dispatcher: Dispatcher, consumer: Consumer, places: Any) -> None:
+        last, unacked = self.ledger.last_confirmed, consumer.unacked
         whole: list[Position] = []
-        for place in message.message_id:
+        for place in places:
             position = Position(place.ledgerId, place.entryId)
             if position > last:
                 continue
             if place.ack_set:
                 if self.rules.batch_index_acks:
                     self.cursor.ack_batch(position, list(place.ack_set))
-                    self.dispatcher.acked_partly(consumer, position)
+                    dispatcher.acked_partly(consumer, position)
             else:
                 whole.append(position)
+        consumer.messages_acked += unacked - consumer.unacked  # of batches, in part
         if whole:
+            consumer.messages_acked += self._messages_of(consumer, whole)
             self.cursor.ack(whole)
-            self.dispatcher.acked(consumer, whole)
-        self._check_end()
+            dispatcher.acked(consumer, whole)
 
-    def _ack_cumulative(self, places: Any) -> None:
-        if self.type in _MANY or len(places) != 1:
-            return
-        place = places[0]
+    def _messages_of(self, consumer: Consumer, positions: list[Position]) -> int:
+        """How many messages an acknowledgement of entries counts for: those that somebody holds, else one an entry."""
+        if self.type not in _MANY:
+            return len(positions)
+        try:
+            return sum(map(consumer.pending.__getitem__, positions))
+        except KeyError:  # what another holds, or nobody any more
+            holders = [consumer.pending, *(other.pending for other in self.consumers)]
+            return sum(next((held[one] for held in holders if one in held), 1) for one in positions)
+
+    def _ack_cumulative(self, place: Any) -> None:
         position = Position(place.ledgerId, place.entryId)
         if position > self.ledger.last_confirmed:
             return
@@ -225,7 +247,6 @@ class Subscription:
             self.cursor.ack_cumulative(position, list(place.ack_set))
         else:
             self.cursor.ack_cumulative(self.cursor.before(position))
-        self._check_end()
 
     def pass_over(self, position: Position) -> None:
         """Acknowledges everything up to position, whoever has it: it is too old, or is skipped."""

@@ -263,14 +263,18 @@ class UnfinishedFrames:
 
     Args:
         unconfirmed: bytes that have come whole and are not stored yet; they count too.
+        most: bytes there is room for.
 
     Attributes:
         size: bytes held now.
         promised: bytes that are missing of the long frames that were let in.
     """
 
-    def __init__(self, unconfirmed: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self, unconfirmed: Callable[[], int] = lambda: 0, most: Callable[[], int] = lambda: UNFINISHED_BYTES_MAX
+    ) -> None:
         self.size = self.promised = 0
+        self._most = most
         self._unconfirmed = unconfirmed
         self._let_in: dict[Connection, _Frame] = {}
         self._beyond: set[Connection] = set()  # let in though there was no room
@@ -302,9 +306,9 @@ class UnfinishedFrames:
         while self._waiting:
             connection = next(iter(self._waiting))
             held, missing = connection.conversation.unfinished
-            unconfirmed = self._unconfirmed()
-            if self.size + self.promised + missing + unconfirmed > UNFINISHED_BYTES_MAX:
-                if len(self._beyond) >= FINISHING_MAX or unconfirmed > UNFINISHED_BYTES_MAX // 2:  # that gets less
+            unconfirmed, most = self._unconfirmed(), self._most()
+            if self.size + self.promised + missing + unconfirmed > most:
+                if len(self._beyond) >= FINISHING_MAX or unconfirmed > most // 2:  # that gets less
                     break
                 self._beyond.add(connection)
             del self._waiting[connection]

@@ -25,6 +25,7 @@ from bkdaemon.broker.ledger.entry_stamps import EntryStamps
 from bkdaemon.broker.ledger.state import State
 from bkdaemon.broker.migration import CONSUMER, PRODUCER, send_away, tell_moved
 from bkdaemon.broker.producers import Producer, ProducerTable
+from bkdaemon.broker.rates import keep_sent
 from bkdaemon.broker.refusal import Refusal
 from bkdaemon.broker.subscription import Subscription
 from bkdaemon.broker.throttle import BrokerLimits, TopicLimits
@@ -74,6 +75,8 @@ class Topic:
         compaction: of what is behind its horizon, the last message of each key.
         closed: it serves no more; ask for it again.
         terminated: nothing can be added any more.
+        chunked: chunks were published since it was opened.
+        left: messages and bytes that subscriptions were sent which are gone; and bytes of those that are the system's.
     """
 
     persistent = True
@@ -89,6 +92,8 @@ class Topic:
         self.subscriptions: dict[str, Subscription] = {}
         self.messages_in = 0
         self.bytes_in = 0
+        self.chunked = False
+        self.left = [0, 0, 0]
         self.used_ms = now_ms()
         epoch = ledger.properties.get(EPOCH_PROPERTY)
         self.producers = ProducerTable(str(name), None if epoch is None else int(epoch), self._store_epoch)
@@ -240,6 +245,9 @@ class Topic:
                     ErrorCode.PERSISTENCE,
                     f"[{self.name}][{producer.name}]Cannot determine whether the message is a duplicate at this time",
                 )
+        if chunk:
+            producer.chunks_in += 1
+            self.chunked = True
         return None
 
     def _add(self, producer: Producer, sends: list[Send]) -> None:
@@ -361,6 +369,7 @@ class Topic:
             subscription.fenced = False
             raise
         if self.subscriptions.get(subscription.name) is subscription:
+            keep_sent(self.left, subscription)
             del self.subscriptions[subscription.name]
             self.limits.forget(subscription.name)
 

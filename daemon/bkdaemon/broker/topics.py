@@ -36,12 +36,13 @@ class Topics:
         limits: the rates that all of them together are held to.
     """
 
-    def __init__(self, backend: Backend, now_ms: Callable[[], int]) -> None:
+    def __init__(self, backend: Backend, now_ms: Callable[[], int], *, loads_max: int = OPENING_MAX) -> None:
         self.open: dict[TopicName, AnyTopic] = {}
         self.closed = False
         self.limits = BrokerLimits(lambda: now_ms() / 1000)
         self._backend = backend
         self._now_ms = now_ms
+        self._loads = asyncio.Semaphore(loads_max)
         self._opening: dict[tuple[TopicName, bool], asyncio.Task[AnyTopic]] = {}
 
     async def get(self, name: TopicName, *, create: bool) -> AnyTopic:
@@ -72,6 +73,10 @@ class Topics:
             found = self.open.get(name)
             if found is not None and not found.closed:
                 return found
+        async with self._loads:
+            return await self._load(name, create)
+
+    async def _load(self, name: TopicName, create: bool) -> AnyTopic:
         backend = self._backend
         await backend.check_owned(name)
         rules = await backend.rules(name)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bkctl.errors import AlreadyExists, Refused, UsageError
 from bkctl.meta.documents import Json, encode_json, read_document, update_document
 from bkdaemon.broker.config import MIB, BrokerConfig
+from bkdaemon.broker.server_limits import ServerLimits
 
 if TYPE_CHECKING:
     from bkctl.meta.store import MetadataStore
@@ -47,6 +48,8 @@ DYNAMIC: Final = (
     "loadBalancerAutoBundleSplitEnabled",
     "loadBalancerSheddingEnabled",
     "managedLedgerCacheSizeMB",
+    "maxConcurrentLookupRequest",
+    "maxMessagePublishBufferSizeInMB",
     "maxPublishRatePerTopicInBytes",
     "maxPublishRatePerTopicInMessages",
     "maxTopicsPerNamespace",
@@ -121,6 +124,7 @@ async def take(service: BrokerService) -> None:
         service.config = service.backend.config = config
         service.backend.policies.take_config(config)
         service.server.topics.limits.hold_to(config)
+        service.server.limits = ServerLimits.of(config)
         cache = service.backend.context.cache
         cache.tail_bytes_max, cache.catch_up_bytes_max = config.cache_mb * MIB, max(config.cache_mb * MIB // 2, MIB)
 

@@ -92,8 +92,7 @@ def _subscription(topic: AnyTopic, name: str, stats: Json) -> Json:
     }
     cursor = topic.subscriptions[name].cursor if isinstance(topic, Topic) else None
     if cursor is not None and isinstance(topic, Topic):
-        behind = topic.ledger.ledgers.between(cursor.mark_delete, cursor.read_position)
-        told["numberOfEntriesSinceFirstNotAckedMessage"] = behind
+        told["numberOfEntriesSinceFirstNotAckedMessage"] = rest_stats.entries_passed(topic.ledger, cursor)
         told["totalNonContiguousDeletedMessagesRange"] = cursor.range_count
     told |= _picked(stats, ("type", *_FILTERS))
     if shared and cursor is not None:

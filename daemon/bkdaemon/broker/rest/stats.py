@@ -1,4 +1,4 @@
-"""Statistics of topics in the shape of Pulsar's REST interface. What is not measured here is told as 0, as Java does.
+"""Statistics of topics in the shape of Pulsar's REST interface. What there is none of here, as transactions, is 0.
 
 Source: TopicStatsImpl.java, SubscriptionStatsImpl.java, ConsumerStatsImpl.java, PublisherStatsImpl.java,
 NonPersistentTopicStatsImpl.java, ManagedLedgerInternalStats.java.
@@ -9,10 +9,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from bkctl.codec.managed_ledger import encode_range
 from bkctl.codec.pulsar import SubscriptionType
+from bkdaemon.broker.key_shared import KeyShared
 from bkdaemon.broker.ledger.backlog import bytes_behind
 from bkdaemon.broker.ledger.state import State
-from bkdaemon.broker.rates import Rates, sent, subscriptions_of
+from bkdaemon.broker.rates import Rates, internal, internal_topic, sent, subscriptions_of
 from bkdaemon.broker.topic import Topic
 
 if TYPE_CHECKING:
@@ -45,9 +47,17 @@ TOPIC_ZEROS: Final = (
 SUBSCRIPTION_ZEROS: Final = (
     "filterProcessedMsgCount", "filterAcceptedMsgCount", "filterRejectedMsgCount", "filterRescheduledMsgCount",
 )  # fmt: skip
+DELAYED_BYTES: Final = 216
+"""What the index of those that wait for their time takes for one: a place in a heap, a time, a position."""
+NOT_ADDED: Final = frozenset({
+    "lastExpireTimestamp", "lastConsumedFlowTimestamp", "lastConsumedTimestamp", "lastAckedTimestamp",
+    "lastMarkDeleteAdvancedTimestamp", "systemTopicBytesInCounter", "bytesOutInternalCounter",
+})  # fmt: skip
+"""What Java tells of partitions, and not of their sum."""
 THROTTLED: Final = tuple(
     f"{what}EventsBy{whose}Limit" for whose in ("Subscription", "Topic", "Broker") for what in ("Msg", "Bytes")
 )
+SIZES: Final = ("nonContiguousDeletedMessagesRangesSerializedSize", "delayedMessageIndexSizeInBytes")
 DRAINING: Final = {"drainingHashesCount": 0, "drainingHashesClearedTotal": 0, "drainingHashesUnackedMessages": 0}
 COMPACTION: Final = {
     "lastCompactionRemovedEventCount": 0,
@@ -70,12 +80,12 @@ def topic_stats(topic: Topic | NonPersistentTopic, rates: Rates, quota: BacklogQ
         "msgThroughputOut": sum((one["msgThroughputOut"] for one in subscriptions.values()), 0.0),
         "bytesInCounter": topic.bytes_in,
         "msgInCounter": topic.messages_in,
-        "systemTopicBytesInCounter": 0,
-        "bytesOutCounter": sum(one["bytesOutCounter"] for one in subscriptions.values()),
-        "msgOutCounter": sum(one["msgOutCounter"] for one in subscriptions.values()),
-        "bytesOutInternalCounter": 0,
+        "systemTopicBytesInCounter": topic.bytes_in if log is not None and internal_topic(topic.name) else 0,
+        "bytesOutCounter": topic.left[1] + sum(one["bytesOutCounter"] for one in subscriptions.values()),
+        "msgOutCounter": topic.left[0] + sum(one["msgOutCounter"] for one in subscriptions.values()),
+        "bytesOutInternalCounter": internal_bytes(topic),
         "averageMsgSize": arriving.average_size,
-        "msgChunkPublished": False,
+        "msgChunkPublished": topic.chunked,
         "storageSize": log.ledgers.size_total if log is not None else 0,
         "backlogSize": max((one["backlogSize"] for one in subscriptions.values()), default=0),
         "backlogQuotaLimitSize": quota.size if quota is not None else 0,
@@ -89,8 +99,7 @@ def topic_stats(topic: Topic | NonPersistentTopic, rates: Rates, quota: BacklogQ
         "replication": {},
         "deduplicationStatus": "Enabled" if topic.rules.deduplication else "Disabled",
         "nonContiguousDeletedMessagesRanges": ranges,
-        "nonContiguousDeletedMessagesRangesSerializedSize": 0,
-        "delayedMessageIndexSizeInBytes": 0,
+        **{key: sum(one[key] for one in subscriptions.values()) for key in SIZES},
         "compaction": _compaction(topic) if isinstance(topic, Topic) else dict(COMPACTION),
     }
     if log is None:
@@ -116,7 +125,7 @@ def _publisher(topic: Topic | NonPersistentTopic, producer: Producer, rates: Rat
         "msgRateIn": flow.messages,
         "msgThroughputIn": flow.size,
         "averageMsgSize": flow.average_size,
-        "chunkedMessageRate": 0.0,
+        "chunkedMessageRate": rates.of("chunked", topic.name, producer.name).messages,
         "producerId": producer.producer_id,
         "supportsPartialProducer": False,
         "producerName": producer.name,
@@ -161,8 +170,8 @@ def subscription_stats(
         "bytesOutCounter": int(ever.size),
         "msgOutCounter": int(ever.messages),
         "msgRateRedeliver": sum((one["msgRateRedeliver"] for one in consumers), 0.0),
-        "messageAckRate": 0.0,
-        "chunkedMessageRate": 0.0,
+        "messageAckRate": sum((one["messageAckRate"] for one in consumers), 0.0),
+        "chunkedMessageRate": sum((one["chunkedMessageRate"] for one in consumers), 0.0) if cursor is not None else 0.0,
         "msgBacklog": backlog,
         "backlogSize": size,
         "earliestMsgPublishTimeInBacklog": 0,
@@ -171,23 +180,20 @@ def subscription_stats(
         "msgDelayed": delayed,
         "msgInReplay": replayed,
         "unackedMessages": sum(consumer["unackedMessages"] for consumer in consumers),
-        "type": TYPES[int(subscription.type)],
+        "type": "None" if cursor is not None and dispatcher is None else TYPES[int(subscription.type)],
         "msgRateExpired": lost.messages,
         "totalMsgExpired": getattr(subscription, "expired", 0),
         "lastExpireTimestamp": getattr(subscription, "expired_ms", 0),
-        "lastConsumedFlowTimestamp": 0,
-        "lastConsumedTimestamp": 0,
-        "lastAckedTimestamp": 0,
-        "lastMarkDeleteAdvancedTimestamp": 0,
+        **times(subscription),
         "consumers": consumers,
         "isDurable": subscription.durable,
         "isReplicated": False,
-        "allowOutOfOrderDelivery": False,
+        "allowOutOfOrderDelivery": False,  # but for those of Key_Shared, below
         "consumersAfterMarkDeletePosition": {},
         **DRAINING,
         "nonContiguousDeletedMessagesRanges": cursor.range_count if cursor is not None else 0,
-        "nonContiguousDeletedMessagesRangesSerializedSize": 0,
-        "delayedMessageIndexSizeInBytes": 0,
+        "nonContiguousDeletedMessagesRangesSerializedSize": ranges_size(cursor) if cursor is not None else 0,
+        "delayedMessageIndexSizeInBytes": delayed * DELAYED_BYTES,
         "subscriptionProperties": dict(getattr(subscription, "properties", {})),
         **dict.fromkeys(SUBSCRIPTION_ZEROS, 0),
         **{f"dispatchThrottled{key}": getattr(subscription, "throttled", {}).get(key, 0) for key in THROTTLED},
@@ -196,9 +202,36 @@ def subscription_stats(
     }
     if consumers and cursor is not None and subscription.type in ALONE:
         told["activeConsumerName"] = consumers[0]["consumerName"]
+    if isinstance(dispatcher, KeyShared):
+        sticky, told["allowOutOfOrderDelivery"] = dispatcher.policy
+        told["keySharedMode"] = "STICKY" if sticky else "AUTO_SPLIT"
     if cursor is None:
         told["msgDropRate"] = lost.size
     return told
+
+
+def times(subscription: Subscription | NonPersistentSubscription) -> dict[str, int]:
+    """When a subscription's consumers asked, were sent something and acknowledged, and when that moved it.
+
+    As Java, which counts those that are there; where nothing is stored it tells it of the consumers alone.
+    """
+    kept, consumers = hasattr(subscription, "cursor"), subscription.consumers
+    return {
+        "lastConsumedFlowTimestamp": getattr(subscription, "flow_ms", 0),
+        "lastConsumedTimestamp": max((one.sent_ms for one in consumers), default=0) if kept else 0,
+        "lastAckedTimestamp": max((one.acked_ms for one in consumers), default=0) if kept else 0,
+        "lastMarkDeleteAdvancedTimestamp": getattr(subscription, "mark_moved_ms", 0),
+    }
+
+
+def ranges_size(cursor: Cursor) -> int:
+    """Bytes of the ranges above a cursor's mark-delete position, as they are stored."""
+    return sum(len(encode_range(one)) for one in cursor.ranges) if cursor.range_count else 0
+
+
+def internal_bytes(topic: Topic | NonPersistentTopic) -> int:
+    """What the system's own subscriptions were sent."""
+    return topic.left[2] + sum(int(sent(one).size) for one in subscriptions_of(topic) if internal(one.name))
 
 
 def _consumer(
@@ -207,30 +240,31 @@ def _consumer(
     consumer: Consumer,
     rates: Rates,
 ) -> dict[str, Any]:
-    flow = rates.of("consumer", topic.name, subscription.name, id(consumer))
+    key = (topic.name, subscription.name, id(consumer))
+    flow, acked = rates.of("consumer", *key), rates.of("acked", *key)
     return {
         "msgRateOut": flow.messages,
         "msgThroughputOut": flow.size,
         "bytesOutCounter": consumer.bytes_out,
         "msgOutCounter": consumer.messages_out,
-        "msgRateRedeliver": rates.of("again", topic.name, subscription.name, id(consumer)).messages,
-        "messageAckRate": 0.0,
-        "chunkedMessageRate": 0.0,
+        "msgRateRedeliver": rates.of("again", *key).messages,
+        "messageAckRate": acked.messages,
+        "chunkedMessageRate": acked.size,
         "consumerName": consumer.name,
         "availablePermits": consumer.permits,
         "unackedMessages": consumer.unacked,
-        "avgMessagesPerEntry": 0,
+        "avgMessagesPerEntry": int(consumer.messages_per_entry + 0.5),
         "blockedConsumerOnUnackedMsgs": consumer.blocked,
         **DRAINING,
         "address": f"/{consumer.connection.peer}",
         "connectedSince": java_time(consumer.connected_since_ms),
         "clientVersion": consumer.connection.conversation.client_version,
-        "lastAckedTimestamp": 0,
-        "lastConsumedTimestamp": 0,
-        "lastConsumedFlowTimestamp": 0,
+        "lastAckedTimestamp": consumer.acked_ms,
+        "lastConsumedTimestamp": consumer.sent_ms,
+        "lastConsumedFlowTimestamp": consumer.flow_ms,
         "metadata": dict(consumer.metadata),
-        "lastAckedTime": java_time(0),
-        "lastConsumedTime": java_time(0),
+        "lastAckedTime": java_time(consumer.acked_ms),
+        "lastConsumedTime": java_time(consumer.sent_ms),
     }
 
 
@@ -240,13 +274,16 @@ def sum_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
     for part in parts:
         for key, value in part.items():
             have = total.get(key)
-            if key in ("type", "isDurable") or have is None:
-                total[key] = dict(value) if isinstance(value, dict) else value
+            if key in NOT_ADDED:
+                total[key] = 0
             elif isinstance(value, dict):
-                total[key] = {
-                    **have,
-                    **{k: sum_of([have[k], v]) if k in have and isinstance(v, dict) else v for k, v in value.items()},
-                }
+                known = have or {}
+                parts_of = {k: [known[k], v] if k in known else [v] for k, v in value.items() if isinstance(v, dict)}
+                total[key] = {**known, **value, **{k: sum_of(both) for k, both in parts_of.items()}}
+            elif key in ("type", "isDurable") or have is None:
+                total[key] = value
+            elif key.startswith("earliestMsgPublishTime"):
+                total[key] = min(have, value) if have and value else max(have, value)
             elif isinstance(value, int | float) and not isinstance(value, bool):
                 total[key] = have if key.startswith("backlogQuotaLimit") else have + value
             elif isinstance(value, list):
@@ -261,6 +298,7 @@ def partitioned_stats(parts: list[dict[str, Any]]) -> dict[str, Any]:
         total.pop(key, None)
     total["compaction"] = dict(COMPACTION)
     total["oldestBacklogMessageAgeSeconds"] = 0
+    total["averageMsgSize"] = sum((part["averageMsgSize"] for part in parts), 0.0) / len(parts)
     return total
 
 
@@ -310,12 +348,18 @@ def _cursor_stats(log: ManagedLedger, cursor: Cursor) -> dict[str, Any]:
         "lastLedgerSwitchTimestamp": java_time(cursor.switched_ms),
         "state": "Open" if cursor.ledger_id >= 0 else "NoLedger",
         "active": False,
-        "numberOfEntriesSinceFirstNotAckedMessage": log.ledgers.between(cursor.mark_delete, cursor.read_position),
+        "numberOfEntriesSinceFirstNotAckedMessage": entries_passed(log, cursor),
         "totalNonContiguousDeletedMessagesRange": cursor.range_count,
         "subscriptionHavePendingRead": False,
         "subscriptionHavePendingReplayRead": False,
         "properties": dict(cursor.longs),
     }
+
+
+def entries_passed(log: ManagedLedger, cursor: Cursor) -> int:
+    """Entries from a cursor's mark-delete position to its read position; as in Java that counts before it is there."""
+    ledgers, position = log.ledgers, cursor.read_position
+    return ledgers.between(cursor.mark_delete, position) + (not ledgers.contains(position))
 
 
 def shown(position: Position) -> str:

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from bkdaemon.broker.backend import StoredSchema, TopicRules
 from bkdaemon.broker.compatibility import check
-from bkdaemon.broker.connection import LIVENESS_S
-from bkdaemon.broker.consuming import METADATA_MAX, REPLICATED
+from bkdaemon.broker.consuming import REPLICATED
 from bkdaemon.broker.refusal import Refusal
-from bkdaemon.broker.requests import PATTERN_LENGTH_MAX
+from bkdaemon.broker.server_limits import ServerLimits
 from bkdaemon.broker.topic import Topic
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
@@ -26,6 +25,7 @@ TOPIC = "persistent://public/default/t"
 NOT_KEPT = "non-persistent://public/default/t"
 SHARED, FAILOVER = SubscriptionType.SHARED, SubscriptionType.FAILOVER
 EARLIEST = api.MessageIdData(ledgerId=-1, entryId=-1)
+LIMITS = ServerLimits()
 
 
 def served(stage: Stage) -> Topic:
@@ -158,7 +158,7 @@ def test_the_name_of_a_producer_whose_client_is_silent_becomes_free(topic: str) 
         held.answers_pings = False
         since = stage.server.now_ms()
         assert not hasattr(await other.produce(topic, producer_name="p"), "error")
-        assert stage.server.now_ms() - since >= 1000 * LIVENESS_S
+        assert stage.server.now_ms() - since >= 1000 * LIMITS.liveness_s
         await held.end()
         other.publish(0)
         assert (await other.next(Command.SEND_RECEIPT, Command.SEND_ERROR)).kind == Command.SEND_RECEIPT
@@ -222,7 +222,7 @@ def test_subscriptions_that_are_refused() -> None:
     async def scenario(stage: Stage) -> None:
         client = await stage.client()
         await client.subscribe(TOPIC, "there", SHARED)
-        long = [api.KeyValue(key="k", value="v" * METADATA_MAX)]
+        long = [api.KeyValue(key="k", value="v" * LIMITS.consumer_metadata_max)]
         assert "max size" in await refusal(client, ErrorCode.METADATA, consumer_id=1, metadata=long)
         assert await refusal(client, ErrorCode.PRODUCER_BUSY, name=" ", consumer_id=1) == "Empty subscription name"
         assert "reserved" in await refusal(client, ErrorCode.PRODUCER_BUSY, name="pulsar.repl.x", consumer_id=1)
@@ -498,7 +498,7 @@ def test_a_pattern_fits_the_topic_and_brings_its_partitions() -> None:
         assert await fitting("public/default/.*-partition-0") == (True, [])
         assert await fitting(r"persistent://public/default/\Qa.b\E") == (True, ["a.b"])
         assert await fitting("(non-persistent://public/default/tt)") == (True, ["tt"])
-        assert await fitting("x" * (PATTERN_LENGTH_MAX + 1)) == (False, [n.rpartition("/")[2] for n in names])
+        assert await fitting("x" * (LIMITS.pattern_length_max + 1)) == (False, [n.rpartition("/")[2] for n in names])
 
     on_stage(scenario)
 

@@ -6,9 +6,10 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from bkdaemon.broker import throttle
+from bkdaemon.broker import server, throttle
 from bkdaemon.broker.connection import CLOSING_S
 from bkdaemon.broker.ledger import cache
+from bkdaemon.broker.server_limits import ServerLimits
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import Command, encode_command
@@ -32,7 +33,7 @@ def long_frame(sequence_id: int = 0) -> bytes:
 
 @pytest.fixture(autouse=True)
 def _little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throttle, "UNFINISHED_BYTES_MAX", 1024 * KIB)
+    monkeypatch.setattr(server, "DEFAULT_LIMITS", ServerLimits(unfinished_bytes_max=1024 * KIB))
     monkeypatch.setattr(throttle, "FINISHING_MAX", 2)
 
 

@@ -1,0 +1,80 @@
+"""What statistics say only where it is asked for, or in whose name: options of a request, reads that are under way.
+
+Source: GetStatsOptions.java, PersistentSubscription.java (getStatsAsync), ManagedLedgerImpl.java
+(getEarliestMessagePublishTimeInBacklog, getManagedLedgerInternalStats), PersistentTopic.java (getInternalStats).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import Request
+
+from bkdaemon.broker.dispatch import SingleActive
+from bkdaemon.broker.ledger.search import ENTRY_BYTES, publish_time
+from bkdaemon.broker.rest.base import flag
+from bkdaemon.broker.topic import Topic
+
+if TYPE_CHECKING:
+    from bkctl.model.topic import Position
+    from bkdaemon.broker.dispatch import Dispatcher
+    from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
+    from bkdaemon.broker.topic import AnyTopic
+
+BACKLOGGED: Final = 1000
+"""As managedLedgerCursorBackloggedThreshold: a cursor with more behind it is not told as active."""
+REPLAYING: Final = "_read:"
+"""The place in a dispatcher's work where it waits for entries that are sent again."""
+
+
+async def as_asked(told: dict[str, Any], topic: AnyTopic, request: Request) -> dict[str, Any]:
+    """A topic's statistics with what a request wants besides, and without what it does not want."""
+    if flag(request, "excludePublishers"):
+        told["publishers"] = []
+    for one in told["subscriptions"].values():
+        if flag(request, "excludeConsumers"):
+            one["consumers"] = []
+        if isinstance(topic, Topic) and not flag(request, "subscriptionBacklogSize", default=True):
+            one["backlogSize"] = -1
+    if isinstance(topic, Topic) and flag(request, "getEarliestTimeInBacklog"):
+        for name, one in told["subscriptions"].items():
+            mark_delete = topic.subscriptions[name].cursor.mark_delete
+            one["earliestMsgPublishTimeInBacklog"] = await _time_behind(topic.ledger, mark_delete, one["msgBacklog"])
+        slowest = min((one.mark_delete for one in topic.ledger.cursors.values() if one.durable), default=None)
+        if told["backlogSize"] and slowest is not None:
+            told["earliestMsgPublishTimeInBacklogs"] = await _time_behind(topic.ledger, slowest, 1)
+    return told
+
+
+async def _time_behind(log: ManagedLedger, mark_delete: Position, backlog: int) -> int:
+    """When the first entry behind a position was published, in ms; -1 where nothing is behind it."""
+    position = log.next_position(mark_delete)
+    if not backlog or not log.ledgers.contains(position):
+        return -1
+    found = await log.read(position, 1, ENTRY_BYTES)
+    return publish_time(found[0][1]) if found else -1
+
+
+def with_reads(told: dict[str, Any], topic: Topic) -> dict[str, Any]:
+    """A log's statistics with what its cursors read, or wait for, in the name of their subscriptions."""
+    for name, subscription in topic.subscriptions.items():
+        one, dispatcher = told["cursors"].get(name), subscription.dispatcher
+        if one is None or dispatcher is None:
+            continue
+        reading = not dispatcher.asleep
+        replaying = reading and REPLAYING in dispatcher.waits_for
+        waiting = not reading and _waits(dispatcher)
+        one["active"] = bool(subscription.consumers) and subscription.cursor.backlog() < BACKLOGGED
+        one["waitingReadOp"], one["pendingReadOps"] = waiting, int(reading)
+        one["subscriptionHavePendingRead"] = waiting or (reading and not replaying)
+        one["subscriptionHavePendingReplayRead"] = replaying
+    told["waitingCursorsCount"] = sum(one["waitingReadOp"] for one in told["cursors"].values())
+    return told
+
+
+def _waits(dispatcher: Dispatcher) -> bool:
+    """True if somebody can take entries, and there are none yet."""
+    log, cursor = dispatcher.subscription.ledger, dispatcher.subscription.cursor
+    takers = [dispatcher.active] if isinstance(dispatcher, SingleActive) else dispatcher.consumers
+    ready = not dispatcher.full and any(one is not None and one.ready for one in takers)
+    return ready and not log.ledgers.contains(log.ledgers.at_or_after(cursor.read_position))

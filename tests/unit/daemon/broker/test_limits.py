@@ -1,0 +1,145 @@
+"""What a port allows its clients, as broker.conf says it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from bkdaemon.broker.cluster.dynamic import put
+from bkdaemon.broker.config import BrokerConfig, load_config
+from bkdaemon.broker.server_limits import MIB, ServerLimits
+
+from bkctl.codec.pulsar import NO_REQUEST, Command, ErrorCode
+from tests.broker.admin import Admin, administering
+from tests.broker.raw import Stage, on_stage
+
+TOPIC = "persistent://public/default/t"
+KEYS = {
+    "keepAliveIntervalSeconds": "7",
+    "connectionLivenessCheckTimeoutMillis": "1500",
+    "brokerMaxConnections": "3",
+    "brokerMaxConnectionsPerIp": "2",
+    "maxConcurrentLookupRequest": "11",
+    "maxConcurrentTopicLoadRequest": "12",
+    "subscriptionPatternMaxLength": "60",
+    "maxConsumerMetadataSize": "61",
+    "maxPendingPublishRequestsPerConnection": "62",
+    "maxMessagePublishBufferSizeInMB": "63",
+}
+
+
+def allow(stage: Stage, **limits: float) -> None:
+    stage.server.limits = replace(stage.server.limits, **limits)  # type: ignore[arg-type]
+
+
+def test_keys_of_broker_conf(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("clusterName=c\n" + "".join(f"{key}={text}\n" for key, text in KEYS.items()))
+    config = load_config(path)
+    assert config.unknown == {}
+    assert ServerLimits.of(config) == ServerLimits(7, 1.5, 60, 61, 62, 63 * MIB, 3, 2, 11, 12)
+    assert ServerLimits.of(BrokerConfig(cluster="c")) == ServerLimits()
+    assert ServerLimits.of(BrokerConfig(cluster="c", publish_buffer_mb=-1)).unfinished_bytes_max > 1 << 60
+
+
+def test_a_limit_that_is_changed_while_the_broker_runs() -> None:
+    async def scenario(admin: Admin) -> None:
+        await put(admin.service, "maxConcurrentLookupRequest", "2")
+        assert admin.service.server.limits.lookups_max == 2
+
+    administering(scenario)
+
+
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [
+        ({"connections_max": 2}, "Reached the maximum number of connections"),
+        ({"connections_per_address_max": 2}, "Reached the maximum number of connections on address/"),
+    ],
+)
+def test_a_connection_too_many_is_told_so(limits: dict[str, int], why: str) -> None:
+    async def scenario(stage: Stage) -> None:
+        allow(stage, **limits)
+        first = await stage.client()
+        await stage.client()
+        third = await stage.client(connect=False)
+        told = (await third.next(Command.ERROR)).message
+        assert (told.request_id, told.error) == (NO_REQUEST, ErrorCode.NOT_ALLOWED)
+        assert told.message.startswith(why)
+        await third.end()
+        assert stage.server.refused_connections == 1
+        first.cut()
+        await first.end()
+        await asyncio.sleep(1)
+        await stage.client()
+
+    on_stage(scenario)
+
+
+def test_silent_clients_are_let_be_without_keep_alives() -> None:
+    async def scenario(stage: Stage) -> None:
+        allow(stage, keep_alive_s=0)
+        client = await stage.client()
+        client.answers_pings = False
+        await asyncio.sleep(1000)
+        assert not client.ended
+
+    on_stage(scenario)
+
+
+def test_a_silent_client_keeps_its_place_where_nobody_asks_it() -> None:
+    async def scenario(stage: Stage) -> None:
+        allow(stage, liveness_s=0)
+        held, other = await stage.client(), await stage.client()
+        await held.produce(TOPIC, producer_name="p")
+        held.answers_pings = False
+        for _ in range(2):
+            assert (await other.produce(TOPIC, producer_name="p")).error == ErrorCode.PRODUCER_BUSY
+
+    on_stage(scenario)
+
+
+def test_lookups_beyond_what_is_answered_at_a_time_are_refused() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        allow(stage, lookups_max=0)
+        told = await client.ask(Command.LOOKUP, Command.LOOKUP_RESPONSE, topic=TOPIC)
+        words = "Failed due to too many pending lookup requests"
+        assert (told.error, told.message) == (ErrorCode.TOO_MANY_REQUESTS, words)
+        asked = Command.PARTITIONED_METADATA, Command.PARTITIONED_METADATA_RESPONSE
+        assert (await client.ask(*asked, topic=TOPIC)).error == ErrorCode.TOO_MANY_REQUESTS
+        listed = await client.ask(Command.GET_TOPICS_OF_NAMESPACE, namespace="public/default", mode=0)
+        assert listed.error == ErrorCode.TOO_MANY_REQUESTS
+        allow(stage, lookups_max=1)
+        for _ in range(3):
+            assert not (await client.ask(*asked, topic=TOPIC)).HasField("error")
+        assert stage.server.lookups == 0
+
+    on_stage(scenario)
+
+
+def test_a_long_pattern_is_left_to_the_client() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        await client.produce(TOPIC)
+        kind, answer = Command.GET_TOPICS_OF_NAMESPACE, Command.GET_TOPICS_OF_NAMESPACE_RESPONSE
+        asked = {"namespace": "public/default", "mode": 0, "topics_pattern": "public/default/z.*"}
+        assert (await client.ask(kind, answer, **asked)).filtered
+        allow(stage, pattern_length_max=5)
+        told = await client.ask(kind, answer, **asked)
+        assert (told.filtered, list(told.topics)) == (False, [TOPIC])
+
+    on_stage(scenario)
+
+
+def test_topics_are_opened_a_few_at_a_time() -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.server.topics._loads = asyncio.Semaphore(1)
+        client = await stage.client()
+        names = [f"{TOPIC}{i}" for i in range(5)]
+        found = await asyncio.gather(*(client.produce(name, i) for i, name in enumerate(names)))
+        assert not any(hasattr(one, "error") for one in found)
+
+    on_stage(scenario)
