@@ -368,6 +368,13 @@ def test_thresholds_by_rest() -> None:
         assert await admin.ok("GET", f"{path}/compactionThreshold") == 77
         topic = await admin.topic(TOPIC)
         assert topic.rules.compaction_threshold == 77
+        stored: list[Position] = []
+        topic.ledger.on_confirmed = stored.extend
+        topic.ledger.add_many([entry_of(0, b"v" * 100, partition_key="k")])
+        await until(lambda: stored)
+        await admin.service._check_compaction()
+        await until(lambda: not topic.compaction.running)
+        assert topic.compaction.horizon == stored[0]
         await admin.ok("DELETE", f"{path}/compactionThreshold")
         await admin.ok("DELETE", f"{namespace}/compactionThreshold")
         assert await admin.ok("GET", f"{namespace}/compactionThreshold") is None
