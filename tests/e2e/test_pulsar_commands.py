@@ -81,6 +81,8 @@ def test_a_topic_that_a_broker_owns(local: Local) -> None:
     assert local.error("topic", "create", TOPIC, "--yes", code=5)
     assert one(local.json("subscription", "create", TOPIC, "s", "--at", "earliest", "--yes"))["by"] == "metadata"
     assert one(local.json("topic", "stats", TOPIC))["served_by"] is None
+    several = local.json("topic", "show", TOPIC, "shop/orders/none", code=1)
+    assert [item["subscriptions"] for item in several] == [1]
     client = connect(local)
     producer = client.create_producer(TOPIC)
     ids = [producer.send(b"%d" % i) for i in range(20)]

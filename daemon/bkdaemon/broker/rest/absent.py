@@ -18,6 +18,7 @@ from bkctl.meta.documents import Json, read_document
 from bkctl.meta.pulsar_cluster import CLUSTERS
 from bkdaemon.broker.rest.base import (
     ADMIN,
+    BAD_REQUEST,
     METHOD_NOT_ALLOWED,
     Answered,
     Handler,
@@ -53,7 +54,7 @@ STORED_OF_TOPIC: Final[dict[str, tuple[str, Any]]] = {
     "shadowTopics": ("shadowTopics", _NONE),
     "entryFilters": ("entryFilters", _NONE),
     "maxMessageSize": ("maxMessageSize", NO_CONTENT),
-    "dispatcherPauseOnAckStatePersistent": ("dispatcherPauseOnAckStatePersistentEnabled", _NONE),
+    "dispatcherPauseOnAckStatePersistent": ("dispatcherPauseOnAckStatePersistentEnabled", False),
 }
 """Of the path behind a topic: the field in its own policies, and what is told where it is not set."""
 GROUPS: Final = f"{ADMIN}/resourcegroups"
@@ -143,7 +144,7 @@ async def anti_affinity(service: BrokerService, request: Request) -> Response:
     await policies_of(service, request)
     found = await service.backend.meta.namespaces.local_policies(namespace_of(request))
     group = found.get("namespaceAntiAffinityGroup")
-    return null() if group is None else PlainTextResponse(str(group))
+    return NO_CONTENT if group is None else PlainTextResponse(str(group))
 
 
 async def anti_affine(service: BrokerService, request: Request) -> list[str]:
@@ -151,12 +152,11 @@ async def anti_affine(service: BrokerService, request: Request) -> list[str]:
     namespaces, cluster = service.backend.meta.namespaces, request.path_params["cluster"]
     if await service.store.exists(f"{CLUSTERS}/{cluster}") is None:
         raise Refused(f"Cluster {cluster} does not exist.")
-    tenant, group = request.query_params.get("tenant"), request.path_params["group"]
-    tenants = [tenant] if tenant else await namespaces.tenants()
-    every = [name for one in tenants for name in await namespaces.namespaces(one)]
-    return [
-        name for name in every if (await namespaces.local_policies(name)).get("namespaceAntiAffinityGroup") == group
-    ]
+    tenant, group = request.query_params.get("tenant"), request.path_params["group"].lower()
+    if not tenant:
+        raise Answered(BAD_REQUEST, "Tenant should not be null")
+    found = {name: await namespaces.local_policies(name) for name in await namespaces.namespaces(tenant)}
+    return [name for name, local in found.items() if (local.get("namespaceAntiAffinityGroup") or "").lower() == group]
 
 
 # -- groups of resources ----------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bkctl.errors import AlreadyExists, Conflict, NotFound
+from bkctl.errors import AlreadyExists, Conflict, Corrupt, NotFound
 from bkctl.meta.documents import Json, encode_json, read_document, update_document
 from bkctl.meta.pulsar_cluster import CLUSTERS
 from bkdaemon.broker.cluster.isolation import changed, isolation_path, matches, pattern
@@ -46,6 +46,15 @@ async def store_document(store: MetadataStore, path: str, value: Json) -> None:
         await store.create(path, encode_json(value), parents=True)
     except AlreadyExists:
         await store.overwrite(path, encode_json(value))
+
+
+async def stored_document(store: MetadataStore, path: str) -> Json | None:
+    """What a node holds; None where there is none, or `null`, which Java's broker stores where it was sent nothing."""
+    try:
+        found = await read_document(store, path)
+    except Corrupt:
+        return None
+    return None if found is None else found.value
 
 
 # -- policies ---------------------------------------------------------------------------------------------------------
@@ -213,8 +222,8 @@ async def _domains(service: BrokerService, cluster: str) -> Json:
         names = await service.store.children(path)
     except NotFound:
         return {}
-    found = {name: await read_document(service.store, f"{path}/{name}") for name in names}
-    return {name: one.value for name, one in found.items() if one is not None}
+    found = {name: await stored_document(service.store, f"{path}/{name}") for name in names}
+    return {name: one for name, one in found.items() if one is not None}
 
 
 async def domains(service: BrokerService, request: Request) -> Json:
@@ -225,10 +234,10 @@ async def domains(service: BrokerService, request: Request) -> Json:
 async def domain(service: BrokerService, request: Request) -> Json:
     """One of these groups."""
     name, asked = await cluster_there(service, request), request.path_params["domain_name"]
-    found = await read_document(service.store, f"{_domains_path(name)}/{asked}")
+    found = await stored_document(service.store, f"{_domains_path(name)}/{asked}")
     if found is None:
         raise NotFound(f"Domain {asked} for cluster {name} does not exist")
-    return found.value
+    return found
 
 
 async def set_domain(service: BrokerService, request: Request) -> None:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 
-from bkctl.errors import Corrupt, NotFound
-from bkctl.meta.documents import Json, read_document
+from bkctl.errors import NotFound
+from bkctl.meta.documents import Json
 from bkdaemon.broker.rest.base import ADMIN, BAD_REQUEST, Answered, Handler, body_of
 from bkdaemon.broker.rest.bundles import bundle_of
 from bkdaemon.broker.rest.checks import Kind, typed
-from bkdaemon.broker.rest.isolation import store_document
+from bkdaemon.broker.rest.isolation import store_document, stored_document
 
 if TYPE_CHECKING:
     from bkdaemon.broker.service import BrokerService
@@ -38,14 +38,6 @@ INITIAL: Final = {
 """Where nothing is stored."""
 
 
-async def _read(service: BrokerService, path: str) -> Json | None:
-    try:
-        found = await read_document(service.store, path)
-    except Corrupt:  # Java's broker stores `null` where it was sent nothing
-        return None
-    return None if found is None else found.value
-
-
 async def _given(request: Request) -> Json:
     given = await body_of(request)
     if given is None:
@@ -56,7 +48,7 @@ async def _given(request: Request) -> Json:
 
 async def default_quota(service: BrokerService, request: Request) -> Json:
     """That of every bundle."""
-    found = await _read(service, DEFAULT)
+    found = await stored_document(service.store, DEFAULT)
     return dict(INITIAL) if found is None else found
 
 
@@ -67,7 +59,7 @@ async def set_default_quota(service: BrokerService, request: Request) -> None:
 
 async def bundle_quota(service: BrokerService, request: Request) -> Json:
     """That of one bundle."""
-    found = await _read(service, f"{NODES}/{await bundle_of(service, request)}")
+    found = await stored_document(service.store, f"{NODES}/{await bundle_of(service, request)}")
     return await default_quota(service, request) if found is None else found
 
 

@@ -138,6 +138,9 @@ def test_failure_domains() -> None:
             "failure domain.brokers must be a list, not 'x'"
         )})  # fmt: skip
         assert await admin.ok("GET", DOMAINS) == {"d": {"brokers": ["b1:8080"]}, "e": {}}
+        await admin.service.store.create("/admin/clusters/lab/failureDomain/f", b"null")  # as Java stores no body
+        assert set(await admin.ok("GET", DOMAINS)) == {"d", "e"}
+        assert (await admin.ask("GET", f"{DOMAINS}/f")).status == 404
         assert await status_of(admin, "DELETE", f"{DOMAINS}/d") == (200, None)
         assert await admin.ok("GET", DOMAINS) == {"e": {}}
         assert await admin.ok("GET", f"{A}/clusters/no/failureDomains") == {}

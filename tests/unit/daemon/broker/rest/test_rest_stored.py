@@ -168,6 +168,25 @@ def test_what_is_only_told() -> None:
     administering(scenario)
 
 
+def test_anti_affinity_groups_are_told_as_java_tells_them() -> None:
+    async def scenario(admin: Admin) -> None:
+        await prepared(admin)
+        group, groups = f"{NAMESPACE}/antiAffinity", f"{A}/namespaces/lab/antiAffinity"
+        assert await status_of(admin, "GET", group) == (204, None)
+        assert await status_of(admin, "GET", f"{groups}/g") == (400, {"reason": "Tenant should not be null"})
+        namespaces = admin.service.backend.meta.namespaces  # as Java's broker stores it
+        await namespaces.update_local_policies("t1/n", lambda old: old | {"namespaceAntiAffinityGroup": "g"})
+        assert await status_of(admin, "GET", group) == (200, "g")
+        for name, told in (("g", ["t1/n"]), ("G", ["t1/n"]), ("h", [])):
+            assert await admin.ok("GET", f"{groups}/{name}?tenant=t1") == told
+        assert await status_of(admin, "GET", f"{A}/namespaces/no/antiAffinity/g?tenant=t1") == (
+            412, {"reason": "Cluster no does not exist."},
+        )  # fmt: skip
+        assert await admin.ok("GET", f"{TOPIC}/dispatcherPauseOnAckStatePersistent") is False
+
+    administering(scenario)
+
+
 def test_the_old_way_to_say_which_schemas_may_follow_is_held_to() -> None:
     async def scenario(admin: Admin) -> None:
         await prepared(admin)
