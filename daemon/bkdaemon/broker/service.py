@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from bkdaemon.broker.web import WebServer
 
 UPKEEP_S: Final = 10.0
-"""How often policies are looked at again, expired messages acknowledged, unused topics deleted."""
+"""How often at least policies are looked at again, expired messages acknowledged, unused topics deleted."""
 LOAD_REPORT_S: Final = 60.0
 WATCH_S: Final = 5.0
 """How often is looked for what stands still."""
@@ -117,7 +117,7 @@ class BrokerService:
         )
         await self.begin()
         self._tasks = [
-            asyncio.create_task(self._every(UPKEEP_S, self._look_after), name="upkeep"),
+            asyncio.create_task(self._every(self.upkeep.period_s(UPKEEP_S), self._look_after), name="upkeep"),
             asyncio.create_task(self._every(STATS_S, self.look), name="rates"),
             asyncio.create_task(self._every(LOAD_REPORT_S, ownership.tell_load), name="load report"),
             asyncio.create_task(self._every(WATCH_S, self._watch), name="watch"),

@@ -54,6 +54,12 @@ class Upkeep:
         self._last: dict[str, int] = {}
         self._snapshots: WeakKeyDictionary[Topic, int] = WeakKeyDictionary()
 
+    def period_s(self, most_s: float) -> float:
+        """Seconds between two rounds: most_s, or less where an interval of the configuration is shorter."""
+        config = self._service.config
+        shortest = min(config.backlog_quota_check_s, config.delete_inactive_every_s, config.deduplication_snapshot_s)
+        return min(most_s, shortest)
+
     async def run(self) -> None:
         """One round over all topics that are open; what fails for one is tried again in the next round."""
         config, now = self._service.config, self._service.world.clock.now_ms()

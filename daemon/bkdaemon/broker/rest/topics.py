@@ -6,7 +6,6 @@ NonPersistentTopics.java.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
@@ -34,6 +33,7 @@ from bkdaemon.broker.rest.base import (
     texts_of,
     topic_of,
 )
+from bkdaemon.broker.rest.partitions import make_partitions, subscribe_partitions
 from bkdaemon.broker.rest.stats import java_time
 from bkdaemon.broker.topic import Topic
 
@@ -192,22 +192,8 @@ async def create_partitioned(service: BrokerService, request: Request) -> Any:
         await meta.topics.create_partitioned(topic, count, properties)
     except AlreadyExists:
         raise AlreadyExists("This topic already exists") from None
-    await _make_partitions(service, topic, 0, count)
+    await make_partitions(service, topic, 0, count)
     return None
-
-
-async def _make_partitions(service: BrokerService, topic: TopicName, start: int, end: int) -> None:
-    """Nodes without ledgers, so that the partitions are listed."""
-    if not topic.persistent:
-        return
-
-    async def make(index: int) -> None:
-        try:
-            await service.backend.meta.ledgers.create(topic.partition_name(index).path)
-        except AlreadyExists:
-            pass  # its first user was faster
-
-    await asyncio.gather(*(make(index) for index in range(start, end)))
 
 
 async def update_partitioned(service: BrokerService, request: Request) -> Any:
@@ -222,8 +208,9 @@ async def update_partitioned(service: BrokerService, request: Request) -> Any:
         return reason(NOT_ACCEPTABLE, f"Number of partitions should be less than or equal to {PARTITIONS_MAX}")
     if count < now:
         return reason(UNPROCESSABLE, f"Desired partitions {count} can't be less than the current partitions {now}.")
+    await make_partitions(service, topic, now, count)
+    await subscribe_partitions(service, topic, now, count)
     await service.backend.meta.topics.update_partitions(topic, count)
-    await _make_partitions(service, topic, now, count)
     return None
 
 
@@ -231,7 +218,7 @@ async def create_missed(service: BrokerService, request: Request) -> None:
     """Nodes of partitions that have none."""
     topic = topic_of(request)
     await _namespace(service, request)
-    await _make_partitions(service, topic, 0, await service.backend.meta.topics.partitions(topic))
+    await make_partitions(service, topic, 0, await service.backend.meta.topics.partitions(topic))
 
 
 async def delete_partitioned(service: BrokerService, request: Request) -> Any:

@@ -49,6 +49,13 @@ async def pass_time(admin: Admin, seconds: float) -> None:
     await asyncio.sleep(1)
 
 
+def test_rounds_are_as_close_as_the_shortest_interval_wants() -> None:
+    async def scenario(admin: Admin) -> None:
+        assert admin.service.upkeep.period_s(10.0) == 2
+
+    administering(scenario, backlog_quota_check_s=2)
+
+
 # -- retention -------------------------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from bkctl.model.topic import EARLIEST
 from tests.broker.admin import Admin, administering
+from tests.unit.daemon.broker.logs import until
 from tests.unit.daemon.broker.rest.test_rest_isolation import status_of
 
 A = "/admin/v2"
@@ -210,5 +212,28 @@ def test_the_old_way_to_say_which_schemas_may_follow_is_held_to() -> None:
         await admin.ok("PUT", new, "UNDEFINED")
         assert await status_of(admin, "PUT", old) == (204, None)
         assert await rules() == "FULL"
+
+    administering(scenario)
+
+
+def test_new_partitions_have_the_subscriptions_of_those_that_are_there() -> None:
+    name = "persistent://t1/n/parts"
+
+    async def scenario(admin: Admin) -> None:
+        await prepared(admin)
+        path = "/admin/v2/persistent/t1/n/parts"
+        await admin.ok("PUT", f"{path}/partitions", 2)
+        await admin.ok("POST", f"{path}/partitions", 3)  # nobody has used it yet
+        first = await admin.topic(f"{name}-partition-0")
+        await first.subscription("s", durable=True, initial=EARLIEST, properties={"a": "b"})
+        await first.subscription("reader", durable=False, initial=EARLIEST)
+        await admin.ok("POST", f"{path}/partitions", 5)
+        new = await admin.topic(f"{name}-partition-4")
+        assert set(new.subscriptions) == {"s"}
+        new.ledger.add_many([b"1", b"2"])
+        await until(lambda: new.ledger.added == 2)
+        found = new.subscriptions["s"]
+        assert (found.properties, found.cursor.backlog(), found.durable) == ({"a": "b"}, 2, True)
+        assert set((await admin.topic(f"{name}-partition-2")).subscriptions) == set()
 
     administering(scenario)
