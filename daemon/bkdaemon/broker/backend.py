@@ -42,6 +42,9 @@ class TopicRules:
     encryption_required: bool = False
     unacked_per_consumer_max: int = 50_000
     unacked_per_subscription_max: int = 200_000
+    look_ahead_per_consumer_max: int = 2000
+    look_ahead_per_subscription_max: int = 20_000
+    """Of Key_Shared: entries that wait for their consumer before nothing new is read; 0: as many as may be unacked."""
     producers_max: int = 0
     consumers_max: int = 0
     consumers_per_subscription_max: int = 0

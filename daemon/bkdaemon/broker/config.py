@@ -139,6 +139,10 @@ class BrokerConfig:
     compaction_keeps_unkeyed: bool = key("topicCompactionRetainNullKey", flag, False)
     unacked_per_consumer: int = key("maxUnackedMessagesPerConsumer", int, 50_000, least=0)
     unacked_per_subscription: int = key("maxUnackedMessagesPerSubscription", int, 200_000, least=0)
+    look_ahead_per_consumer: int = key("keySharedLookAheadMsgInReplayThresholdPerConsumer", int, 2000, least=0)
+    look_ahead_per_subscription: int = key(
+        "keySharedLookAheadMsgInReplayThresholdPerSubscription", int, 20_000, least=0
+    )
     producers_max: int = key("maxProducersPerTopic", int, 0, least=0)
     consumers_max: int = key("maxConsumersPerTopic", int, 0, least=0)
     consumers_per_subscription_max: int = key("maxConsumersPerSubscription", int, 0, least=0)

@@ -24,10 +24,19 @@ from bkdaemon.broker.refusal import Refusal
 from bkdaemon.broker.shared import Shared
 
 if TYPE_CHECKING:
+    from bkdaemon.broker.backend import TopicRules
     from bkdaemon.broker.subscription import Subscription
 
-LOOK_AHEAD_MAX: Final = 2000
-"""Entries that wait for their consumer before nothing new is read, for each consumer."""
+NO_LIMIT: Final = 1 << 31
+
+
+def look_ahead(rules: TopicRules, consumers: int) -> int:
+    """Entries that wait for their consumer before nothing new is read, with so many consumers."""
+    each, whole = rules.look_ahead_per_consumer_max, rules.look_ahead_per_subscription_max
+    most = min(each * consumers or NO_LIMIT, whole or NO_LIMIT)
+    if most < NO_LIMIT:
+        return most
+    return min(rules.unacked_per_subscription_max or NO_LIMIT, rules.unacked_per_consumer_max * consumers or NO_LIMIT)
 
 
 def entry_slot(metadata: Any) -> int:
@@ -156,7 +165,7 @@ class KeyShared(Shared):
 
     @property
     def _replay_max(self) -> int:
-        return LOOK_AHEAD_MAX * max(len(self.consumers), 1)
+        return min(look_ahead(self.subscription.rules, max(len(self.consumers), 1)), super()._replay_max)
 
     # -- what is held and what waits ---------------------------------------------------------------------------------
 

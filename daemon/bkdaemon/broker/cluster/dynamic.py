@@ -45,6 +45,8 @@ DYNAMIC: Final = (
     "forceDeleteNamespaceAllowed",
     "forceDeleteTenantAllowed",
     "isAllowAutoUpdateSchemaEnabled",
+    "keySharedLookAheadMsgInReplayThresholdPerConsumer",
+    "keySharedLookAheadMsgInReplayThresholdPerSubscription",
     "loadBalancerAutoBundleSplitEnabled",
     "loadBalancerSheddingEnabled",
     "managedLedgerCacheSizeMB",

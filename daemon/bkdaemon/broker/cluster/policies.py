@@ -319,6 +319,8 @@ def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName
         stamp_index="AppendIndexMetadataInterceptor" in config.entry_interceptors,
         unacked_per_consumer_max=limit("max_unacked_messages_per_consumer", config.unacked_per_consumer),
         unacked_per_subscription_max=limit("max_unacked_messages_per_subscription", config.unacked_per_subscription),
+        look_ahead_per_consumer_max=config.look_ahead_per_consumer,
+        look_ahead_per_subscription_max=config.look_ahead_per_subscription,
         producers_max=limit("max_producers_per_topic", config.producers_max),
         consumers_max=limit("max_consumers_per_topic", config.consumers_max),
         consumers_per_subscription_max=limit("max_consumers_per_subscription", config.consumers_per_subscription_max),

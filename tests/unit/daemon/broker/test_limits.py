@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from bkdaemon.broker.backend import TopicRules
 from bkdaemon.broker.cluster.dynamic import put
 from bkdaemon.broker.config import BrokerConfig, load_config
+from bkdaemon.broker.key_shared import look_ahead
 from bkdaemon.broker.server_limits import MIB, ServerLimits
 
 from bkctl.codec.pulsar import NO_REQUEST, Command, ErrorCode
@@ -42,6 +44,28 @@ def test_keys_of_broker_conf(tmp_path: Path) -> None:
     assert ServerLimits.of(config) == ServerLimits(7, 1.5, 60, 61, 62, 63 * MIB, 3, 2, 11, 12)
     assert ServerLimits.of(BrokerConfig(cluster="c")) == ServerLimits()
     assert ServerLimits.of(BrokerConfig(cluster="c", publish_buffer_mb=-1)).unfinished_bytes_max > 1 << 60
+
+
+@pytest.mark.parametrize(
+    ("each", "whole", "consumers", "most"),
+    [
+        (2000, 20_000, 3, 6000),
+        (2000, 20_000, 30, 20_000),
+        (0, 70, 3, 70),
+        (40, 0, 3, 120),
+        (0, 0, 3, 150),
+        (0, 0, 9, 200),
+    ],
+)
+def test_how_far_key_shared_looks_ahead(each: int, whole: int, consumers: int, most: int) -> None:
+    """As getEffectiveLookAheadLimit: by consumer, for the subscription, else what may be unacknowledged."""
+    rules = TopicRules(
+        look_ahead_per_consumer_max=each,
+        look_ahead_per_subscription_max=whole,
+        unacked_per_consumer_max=50,
+        unacked_per_subscription_max=200,
+    )
+    assert look_ahead(rules, consumers) == most
 
 
 def test_a_limit_that_is_changed_while_the_broker_runs() -> None:
