@@ -25,8 +25,6 @@ HEARTBEAT_NAMESPACE: Final = re.compile(r"pulsar/[^:]+:\d+")
 SYSTEM_TOPICS: Final = frozenset(
     {"__change_events", *(f"__transaction_buffer_snapshot{kind}" for kind in ("", "_indexes", "_segments"))}
 )
-STATS_S: Final = 60.0
-"""As statsUpdateFrequencyInSecs."""
 
 
 class Flow(NamedTuple):

@@ -33,8 +33,9 @@ from bkdaemon.broker.cluster.dynamic import take as take_dynamic
 from bkdaemon.broker.cluster.load import Meter, inside, load_report
 from bkdaemon.broker.cluster.ownership import BrokerAddress
 from bkdaemon.broker.own_backend import OwnBackend
-from bkdaemon.broker.rates import STATS_S, Flow, Rates
+from bkdaemon.broker.rates import Flow, Rates
 from bkdaemon.broker.server import BrokerServer
+from bkdaemon.broker.server_limits import ServerLimits
 from bkdaemon.broker.topic import Topic
 from bkdaemon.broker.upkeep import Upkeep
 from bkdaemon.broker.watch import Watch
@@ -80,11 +81,16 @@ class BrokerService:
         self.started_ms = world.clock.now_ms()
         address = BrokerAddress(f"{config.host}:0", "", "")
         self.backend = OwnBackend(config, store, bookkeeper, address, world)
-        self.server = BrokerServer(self.backend, world, expose_broker_metadata=config.expose_entry_metadata)
+        self.server = BrokerServer(
+            self.backend,
+            world,
+            expose_broker_metadata=config.expose_entry_metadata,
+            limits=ServerLimits.of(config),
+        )
         self.server.topics.limits.hold_to(config)
         self.upkeep = Upkeep(self)
         self.watch = Watch()
-        self.rates = Rates()
+        self.rates = Rates(self.started_ms)
         self.meter = Meter()
         self.topic_policies = asyncio.Lock()
         self.balancer = Balancer(self)
@@ -118,7 +124,7 @@ class BrokerService:
         await self.begin()
         self._tasks = [
             asyncio.create_task(self._every(self.upkeep.period_s(UPKEEP_S), self._look_after), name="upkeep"),
-            asyncio.create_task(self._every(STATS_S, self.look), name="rates"),
+            asyncio.create_task(self._every(config.stats_s, self.look), name="rates"),
             asyncio.create_task(self._every(LOAD_REPORT_S, ownership.tell_load), name="load report"),
             asyncio.create_task(self._every(WATCH_S, self._watch), name="watch"),
             asyncio.create_task(self._every(MEMORY_S, self._give_back), name="memory"),

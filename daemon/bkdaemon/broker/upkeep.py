@@ -226,9 +226,11 @@ class Upkeep:
         if not subscription.cursor.backlog():
             return 0
         border = await log.find_by_publish_time(now - older_than_s * 1000)
-        before = subscription.cursor.backlog()
+        before, mark_delete = subscription.cursor.backlog(), subscription.cursor.mark_delete
         subscription.pass_over(min(log.ledgers.previous(border), log.last_confirmed))
         gone = before - subscription.cursor.backlog()
+        if subscription.cursor.mark_delete != mark_delete:
+            subscription.mark_moved_ms = now
         subscription.expired += gone
         subscription.expired_ms = now
         return gone

@@ -15,6 +15,7 @@ from bkctl.errors import AlreadyExists, Conflict, NotFound, Refused
 from bkctl.model.topic import EARLIEST, PERSISTENT, Position, TopicName
 from bkdaemon.broker.nonpersistent import NonPersistentTopic
 from bkdaemon.broker.rest import stats as rest_stats
+from bkdaemon.broker.rest.asked_stats import as_asked, with_reads
 from bkdaemon.broker.rest.base import (
     ADMIN,
     BAD_REQUEST,
@@ -345,7 +346,8 @@ async def stats(service: BrokerService, request: Request) -> dict[str, Any]:
     """Statistics of a topic."""
     topic = await opened_any(service, request)
     quota = await service.backend.policies.backlog_quota(topic.name) if isinstance(topic, Topic) else None
-    return rest_stats.topic_stats(topic, service.rates, quota) | {"ownerBroker": service.broker_id}
+    told = rest_stats.topic_stats(topic, service.rates, quota) | {"ownerBroker": service.broker_id}
+    return await as_asked(told, topic, request)
 
 
 async def partitioned_stats(service: BrokerService, request: Request) -> dict[str, Any]:
@@ -372,7 +374,7 @@ async def internal(service: BrokerService, request: Request) -> dict[str, Any]:
     topic = await opened_any(service, request)
     if not isinstance(topic, Topic):
         return rest_stats.nothing_stored(topic)
-    return rest_stats.internal_stats(topic.ledger, await topic.compaction.ledger())
+    return with_reads(rest_stats.internal_stats(topic.ledger, await topic.compaction.ledger()), topic)
 
 
 async def partitioned_internal(service: BrokerService, request: Request) -> dict[str, Any]:

@@ -1,0 +1,196 @@
+"""Figures that Java's broker counts, and ours told as 0 once: acknowledgements, times, averages, reads under way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from bkdaemon.broker.rest.stats import java_time, partitioned_stats
+
+from bkctl.codec.pulsar import Command
+from tests.broker.admin import Admin, administering
+from tests.broker.raw import PORT, RawClient, batch_of, entry_of
+
+TOPIC = "persistent://public/default/t"
+PATH = "/admin/v2/persistent/public/default/t"
+EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = range(4)
+HOST = "client"
+STEP_S = 10
+
+
+async def connected(admin: Admin) -> RawClient:
+    """A client of the broker behind an interface, whose port is opened for it, and which has the topic."""
+    await admin.topic(TOPIC)
+    await admin.service.server.start(HOST, PORT)
+    _, protocol = await admin.service.world.network.connect(HOST, PORT, RawClient)
+    client = cast("RawClient", protocol)
+    client.send(Command.CONNECT, client_version="raw", protocol_version=20)
+    await client.next(Command.CONNECTED)
+    return client
+
+
+async def told_of(admin: Admin, query: str = "") -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """The figures of the topic, its subscription, and that one's consumer."""
+    topic = await admin.ok("GET", f"{PATH}/stats{query}")
+    subscription = topic["subscriptions"]["s"]
+    return topic, subscription, (subscription["consumers"] or [{}])[0]
+
+
+@pytest.mark.parametrize(("kind", "acked"), [(EXCLUSIVE, 2), (SHARED, 6), (FAILOVER, 2), (KEY_SHARED, 6)])
+def test_acknowledgements_and_times(kind: int, acked: int) -> None:
+    """An Exclusive consumer's acknowledgement of a batch counts once, as in Java: only shared ones know its size."""
+
+    async def scenario(admin: Admin) -> None:
+        client = await connected(admin)
+        await client.produce(TOPIC)
+        await client.subscribe(TOPIC, kind=kind)
+        await admin.service.look()
+        start = admin.service.server.now_ms()
+        client.flow(100)
+        for i in range(3):
+            body = batch_of(5 * i, [b"m"] * 5)
+            client.send(Command.SEND, body, producer_id=0, sequence_id=5 * i, num_messages=5)
+        client.publish(15)
+        said = await client.messages(4)
+        await asyncio.sleep(STEP_S)
+        middle = admin.service.server.now_ms()
+        client.ack(said[0], said[3])
+        await asyncio.sleep(STEP_S)
+        await admin.service.look()
+        _, subscription, consumer = await told_of(admin)
+        rate = acked * 1000 / (admin.service.server.now_ms() - start)
+        assert subscription["messageAckRate"] == consumer["messageAckRate"] == pytest.approx(rate, rel=0.01)
+        assert consumer["avgMessagesPerEntry"] in (4, 5)
+        for told in (subscription, consumer):
+            assert start <= told["lastConsumedFlowTimestamp"] <= told["lastConsumedTimestamp"] < middle
+            assert middle <= told["lastAckedTimestamp"] < middle + 1000
+        assert subscription["lastMarkDeleteAdvancedTimestamp"] == consumer["lastAckedTimestamp"]
+        assert consumer["lastAckedTime"] == java_time(consumer["lastAckedTimestamp"])
+        assert subscription["nonContiguousDeletedMessagesRanges"] == 1
+        assert 10 < subscription["nonContiguousDeletedMessagesRangesSerializedSize"] < 30
+        text = (await admin.ask("GET", "/metrics")).data.decode()
+        line = next(one for one in text.splitlines() if one.startswith("pulsar_subscription_last_acked_timestamp{"))
+        assert float(line.split()[-1]) == consumer["lastAckedTimestamp"]
+
+    administering(scenario)
+
+
+def test_whose_acknowledgements_are_of_messages_that_another_holds() -> None:
+    async def scenario(admin: Admin) -> None:
+        client = await connected(admin)
+        await client.produce(TOPIC)
+        topic = await admin.topic(TOPIC)
+        await client.subscribe(TOPIC, kind=SHARED, consumer_id=0)
+        client.flow(100, 0)
+        client.send(Command.SEND, batch_of(0, [b"m"] * 5), producer_id=0, sequence_id=0, num_messages=5)
+        (said,) = await client.messages(1)
+        await client.subscribe(TOPIC, kind=SHARED, consumer_id=1)
+        client.ack(said, consumer_id=1)
+        client.ack(said, consumer_id=1)  # once more: of nobody's now
+        await client.ask(Command.GET_LAST_MESSAGE_ID, Command.GET_LAST_MESSAGE_ID_RESPONSE, consumer_id=0)
+        assert [one.messages_acked for one in topic.subscriptions["s"].consumers] == [0, 6]
+
+    administering(scenario)
+
+
+def test_chunks() -> None:
+    async def scenario(admin: Admin) -> None:
+        client = await connected(admin)
+        await client.produce(TOPIC)
+        await client.subscribe(TOPIC)
+        await admin.service.look()
+        client.flow(100)
+        client.publish(0)
+        for i in range(3):
+            body = entry_of(1, uuid="u", chunk_id=i, num_chunks_from_msg=3, total_chunk_msg_size=3)
+            client.send(Command.SEND, body, producer_id=0, sequence_id=1, is_chunk=True)
+        await client.messages(4)
+        await asyncio.sleep(STEP_S)
+        await admin.service.look()
+        topic, subscription, consumer = await told_of(admin)
+        assert topic["msgChunkPublished"]
+        (publisher,) = topic["publishers"]
+        rates = [one["chunkedMessageRate"] for one in (publisher, subscription, consumer)]
+        assert rates == [pytest.approx(3 / STEP_S, rel=0.05)] * 3
+
+    administering(scenario)
+
+
+def test_the_oldest_of_a_backlog_where_it_is_asked_for() -> None:
+    async def scenario(admin: Admin) -> None:
+        client = await connected(admin)
+        await client.produce(TOPIC)
+        await client.subscribe(TOPIC)
+        for i in range(2):
+            client.publish(i)
+            await client.next(Command.SEND_RECEIPT)
+        topic, subscription, _ = await told_of(admin)
+        assert topic["earliestMsgPublishTimeInBacklogs"] == subscription["earliestMsgPublishTimeInBacklog"] == 0
+        query = "?getEarliestTimeInBacklog=true&subscriptionBacklogSize=false"
+        query += "&excludePublishers=true&excludeConsumers=true"
+        topic, subscription, _ = await told_of(admin, query)
+        assert topic["earliestMsgPublishTimeInBacklogs"] == subscription["earliestMsgPublishTimeInBacklog"] == 1
+        assert (subscription["backlogSize"], topic["publishers"], subscription["consumers"]) == (-1, [], [])
+        await admin.ok("POST", f"{PATH}/subscription/s/skip_all")
+        topic, subscription, _ = await told_of(admin, query)
+        assert subscription["earliestMsgPublishTimeInBacklog"] == -1
+
+    administering(scenario)
+
+
+def test_what_left_is_counted_on_and_the_systems_own_apart() -> None:
+    async def scenario(admin: Admin) -> None:
+        client = await connected(admin)
+        await client.produce(TOPIC)
+        for number, name in enumerate(("mine", "__system_reader-1")):
+            await client.subscribe(TOPIC, name, consumer_id=number)
+            client.flow(100, number)
+        client.publish(0)
+        await client.messages(2)
+        before = await admin.ok("GET", f"{PATH}/stats")
+        assert before["msgOutCounter"] == 2
+        assert 2 * before["bytesOutInternalCounter"] == before["bytesOutCounter"] > 0
+        for number in range(2):
+            await client.ask(Command.UNSUBSCRIBE, consumer_id=number)
+        after = await admin.ok("GET", f"{PATH}/stats")
+        counters = ("msgOutCounter", "bytesOutCounter", "bytesOutInternalCounter")
+        assert [after[key] for key in counters] == [before[key] for key in counters]
+        assert after["subscriptions"] == {}
+
+    administering(scenario)
+
+
+def test_cursors_that_wait_for_entries() -> None:
+    async def scenario(admin: Admin) -> None:
+        client = await connected(admin)
+        await client.produce(TOPIC)
+        await client.subscribe(TOPIC, "idle")
+        await client.subscribe(TOPIC, "s", kind=SHARED, consumer_id=1)
+        client.flow(10, 1)
+        await client.ask(Command.GET_LAST_MESSAGE_ID, Command.GET_LAST_MESSAGE_ID_RESPONSE, consumer_id=1)
+        told = await admin.ok("GET", f"{PATH}/internalStats")
+        assert told["waitingCursorsCount"] == 1
+        one, idle = told["cursors"]["s"], told["cursors"]["idle"]
+        keys = ("active", "waitingReadOp", "pendingReadOps", "subscriptionHavePendingRead")
+        assert [one[key] for key in keys] == [True, True, 0, True]
+        assert [idle[key] for key in keys] == [True, False, 0, False]
+        await client.ask(Command.CLOSE_CONSUMER, consumer_id=1)
+        told = await admin.ok("GET", f"{PATH}/internalStats")
+        assert (told["waitingCursorsCount"], told["cursors"]["s"]["active"]) == (0, False)
+
+    administering(scenario)
+
+
+def test_times_are_not_added_up() -> None:
+    def part(size: float, earliest: int) -> dict[str, Any]:
+        times = {"lastAckedTimestamp": 5, "msgBacklog": 2, "earliestMsgPublishTimeInBacklog": earliest}
+        return {"averageMsgSize": size, "bytesOutInternalCounter": 3, "subscriptions": {"s": times}}
+
+    total = partitioned_stats([part(1.0, 0), part(3.0, 7), part(2.0, 9)])
+    assert (total["averageMsgSize"], total["bytesOutInternalCounter"]) == (2.0, 0)
+    assert total["subscriptions"]["s"] == {
+        "lastAckedTimestamp": 0,
+        "msgBacklog": 6,
+        "earliestMsgPublishTimeInBacklog": 7,
+    }
