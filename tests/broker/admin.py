@@ -36,6 +36,8 @@ class Answer:
     status: int
     headers: dict[str, str]
     data: bytes = field(repr=False)
+    names: tuple[str, ...] = ()
+    """Of headers, as they are written."""
 
     @property
     def body(self) -> Any:
@@ -73,7 +75,8 @@ class Admin:
 
         await self._app(scope, receive, send)
         headers = {name.decode().lower(): value.decode("latin-1") for name, value in sent[0]["headers"]}
-        return Answer(sent[0]["status"], headers, b"".join(m.get("body", b"") for m in sent[1:]))
+        names = tuple(name.decode() for name, _ in sent[0]["headers"])
+        return Answer(sent[0]["status"], headers, b"".join(m.get("body", b"") for m in sent[1:]), names)
 
     async def ok(self, method: str, target: str, body: Any = None) -> Any:
         """Sends a request that works; its body."""

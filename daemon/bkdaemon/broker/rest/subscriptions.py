@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
+import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from bkctl.codec.pulsar_entry import decode_metadata, split_entry
-from bkctl.errors import AlreadyExists, NotFound, Refused
+from bkctl.errors import AlreadyExists, Conflict, NotFound, Refused
 from bkctl.model.topic import EARLIEST, LATEST, Position
 from bkdaemon.broker.compression import decompress
 from bkdaemon.broker.ledger.backlog import bytes_behind
 from bkdaemon.broker.rest.base import (
     BAD_REQUEST,
     Answered,
+    Elsewhere,
     Handler,
     body_of,
     flag,
+    forward,
     number,
     object_of,
     on_partitions,
@@ -37,6 +43,45 @@ if TYPE_CHECKING:
 SUBSCRIPTION: Final = TOPIC + "/subscription/{subscription}"
 ANALYZED_ENTRIES_MAX: Final = 10_000
 """As subscriptionBacklogScanMaxEntries: an analysis that would read more is aborted."""
+
+
+def _boolean(value: bool) -> str:
+    return str(value).lower()
+
+
+def _codec(kind: int) -> str:
+    return COMPRESSIONS[kind] if kind < len(COMPRESSIONS) else str(kind)
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+MESSAGE_HEADERS: Final[dict[str, tuple[str, Callable[[Any], str]]]] = {
+    "event_time": ("event-time", java_time),
+    "deliver_at_time": ("deliver-at-time", java_time),
+    "num_messages_in_batch": ("num-batch-message", str),
+    "null_value": ("null-value", _boolean),
+    "replicated_from": ("replicated-from", str),
+    "partition_key": ("partition-key", str),
+    "compression": ("compression", _codec),
+    "uncompressed_size": ("uncompressed-size", str),
+    "encryption_algo": ("encryption-algo", str),
+    "encryption_param": ("Base64-encryption-param", _base64),
+    "schema_version": ("Base64-schema-version", _base64),
+    "partition_key_b64_encoded": ("partition-key-b64-encoded", _boolean),
+    "ordering_key": ("Base64-ordering-key", _base64),
+    "marker_type": ("marker-type", str),
+    "highest_sequence_id": ("highest-sequence-id", str),
+    "uuid": ("uuid", str),
+    "num_chunks_from_msg": ("num-chunks-from-msg", str),
+    "total_chunk_msg_size": ("total-chunk-msg-size", str),
+    "chunk_id": ("chunk-id", str),
+    "null_partition_key": ("null-partition-key", _boolean),
+}
+"""What is told of a message where its producer has set it: X-Pulsar-…, and how."""
+COMPRESSIONS: Final = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
+UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e]")
 READ_BYTES: Final = 5 * 1024 * 1024
 
 
@@ -62,11 +107,23 @@ async def subscriptions(service: BrokerService, request: Request) -> list[str]:
 
 async def create(service: BrokerService, request: Request) -> Any:
     """A new subscription, at the end of the topic unless a message id is given; the topic is made where rules allow."""
-    parts = await on_partitions(service, request, _create)
+    parts = await on_partitions(service, request, _create_on_partition)
     made = parts.values() if parts is not None else [await _create(service, request)]
     if not any(made):
         raise AlreadyExists("Subscription already exists for topic")
     return NO_CONTENT
+
+
+async def _create_on_partition(service: BrokerService, request: Request) -> bool:
+    """As `_create`, here or at the partition's owner, which refuses what it has."""
+    try:
+        return await _create(service, request)
+    except Elsewhere as e:
+        try:
+            await asyncio.to_thread(forward, request.method, e.url, await request.body())
+        except Conflict:
+            return False
+        return True
 
 
 async def _create(service: BrokerService, request: Request) -> bool:
@@ -257,25 +314,34 @@ async def _message(topic: Topic, position: Position) -> Response:
     ((_, entry),) = await topic.ledger.read(position, 1, 1)
     metadata, payload = split_entry(entry)
     plain = decompress(metadata, payload)
-    pairs = {pair.key: pair.value for pair in metadata.properties}
+    headers = _told(metadata) | {"X-Pulsar-Message-ID": shown(position)}
+    if metadata.HasField("num_messages_in_batch"):
+        headers["X-Pulsar-batch-size"] = str(len(entry) - metadata.ByteSize())  # with its frame, as Java counts
+    answer = Response(plain, media_type="application/json")
+    # not through Starlette, which writes names in small letters: Java's client looks for X-Pulsar-PROPERTY as it is
+    answer.raw_headers += [(key.encode(), UNPRINTABLE.sub("?", text).encode()) for key, text in headers.items()]
+    for key in metadata.encryption_keys:
+        answer.raw_headers.append((b"X-Pulsar-Base64-encryption-keys", base64.b64encode(key.SerializeToString())))
+    return answer
+
+
+def _told(metadata: Any) -> dict[str, str]:
+    """What a message's metadata say, as headers; pulsar-admin makes a message of them again."""
     headers = {
-        "X-Pulsar-Message-ID": shown(position),
-        "X-Pulsar-PROPERTY": json.dumps(pairs, separators=(",", ":")),
+        "X-Pulsar-PROPERTY": json.dumps({p.key: p.value for p in metadata.properties}, separators=(",", ":")),
         "X-Pulsar-publish-time": java_time(metadata.publish_time),
         "X-Pulsar-Is-Encrypted": str(bool(metadata.encryption_keys)).lower(),
         "X-Pulsar-producer-name": metadata.producer_name,
         "X-Pulsar-sequence-id": str(metadata.sequence_id),
         "X-Pulsar-txn-uncommitted": "false",
     }
-    if metadata.partition_key:
-        headers["X-Pulsar-partition-key"] = metadata.partition_key
-    if metadata.event_time:
-        headers["X-Pulsar-event-time"] = java_time(metadata.event_time)
-    if metadata.HasField("num_messages_in_batch"):
-        headers["X-Pulsar-num-batch-message"] = str(metadata.num_messages_in_batch)
-        headers["X-Pulsar-batch-size"] = str(len(entry) - metadata.ByteSize())  # with its frame, as Java counts
-    safe = {key: text.encode("ascii", "replace").decode() for key, text in headers.items()}
-    return Response(plain, media_type="application/json", headers=safe)
+    if metadata.HasField("num_chunks_from_msg"):
+        headers["X-Pulsar-PROPERTY-TOTAL-CHUNKS"] = str(metadata.num_chunks_from_msg)
+        headers["X-Pulsar-PROPERTY-CHUNK-ID"] = str(metadata.chunk_id)
+    for field, (name, text_of) in MESSAGE_HEADERS.items():
+        if metadata.HasField(field):
+            headers[f"X-Pulsar-{name}"] = text_of(getattr(metadata, field))
+    return headers
 
 
 async def bytes_from(service: BrokerService, request: Request) -> Response:
