@@ -46,12 +46,13 @@ class _Ranges:
 
     def cut(self, entry_id: int) -> int:
         """Forgets what lies up to entry_id; returns how many entries that were."""
-        gone = 0
-        while self.starts and self.ends[0] <= entry_id:
-            gone += self.ends.pop(0) - self.starts.pop(0) + 1
-        if self.starts and self.starts[0] <= entry_id:
-            gone += entry_id - self.starts[0] + 1
-            self.starts[0] = entry_id + 1
+        starts, ends = self.starts, self.ends
+        whole = bisect_right(ends, entry_id)  # at once: there may be 100,000
+        gone = sum(ends[:whole]) - sum(starts[:whole]) + whole
+        del starts[:whole], ends[:whole]
+        if starts and starts[0] <= entry_id:
+            gone += entry_id - starts[0] + 1
+            starts[0] = entry_id + 1
         return gone
 
 

@@ -164,3 +164,18 @@ def test_backlogs_and_holes_are_those_that_java_tells() -> None:
             assert stored.batches == state.batches
             seen += 1
     assert seen == 5
+
+
+def test_a_hundred_thousand_holes_are_passed_at_once() -> None:
+    entries = 300_000
+    acks = Acks(LedgerList([LedgerInfo(10, entries, entries, 1), LedgerInfo(20, 5, 5, 1)]), Position(10, -1))
+    for first in range(1, entries, 3):  # two of three
+        acks.ack(Position(10, first))
+        acks.ack(Position(10, first + 1))
+    acks.ack(Position(20, 3))
+    assert (acks.range_count, acks.above) == (entries // 3 + 1, entries // 3 * 2 + 1)
+    assert acks.ack_until(Position(10, entries - 5))  # in the middle of a range
+    assert (acks.range_count, acks.above, acks.backlog()) == (3, 4, 5)
+    assert acks.ack_until(Position(20, 2))
+    assert acks.advance()
+    assert (acks.mark_delete, acks.range_count, acks.above, acks.backlog()) == (Position(20, 3), 0, 0, 1)
