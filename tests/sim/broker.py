@@ -41,7 +41,7 @@ from tests.sim.brokernemesis import OF_BOOKIES, OF_BROKERS, RESTART_S, BrokerNem
 from tests.sim.brokertap import Tap
 from tests.sim.cluster import ROOT, Cluster, ledger_of
 from tests.sim.history import Violation
-from tests.sim.loop import Deadlock, Livelock, Process, SimLoop, run
+from tests.sim.loop import OUTSIDE, Deadlock, Livelock, Process, SimLoop, run
 from tests.sim.metadata import HOST, SimStore
 from tests.sim.nemesis import KINDS
 from tests.sim.scenario import Outcome
@@ -180,7 +180,8 @@ class BrokerScenario:
         except (BkctlError, OSError) as e:
             cluster.trace.add("no-start", host, type(e).__name__)
             process.kill()
-            cluster.loop.call_later(RESTART_S * self.random.random(), self.start_broker, host)
+            wait_s = RESTART_S * self.random.random()
+            cluster.loop.call_later(wait_s, self.start_broker, host, context=OUTSIDE)  # the process is gone
             return
         self.services[host] = service
         cluster.trace.add("serves", host)
