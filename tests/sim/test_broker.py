@@ -42,7 +42,7 @@ KNOWN_OF_FEATURES = {
     "parts-not-stored": ("batches", 1),
     "chunks-to-anybody": ("chunks", 3),
     "chunks-by-number-alone": ("chunks", 2),
-    "seek-not-stored": ("seeks", 49),
+    "seek-not-stored": ("seeks", 29),
     "seek-keeps-acks": ("seeks", 4),
     "seek-to-the-next": ("seeks", 1),
     "delays-ignored": ("delays", 1),
