@@ -188,6 +188,10 @@ class Acks:
                 self.batches[batch.position] = bits
         self.advance()
 
+    def settle(self) -> None:
+        """Ledgers have gone from the row: what is known of the others stays, however much that is."""
+        self.load(self.state({}, max(self.range_count, len(self.batches))))
+
     def _settled(self, position: Position) -> Position:
         """A stored mark-delete position, where its ledger is gone, or longer than what was recovered."""
         ledgers = self._ledgers

@@ -216,7 +216,7 @@ class Cursor:
         """Ledgers were trimmed: a position inside of one moves to the next that is there."""
         if self.mark_delete.ledger_id not in self._log.ledgers.infos:
             before = self.mark_delete
-            self._acks.load(self._acks.state(self.longs, self._log.settings.ranges_max))
+            self._acks.settle()
             self.origin = self.origin.trimmed(before, self.mark_delete)
             self._mark_changed()
         self.read_position = max(self.read_position, self._log.ledgers.next(self.mark_delete))

@@ -169,3 +169,18 @@ def test_a_cursor_that_is_not_durable_leaves_nothing() -> None:
         assert await broker.ledgers.cursors(NAME) == []
 
     on_brokers(scenario)
+
+
+def test_no_ack_is_forgotten_when_a_ledger_is_trimmed() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker, replace(EAGER, entries_max=10, ranges_max=2))
+        cursor, p = await log.open_cursor("s", EARLIEST), broker.confirmed
+        apart = [p[i] for i in (11, 13, 15, 21, 23)]  # more ranges than are stored
+        cursor.ack([*p[:10], *apart])
+        await cursor.flush()
+        assert await log.drop_ledgers([p[0].ledger_id]) == [p[0].ledger_id]
+        assert [q for q in p[10:] if cursor.is_acked(q)] == apart
+        assert (cursor.acked_above, cursor.backlog()) == (5, 15)
+        await log.close()
+
+    on_brokers(scenario)
