@@ -34,7 +34,6 @@ CONNECT_SIZE_MAX: Final = 64 * 1024
 PIECE_MAX: Final = 4 * 1024
 """Pieces of a frame that are shorter are put together: an object for each byte would be forty times the frame."""
 JOINED_MAX: Final = 64 * 1024
-KEEP_ALIVE_S: Final = 30.0
 CHECKSUM_VERSION: Final = 11
 """The first protocol version whose clients are sent checksums: those before it compute them wrongly, or not at all."""
 END_OF_TOPIC_VERSION: Final = 9
@@ -281,7 +280,7 @@ class BrokerConversation:
         return self.protocol_version >= END_OF_TOPIC_VERSION and not self.client_version.startswith("Pulsar-CPP-")
 
     def tick(self, *, listening: bool = True) -> bytes | None:
-        """Half a minute has passed: the PING to send, or None if the client is gone.
+        """The interval of keep-alives has passed: the PING to send, or None if the client is gone.
 
         listening says that its bytes were read all the time: silence counts only then.
         """
