@@ -40,6 +40,11 @@ class TopicRules:
     deduplication_entries: int = 1000
     batch_index_acks: bool = True
     encryption_required: bool = False
+    read_entries_max: int = 100
+    read_bytes_max: int = 5 * 1024 * 1024
+    """What one read for a subscription may bring."""
+    slice_entries: int = 20
+    """Entries that a Shared consumer gets before the next one."""
     unacked_per_consumer_max: int = 50_000
     unacked_per_subscription_max: int = 200_000
     look_ahead_per_consumer_max: int = 2000

@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-READ_ENTRIES_MAX: Final = 100
-READ_BYTES_MAX: Final = 5 * 1024 * 1024
-"""As dispatcherMaxReadBatchSize and dispatcherMaxReadSizeBytes: what one read may bring."""
 RETRY_S: Final = 1.0
 """After a read that failed."""
 RING_POINTS: Final = 100
@@ -333,8 +330,9 @@ class SingleActive(Dispatcher):
         generation = self.generation
         subscription = self.subscription
         ledger, cursor = subscription.topic.ledger, subscription.cursor
-        wanted = min(max(int(consumer.permits / self._per_entry), 1), READ_ENTRIES_MAX)
-        size = READ_BYTES_MAX
+        rules = subscription.rules
+        wanted = min(max(int(consumer.permits / self._per_entry), 1), rules.read_entries_max)
+        size = rules.read_bytes_max
         if subscription.dispatch_limits:
             wanted, size = readable(subscription.dispatch_limits, wanted, size, self._per_entry)
         reading = self._reading

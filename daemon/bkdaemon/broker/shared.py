@@ -22,7 +22,7 @@ from bkctl.codec.pulsar_entry import count_unacked, decode_metadata
 from bkctl.errors import BadBytes
 from bkctl.model.topic import Position
 from bkdaemon.broker.consumer import Consumer, Delivery
-from bkdaemon.broker.dispatch import READ_BYTES_MAX, READ_ENTRIES_MAX, Dispatcher
+from bkdaemon.broker.dispatch import Dispatcher
 from bkdaemon.broker.throttle import readable
 from bkdaemon.broker.turns import SUSTAINED_S, TURN_ENTRIES, Turns, turns_of
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SLICE_ENTRIES: Final = 20
-"""As dispatcherMaxRoundRobinBatchSize."""
 REPLAY_MAX: Final = 100_000
 """Entries that were read and could not be sent: above, nothing new is read."""
 DELAYED_MAX: Final = 1_000_000
@@ -65,6 +63,7 @@ class Shared(Dispatcher):
         self._slice_left = 0
         self._chunked: dict[str, Consumer] = {}
         self._per_entry = 1.0  # messages in an entry, as they were lately
+        self._was_full = False  # at the last step: an acknowledgement is worth another one
         self._now_s = 0.0  # of this step
         self._behind_since_s: float | None = None
         self._turns: dict[Connection, Turns] = {}
@@ -168,7 +167,7 @@ class Shared(Dispatcher):
         if consumer.blocked and consumer.unacked <= rules.unacked_per_consumer_max // 2:
             consumer.blocked = False
             self.wake()
-        elif self.full:
+        elif self._was_full:
             self.wake()
 
     @property
@@ -205,7 +204,8 @@ class Shared(Dispatcher):
         return len(self.replay) < self._replay_max and len(self._delayed) < DELAYED_MAX and self._new_is_there
 
     async def _step(self) -> bool:
-        if self.full or not any(c.ready for c in self.consumers):
+        self._was_full = self.full
+        if self._was_full or not any(c.ready for c in self.consumers):
             return False
         self._now_s = asyncio.get_running_loop().time()
         if self._turns and not self._takers:
@@ -242,9 +242,10 @@ class Shared(Dispatcher):
             if turns.taken:  # one of them, not all
                 theirs = [c.permits for c in takers if c.connection is connection]
                 permits -= sum(theirs) - max(theirs, default=0)
-        wanted = min(max(int(permits / self._per_entry), 1), READ_ENTRIES_MAX)
+        rules = self.subscription.rules
+        wanted = min(max(int(permits / self._per_entry), 1), rules.read_entries_max)
         limits = self.subscription.dispatch_limits
-        return readable(limits, wanted, READ_BYTES_MAX, self._per_entry)[0] if limits else wanted
+        return readable(limits, wanted, rules.read_bytes_max, self._per_entry)[0] if limits else wanted
 
     async def _read_new(self) -> bool:
         if len(self.replay) >= self._replay_max or len(self._delayed) >= DELAYED_MAX:
@@ -252,7 +253,7 @@ class Shared(Dispatcher):
         generation = self.generation
         subscription = self.subscription
         cursor = subscription.cursor
-        entries = await subscription.ledger.read(cursor.read_position, self._wanted, READ_BYTES_MAX)
+        entries = await subscription.ledger.read(cursor.read_position, self._wanted, subscription.rules.read_bytes_max)
         if generation != self.generation:
             return True
         if not entries:
@@ -292,7 +293,7 @@ class Shared(Dispatcher):
 
     async def _read(self, positions: list[Position]) -> list[tuple[Position, bytes]]:
         """These entries, as far as they are still there; neighbours in one read."""
-        ledger = self.subscription.ledger
+        ledger, size = self.subscription.ledger, self.subscription.rules.read_bytes_max
         found: list[tuple[Position, bytes]] = []
         wanted = set(positions)
         at = 0
@@ -301,7 +302,7 @@ class Shared(Dispatcher):
             end = at + 1
             while end < len(positions) and positions[end] == (first[0], first[1] + end - at):
                 end += 1
-            entries = await ledger.read(first, end - at, READ_BYTES_MAX)
+            entries = await ledger.read(first, end - at, size)
             found += [e for e in entries if e[0] in wanted]
             reached = entries[-1][0] if entries else positions[end - 1]
             while at < end and positions[at] <= reached:  # what lies before it and was not returned is no more
@@ -412,7 +413,7 @@ class Shared(Dispatcher):
                     continue
                 chosen = consumer
         self._current = chosen
-        self._slice_left = SLICE_ENTRIES - 1
+        self._slice_left = self.subscription.rules.slice_entries - 1
         if self._turns and chosen is not None:
             turns = self._turns.get(chosen.connection)
             if turns is not None and turns.taken:

@@ -6,7 +6,7 @@ message took 12 µs and 0.7 thread switches; fed in turns, 4 µs and 0.01 (`pyth
 Shared 100 B). A client whose threads work side by side would lose by turns. The broker cannot know which it has, so it
 tries both while there is a backlog, and keeps what took more messages:
 
-    all (SUSTAINED_S) ──► turns (TRY_S) ──► all (TRY_S) ──► the faster one (KEEP_S) ──► turns (TRY_S) …
+    behind for SUSTAINED_S ──► all (ALL_S) ──► turns (TURNS_S) ──► the faster one (KEEP_S) ──► all (ALL_S) …
 
 A turn is what a consumer's permits are; it ends when the consumer has asked for half of that again, or after TURN_S. So
 nobody waits longer for a turn than TURN_S for each other consumer of its connection, and nobody at all who is not
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from bkdaemon.broker.connection import Connection
     from bkdaemon.broker.consumer import Consumer
 
-SUSTAINED_S: Final = 0.05
+SUSTAINED_S: Final = 0.02
 """A backlog lasts so long before anything is tried."""
 TURN_S: Final = 0.05
 TURN_ENTRIES: Final = 2_000
-TRY_S: Final = 0.25
-SETTLE_S: Final = 0.1
-"""Of a try: clients still work off what they were fed in the other way."""
+ALL_S: Final = 0.08
+ALL_SETTLE_S: Final = 0.02
+TURNS_S: Final = 0.16
+TURNS_SETTLE_S: Final = 0.1
+"""How long each way is tried, and what of that is not counted: clients still work off what they were fed before."""
 TRIED_MESSAGES_MIN: Final = 2_000
 """Fewer in a try tell nothing."""
 KEEP_S: Final = 10.0
@@ -40,8 +42,8 @@ GAIN_MIN: Final = 1.2
 class Phase(Enum):
     """What is being found out."""
 
-    TURNS = "turns are tried"
     ALL = "all at once is tried"
+    TURNS = "turns are tried"
     KEPT = "the faster one is kept"
 
 
@@ -54,12 +56,12 @@ class Turns:
     """
 
     __slots__ = (
+        "_all_per_s",
         "_begun_with",
         "_counted",
         "_counts_from_s",
         "_ends_s",
         "_holder",
-        "_turns_per_s",
         "_until_s",
         "phase",
         "taken",
@@ -69,12 +71,13 @@ class Turns:
         self._holder: Consumer | None = None
         self._begun_with = 0
         self._until_s = 0.0
-        self._turns_per_s = 0.0
-        self._try(Phase.TURNS, now_s)
+        self._all_per_s = 0.0
+        self._try(Phase.ALL, now_s)
 
     def _try(self, phase: Phase, now_s: float) -> None:
         self.phase, self.taken = phase, phase is Phase.TURNS
-        self._counts_from_s, self._ends_s = now_s + SETTLE_S, now_s + TRY_S
+        self._counts_from_s = now_s + (TURNS_SETTLE_S if self.taken else ALL_SETTLE_S)
+        self._ends_s = now_s + (TURNS_S if self.taken else ALL_S)
         self._counted = 0
 
     def begin(self, consumer: Consumer) -> None:
@@ -111,14 +114,14 @@ class Turns:
         per_s = self._counted / (now_s - self._counts_from_s)
         if self._counted < TRIED_MESSAGES_MIN:
             per_s = 0.0
-        if self.phase is Phase.TURNS:
-            self._turns_per_s = per_s
-            self._try(Phase.ALL, now_s)
-        elif self.phase is Phase.ALL:
-            self.phase, self.taken = Phase.KEPT, self._turns_per_s > GAIN_MIN * per_s
+        if self.phase is Phase.ALL:
+            self._all_per_s = per_s
+            self._try(Phase.TURNS, now_s)
+        elif self.phase is Phase.TURNS:
+            self.phase, self.taken = Phase.KEPT, per_s > GAIN_MIN * self._all_per_s
             self._ends_s = now_s + KEEP_S
         else:
-            self._try(Phase.TURNS, now_s)
+            self._try(Phase.ALL, now_s)
         self._holder = None
 
 

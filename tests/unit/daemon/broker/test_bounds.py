@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from bkdaemon.broker.backend import TopicRules
 from bkdaemon.broker.connection import WRITE_BUFFER_HIGH
-from bkdaemon.broker.dispatch import READ_BYTES_MAX, READ_ENTRIES_MAX
 from bkdaemon.broker.ledger.ledger_node import ENTRY_HEADROOM
 from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 from bkdaemon.broker.log import Log
@@ -51,7 +50,7 @@ def test_who_does_not_read_is_sent_no_more_than_its_buffers_hold(kind: int) -> N
             most = max(most, buffered(stage))
         await asyncio.sleep(5)
         most = max(most, buffered(stage))
-        assert WRITE_BUFFER_HIGH / 4 < most <= WRITE_BUFFER_HIGH + 2 * READ_BYTES_MAX
+        assert WRITE_BUFFER_HIGH / 4 < most <= WRITE_BUFFER_HIGH + 2 * TopicRules().read_bytes_max
         (connection,) = (c for c in stage.server.connections if not c.writable)
         assert sum(map(len, connection._out)) == 0
         transport_of(slow).resume_reading()
@@ -91,7 +90,7 @@ def test_permits_without_end_do_not_let_a_consumer_hold_more_than_the_rules_allo
         (topic,) = stage.server.topics.open.values()
         assert isinstance(topic, Topic)
         (consumer,) = topic.subscriptions["s"].consumers
-        assert most <= len(consumer.pending) < most + READ_ENTRIES_MAX
+        assert most <= len(consumer.pending) < most + TopicRules().read_entries_max
 
     on_stage(scenario, rules=TopicRules(unacked_per_consumer_max=most))
 

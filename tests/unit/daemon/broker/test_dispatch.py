@@ -168,6 +168,37 @@ def test_a_client_that_does_not_read_is_sent_no_more() -> None:
     on_stage(scenario)
 
 
+def test_an_ack_that_ends_a_full_subscription_is_enough_for_the_next_messages() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await producer(stage)
+        await client.subscribe(TOPIC, kind=SHARED)
+        client.flow(1000)
+        await publish(client, 0, 15)
+        said = await client.messages(10)
+        await asyncio.sleep(1)
+        assert waiting(client) == []
+        client.ack(*said)  # no permits with it: there are enough
+        assert [number(s) for s in await client.messages(5)] == list(range(10, 15))
+
+    on_stage(scenario, rules=TopicRules(unacked_per_subscription_max=10, read_entries_max=5))
+
+
+def test_slices_and_reads_are_as_long_as_the_rules_say() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await producer(stage)
+        await publish(client, 0, 24)
+        for consumer_id in range(2):
+            await client.subscribe(TOPIC, kind=SHARED, consumer_id=consumer_id)
+        for consumer_id in range(2):
+            client.flow(100, consumer_id)
+        said = await client.messages(24)
+        by_number = [s.message.consumer_id for s in sorted(said, key=number)]
+        first = by_number[0]
+        assert by_number == [(first + i // 3) % 2 for i in range(24)]
+
+    on_stage(scenario, rules=TopicRules(slice_entries=3, read_entries_max=6))
+
+
 # -- Key_Shared ------------------------------------------------------------------------------------------------------
 
 

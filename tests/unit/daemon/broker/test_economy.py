@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
+from bkdaemon.broker.backend import TopicRules
 from bkdaemon.broker.connection import OUT_BYTES_MAX
-from bkdaemon.broker.dispatch import READ_BYTES_MAX
 
 from bkctl.client.bookie import BookieConnection
 from bkctl.codec.proto import pulsar_api_pb2 as api
@@ -168,7 +168,7 @@ def test_a_backlog_in_memory_goes_out_a_megabyte_at_a_time_until_the_client_take
         connection._flush = lambda: (most.append(connection._out_bytes), flush())
         client.flow(1000)
         assert [s.entry for s in await client.messages(40)] == big
-        assert max(most) <= OUT_BYTES_MAX + READ_BYTES_MAX
+        assert max(most) <= OUT_BYTES_MAX + TopicRules().read_bytes_max
         assert len(writes.writes) >= 3
 
     on_stage(scenario)

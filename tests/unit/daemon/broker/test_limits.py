@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from bkdaemon.broker.backend import TopicRules
 from bkdaemon.broker.cluster.dynamic import put
+from bkdaemon.broker.cluster.policies import rules_of
 from bkdaemon.broker.config import BrokerConfig, load_config
 from bkdaemon.broker.key_shared import look_ahead
 from bkdaemon.broker.server_limits import MIB, ServerLimits
 
 from bkctl.codec.pulsar import NO_REQUEST, Command, ErrorCode
+from bkctl.model.topic import TopicName
 from tests.broker.admin import Admin, administering
 from tests.broker.raw import Stage, on_stage
 
@@ -66,6 +68,18 @@ def test_how_far_key_shared_looks_ahead(each: int, whole: int, consumers: int, m
         unacked_per_subscription_max=200,
     )
     assert look_ahead(rules, consumers) == most
+
+
+def test_keys_of_what_is_read_and_given_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    keys = ("dispatcherMaxReadBatchSize=7", "dispatcherMaxReadSizeBytes=8", "dispatcherMaxRoundRobinBatchSize=9")
+    path.write_text("\n".join(("clusterName=c", *keys)))
+    config = load_config(path)
+    assert config.unknown == {}
+    rules = [rules_of(c, {}, TopicName.parse(TOPIC)) for c in (config, BrokerConfig(cluster="c"))]
+    told = [(r.read_entries_max, r.read_bytes_max, r.slice_entries) for r in rules]
+    default = TopicRules()
+    assert told == [(7, 8, 9), (default.read_entries_max, default.read_bytes_max, default.slice_entries)]
 
 
 def test_a_limit_that_is_changed_while_the_broker_runs() -> None:
