@@ -7,7 +7,8 @@
 
 Positions come from BookKeeper, in order; nobody but this object writes the topic's node. Somebody else's fencing, or a
 node that was changed by somebody else, ends it: `on_failed` is called once and every later add is refused. A ledger
-that lost its bookies is recovered and followed by another: adds that were not confirmed go there, in order.
+that lost its bookies is recovered and followed by another: adds that were not confirmed go there, in order, with a
+pause between ledgers of which none could store an add.
 Source: ManagedLedgerImpl.java.
 """
 
@@ -16,8 +17,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from bkrecovery.ledger import recover_ledger
 
@@ -26,6 +27,7 @@ from bkctl.errors import BkctlError, Conflict, LedgerClosed, LedgerFenced, NotFo
 from bkctl.model.ledger import LedgerMetadata
 from bkctl.model.status import Status
 from bkctl.model.topic import LATEST, Position
+from bkdaemon.broker.ledger.chores import Chores, Pauses
 from bkdaemon.broker.ledger.cursor import Cursor, load_cursors
 from bkdaemon.broker.ledger.ledger_list import LedgerList
 from bkdaemon.broker.ledger.ledger_node import LedgerContext, LedgerNode
@@ -80,8 +82,9 @@ class ManagedLedger:
         self._queue: deque[bytes] = deque()
         self._queue_bytes = 0
         self._sent: deque[bytes] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._timers: list[asyncio.TimerHandle] = []
+        self._chores = Chores(name)
+        self._run, self._later = self._chores.run, self._chores.later
+        self._pauses = Pauses()
         self._trimmer = Trimmer(self)
         self._switch_lock = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
@@ -305,6 +308,10 @@ class ManagedLedger:
             self.failed(error)
             return
         self.state = State.SWITCHING
+        pause_s = self._pauses.next_s(self.added)
+        if pause_s:
+            _log.warning("%s: the next ledger is made in %g s, no add was stored: %s", self.name, pause_s, error)
+            await asyncio.sleep(pause_s)
         await self._roll()
 
     def failed(self, error: BkctlError) -> None:
@@ -468,26 +475,8 @@ class ManagedLedger:
         """Deletes cursors, ledgers and node of a topic that is to be no more."""
         await delete_log(self)
 
-    # -- tasks and timers ------------------------------------------------------------------------------------------
-
-    def _run(self, work: Coroutine[Any, Any, Any]) -> None:
-        task = self._loop.create_task(work, name=self.name)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            _log.error("%s: a task has failed", self.name, exc_info=task.exception())
-
-    def _later(self, delay_s: float, work: Callable[[], None]) -> None:
-        self._timers = [timer for timer in self._timers if not timer.cancelled() and timer.when() > self._loop.time()]
-        self._timers.append(self._loop.call_later(delay_s, work))
-
     def _let_go(self) -> None:
-        for timer in self._timers:
-            timer.cancel()
-        self._timers.clear()
+        self._chores.stop_timers()
         for cursor in self.cursors.values():
             cursor.let_go()
         if self.state is State.FAILED:

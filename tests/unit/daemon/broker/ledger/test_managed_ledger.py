@@ -160,6 +160,38 @@ def test_a_ledger_that_loses_its_bookies_is_followed_by_another() -> None:
     on_brokers(scenario, add_timeout_s=2, read_timeout_s=2)
 
 
+def test_a_dead_bookie_that_is_still_registered_costs_few_ledgers() -> None:
+    """Each new ledger has it again, and takes no add: about 18 of them came and went in a second."""
+
+    async def scenario(broker: Broker) -> None:
+        whole = LedgerSettings(3, 3, 3, rollover_min_s=0, retention_check_s=1e6)
+        log = await broker.open(whole)
+        log.add_many(payloads(1))
+        await until(lambda: len(broker.confirmed) == 1)
+        cluster, made = broker.cluster, log.ledgers.ids[-1]
+        cluster.machines["b0"].kill()  # its session lasts
+        log.add_many(payloads(5, 1))
+        await until(lambda: log.ledgers.ids[-1] > made, 200)  # the first one follows at once
+        await asyncio.sleep(60)
+        assert 5 <= log.ledgers.ids[-1] - made <= 15
+        assert broker.failures == []
+        assert log.waiting == 5
+        cluster.stores["b0"].expire()
+        await cluster.start_bookie("b0")
+        await until(lambda: len(broker.confirmed) == 6, 1100)
+        await until(lambda: log.state is State.OPEN)
+        cluster.machines["b0"].kill()
+        made = log.ledgers.ids[-1]
+        log.add_many(payloads(1, 6))
+        await until(lambda: log.ledgers.ids[-1] > made, 200)  # again at once: adds were stored meanwhile
+        cluster.machines["b1"].kill()
+        await asyncio.sleep(11)
+        async with asyncio.timeout(20):
+            await log.close()  # a pause keeps nobody
+
+    on_brokers(scenario, bookies=3)
+
+
 def test_a_crash_loses_nothing_that_was_confirmed() -> None:
     async def scenario(broker: Broker) -> None:
         log = await broker.open()
