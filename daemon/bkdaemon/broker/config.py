@@ -92,6 +92,7 @@ class BrokerConfig:
     mark_delete_rate: float = key("managedLedgerDefaultMarkDeleteRateLimit", float, 1.0, least=0)
     ranges_max: int = key("managedLedgerMaxUnackedRangesToPersist", int, 10_000, least=1)
     ranges_in_store_max: int = key("managedLedgerMaxUnackedRangesToPersistInMetadataStore", int, 1_000, least=0)
+    skip_lost: bool = key("autoSkipNonRecoverableData", flag, False)
     cache_mb: int = key("managedLedgerCacheSizeMB", int, 32, least=0)
     isolation_groups: tuple[str, ...] = key("bookkeeperClientIsolationGroups", words, ())
     secondary_isolation_groups: tuple[str, ...] = key("bookkeeperClientSecondaryIsolationGroups", words, ())
@@ -222,6 +223,7 @@ class BrokerConfig:
             retention_s=self.retention_minutes * 60.0 if self.retention_minutes > 0 else self.retention_minutes,
             retention_bytes=self.retention_mb * MIB if self.retention_mb > 0 else self.retention_mb,
             retention_check_s=self.retention_check_s,
+            skip_lost=self.skip_lost,
         )
 
 

@@ -83,7 +83,7 @@ class Deduplication:
         position = ledger.next_position(cursor.mark_delete)
         last = ledger.last_confirmed
         while position <= last:
-            entries = await ledger.read(position, REPLAY_ENTRIES, REPLAY_BYTES)
+            entries = await ledger.read_on(position, REPLAY_ENTRIES, REPLAY_BYTES)
             for found, entry in entries:
                 if found > last:
                     break

@@ -338,7 +338,7 @@ class SingleActive(Dispatcher):
         reading = self._reading
         if reading is not None and reading.due:
             return await self._step_compacted(consumer, reading, wanted, size)
-        entries = await ledger.read(cursor.read_position, wanted, size)
+        entries = await ledger.read_on(cursor.read_position, wanted, size)
         if generation != self.generation or consumer is not self.active or not consumer.ready:
             return True
         if not entries:

@@ -253,7 +253,9 @@ class Shared(Dispatcher):
         generation = self.generation
         subscription = self.subscription
         cursor = subscription.cursor
-        entries = await subscription.ledger.read(cursor.read_position, self._wanted, subscription.rules.read_bytes_max)
+        entries = await subscription.ledger.read_on(
+            cursor.read_position, self._wanted, subscription.rules.read_bytes_max
+        )
         if generation != self.generation:
             return True
         if not entries:
@@ -302,7 +304,7 @@ class Shared(Dispatcher):
             end = at + 1
             while end < len(positions) and positions[end] == (first[0], first[1] + end - at):
                 end += 1
-            entries = await ledger.read(first, end - at, size)
+            entries = await ledger.read_on(first, end - at, size)
             found += [e for e in entries if e[0] in wanted]
             reached = entries[-1][0] if entries else positions[end - 1]
             while at < end and positions[at] <= reached:  # what lies before it and was not returned is no more

@@ -26,6 +26,7 @@ DYNAMIC: Final = (
     "allowAutoSubscriptionCreation",
     "allowAutoTopicCreation",
     "allowAutoTopicCreationType",
+    "autoSkipNonRecoverableData",
     "brokerDeleteInactiveTopicsEnabled",
     "brokerDeleteInactiveTopicsFrequencySeconds",
     "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds",

@@ -134,7 +134,7 @@ class Compactor:
                 start = Position(position.ledger_id, position.entry_id + 1)
             start = Position(before.horizon.ledger_id, before.horizon.entry_id + 1)
         while start <= until:
-            entries = await self._log.read(start, READ_ENTRIES_MAX, READ_BYTES_MAX)
+            entries = await self._log.read_on(start, READ_ENTRIES_MAX, READ_BYTES_MAX)
             if not entries:
                 return
             for position, entry in entries:

@@ -33,6 +33,7 @@ from bkdaemon.broker.ledger.ledger_list import LedgerList
 from bkdaemon.broker.ledger.ledger_node import LedgerContext, LedgerNode
 from bkdaemon.broker.ledger.ledger_reads import LedgerReads
 from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
+from bkdaemon.broker.ledger.lost import LostLedgers
 from bkdaemon.broker.ledger.recovered import delete_ledger, listed_ledger, recovered_list
 from bkdaemon.broker.ledger.search import first_published
 from bkdaemon.broker.ledger.state import State
@@ -86,6 +87,7 @@ class ManagedLedger:
         self._run, self._later = self._chores.run, self._chores.later
         self._pauses = Pauses()
         self._trimmer = Trimmer(self)
+        self._lost = LostLedgers(self)
         self._switch_lock = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
 
@@ -355,6 +357,10 @@ class ManagedLedger:
             NoSuchEntry, NoSuchLedger, BadBytes, Unavailable: an entry that no bookie could give, and why.
         """
         return await self._reads.read(start, entries_max, bytes_max)
+
+    async def read_on(self, start: Position, entries_max: int, bytes_max: int) -> list[tuple[Position, bytes]]:
+        """The same for who reads in order: ledgers that are lost for good are skipped, where the settings allow it."""
+        return await self._lost.read(self._reads, start, entries_max, bytes_max)
 
     async def find_by_publish_time(self, ms: int) -> Position:
         """The first entry that was published at or after ms; the next position to be written if there is none."""

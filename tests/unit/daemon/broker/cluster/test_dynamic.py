@@ -26,6 +26,11 @@ def test_a_key_is_changed_held_to_and_given_back() -> None:
         await admin.ok("POST", f"{CONFIGURATION}/subscriptionTypesEnabled/Exclusive,Shared")
         assert topic.rules.subscription_types == {"Exclusive", "Shared"}
         assert not topic.rules.auto_create_topic
+        assert not topic.ledger.settings.skip_lost
+        await admin.ok("POST", f"{CONFIGURATION}/autoSkipNonRecoverableData/true")
+        assert topic.ledger.settings.skip_lost
+        await admin.ok("DELETE", f"{CONFIGURATION}/autoSkipNonRecoverableData")
+        assert not topic.ledger.settings.skip_lost
         for key in ("maxPublishRatePerTopicInMessages", "allowAutoTopicCreation", "allowAutoTopicCreation"):
             await admin.ok("DELETE", f"{CONFIGURATION}/{key}")
         assert topic.rules.auto_create_topic
