@@ -47,6 +47,31 @@ class ClusterAccess:
 
         return await open_ledgers(self.store, self.root, self.uri.manager, write=self.env.may_write)
 
+    async def pulsar_path(self) -> str:
+        """The path that Pulsar's metadata are below: what BKCTL_PULSAR_PATH or the profile says, or where they are.
+
+        A ledgers root /pulsar/ledgers has them beside it if there are clusters in /pulsar/admin; else they are at "/".
+        """
+        from bkctl.meta.pulsar_cluster import CLUSTERS
+        from bkctl.meta.store import check_path, parent_of
+
+        given = self.env.setting("pulsar-path")
+        if given:
+            return check_path(given)
+        beside = parent_of(self.root)
+        found = beside != "/" and await self.store.exists(beside + CLUSTERS) is not None
+        return beside if found else "/"
+
+    async def pulsar(self) -> MetadataStore:
+        """Pulsar's metadata, as its brokers see them.
+
+        Raises:
+            UsageError: BKCTL_PULSAR_PATH is no path.
+        """
+        from bkctl.meta.below import below
+
+        return below(self.store, await self.pulsar_path())
+
     @property
     def bookies(self) -> BookieRegistry:
         """Who is registered."""
@@ -61,12 +86,14 @@ class ClusterAccess:
 
         from bkctl.client.client import BookKeeper
         from bkctl.client.config import ClientConfig
+        from bkctl.client.racks import PULSAR_RACKS_PATH
         from bkctl.world import real_world
 
         config = ClientConfig.of(self.env.properties)
         if not config.explicit_lac_s:  # somebody may follow what a person writes by hand
             config = replace(config, explicit_lac_s=EXPLICIT_LAC_S)
-        client = BookKeeper(await self.ledgers(), self.bookies, real_world(), config)
+        racks_path = (await self.pulsar_path()).rstrip("/") + PULSAR_RACKS_PATH
+        client = BookKeeper(await self.ledgers(), self.bookies, real_world(), config, racks_path=racks_path)
         try:
             yield client
         finally:

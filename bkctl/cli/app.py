@@ -55,7 +55,8 @@ _VERBOSE: Final = typer.Option("-v", "--verbose", count=True, help="say more on 
 GLOBAL_OPTIONS: Final = (
     _text(
         "metadata_uri",
-        "zk+hierarchical://h1:2181;h2:2181/ledgers (BKCTL_METADATA_URI)",
+        "zk+hierarchical://h1:2181;h2:2181/ledgers (BKCTL_METADATA_URI); Pulsar's metadata are looked for beside the "
+        "ledgers (/pulsar for /pulsar/ledgers), then at /, or only where BKCTL_PULSAR_PATH says",
         "-m",
         "--metadata-uri",
         metavar="URI",

@@ -22,7 +22,7 @@ from bkctl.client.config import ClientConfig, Placement
 from bkctl.client.context import ClientContext
 from bkctl.client.ensembles import DefaultPlacement, EnsemblePlacement, TopologyPlacement
 from bkctl.client.pool import BookiePool
-from bkctl.client.racks import Racks
+from bkctl.client.racks import PULSAR_RACKS_PATH, Racks
 from bkctl.client.reader import LedgerReader
 from bkctl.client.writer import LedgerWriter
 from bkctl.codec.checksum import Digest, digest_for
@@ -44,6 +44,7 @@ class BookKeeper:
 
     Args:
         placement: chooses bookies; by default what the configuration names.
+        racks_path: where Pulsar's racks are, in the store of the ledgers.
     """
 
     def __init__(
@@ -53,9 +54,12 @@ class BookKeeper:
         world: World,
         config: ClientConfig | None = None,
         placement: EnsemblePlacement | None = None,
+        *,
+        racks_path: str = PULSAR_RACKS_PATH,
     ) -> None:
         config = config or ClientConfig()
-        racks = Racks(ledgers.store, config.topology_script) if config.placement is not Placement.DEFAULT else None
+        named = config.placement is not Placement.DEFAULT
+        racks = Racks(ledgers.store, config.topology_script, racks_path) if named else None
         self.context = ClientContext(
             ledgers,
             registry,

@@ -44,14 +44,17 @@ async def init_pulsar(
     store: MetadataStore,
     cluster: str,
     *,
-    ledgers_root: str,
+    ledgers_root: str | None,
     service_url: str,
     broker_service_url: str,
     random: Random | None = None,
 ) -> list[str]:
-    """Makes what is missing of a cluster's metadata and returns what was made, in words."""
+    """Makes what is missing of a cluster's metadata and returns what was made, in words.
+
+    ledgers_root None: BookKeeper's are there already, and need not be below the path that this store shows.
+    """
     made = []
-    if await store.exists(ledgers_root) is None:
+    if ledgers_root is not None and await store.exists(ledgers_root) is None:
         try:
             await init_cluster(store, ledgers_root, random=random, parents=True)
             made.append(f"BookKeeper's {ledgers_root}")

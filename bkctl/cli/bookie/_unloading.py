@@ -59,7 +59,7 @@ class Unloading:
         from bkctl.cli.pulsar_admin import Admin
         from bkctl.meta.brokers import BrokerStore
 
-        store, brokers = BrokerStore(cluster.store), {}
+        store, brokers = BrokerStore(await cluster.pulsar()), {}
         for broker_id in await store.brokers():
             url = ((await store.report(broker_id)) or {}).get("webServiceUrl")
             if isinstance(url, str):

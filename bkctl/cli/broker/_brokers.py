@@ -28,7 +28,7 @@ async def admins(env: Env, wanted: Sequence[str] | None) -> dict[str, Admin]:
 
     found = {}
     async with env.cluster() as cluster:
-        store = BrokerStore(cluster.store)
+        store = BrokerStore(await cluster.pulsar())
         for broker_id in list(env.names(wanted or ())) or await store.brokers():
             report = await store.report(broker_id)
             if report is None:

@@ -18,7 +18,7 @@ async def run(env: Env) -> dict[str, object]:
     from bkctl.meta.brokers import BrokerStore
 
     async with env.cluster() as cluster:
-        leader = await BrokerStore(cluster.store).leader()
+        leader = await BrokerStore(await cluster.pulsar()).leader()
     if leader is None:
         raise NotFound("no broker leads", hint="bkctl broker list")
     return {"broker": leader.get("brokerId"), "service_url": leader.get("serviceUrl")}

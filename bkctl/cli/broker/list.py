@@ -20,7 +20,7 @@ async def run(env: Env) -> list[dict[str, object]]:
 
     rows: list[dict[str, object]] = []
     async with env.cluster() as cluster:
-        brokers = BrokerStore(cluster.store)
+        brokers = BrokerStore(await cluster.pulsar())
         leader = (await brokers.leader() or {}).get("brokerId")
         for broker_id in await brokers.brokers():
             report = await brokers.report(broker_id) or {}

@@ -52,7 +52,10 @@ async def run(
     fresh = to.with_name(f".{to.name}.new")
     opener: Any = gzip.open if to.suffix == ".gz" else open
     async with env.cluster() as cluster:
-        starts = [absolute(cluster.root, path) for path in paths or ()] or [cluster.root, *PULSAR_ROOTS]
+        starts = [absolute(cluster.root, path) for path in paths or ()]
+        if not starts:
+            pulsar = (await cluster.pulsar_path()).rstrip("/")
+            starts = [cluster.root, *(pulsar + path for path in PULSAR_ROOTS)]
         try:
             fresh.unlink(missing_ok=True)
             fresh.touch(mode=0o600)  # before the first password is in it

@@ -35,7 +35,7 @@ async def run(
     if not 1 <= bundles <= BUNDLES_MAX:
         raise UsageError(f"{bundles} bundles: 1 to {BUNDLES_MAX} can be had")
     async with env.cluster() as cluster:
-        store = NamespaceStore(cluster.store)
+        store = NamespaceStore(await cluster.pulsar())
         tenant = await store.tenant(name.partition("/")[0])
         allowed = list(tenant.get("allowedClusters") or ())
         wanted = list(clusters or allowed)

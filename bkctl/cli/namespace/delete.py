@@ -28,10 +28,10 @@ async def run(env: Env, namespace: Namespace) -> dict[str, object]:
 
     name, by = namespace_name(namespace), "metadata"
     async with env.cluster() as cluster:
-        stores = Stores.of(cluster.store)
+        stores = Stores.of(await cluster.pulsar())
         await stores.namespaces.policies(name)
         topics = [str(topic) for topic in await stores.topics.topics(name)]
-        owners = {owner.http_url: owner.broker_id for owner in (await BrokerStore(cluster.store).owned(name)).values()}
+        owners = {owner.http_url: owner.broker_id for owner in (await BrokerStore(stores.store).owned(name)).values()}
         users = topics if not owners else [t for t in topics if "/__" not in t]
         if users:
             raise Refused(f"{name} has {len(users)} topics, {users[0]} among them", hint=f"bkctl topic list {name}")

@@ -29,7 +29,8 @@ async def run(
 
     rows: list[dict[str, object]] = []
     async with env.cluster() as cluster:
-        stores, brokers = Stores.of(cluster.store), BrokerStore(cluster.store)
+        stores = Stores.of(await cluster.pulsar())
+        brokers = BrokerStore(stores.store)
         for tenant in list(env.names(tenants or ())) or await stores.namespaces.tenants():
             rows += [
                 {

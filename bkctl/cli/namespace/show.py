@@ -27,7 +27,7 @@ async def run(env: Env, namespaces: Namespaces) -> object:
     names = [namespace_name(name) for name in env.names(namespaces)]
     items: list[dict[str, object]] = []
     async with env.cluster() as cluster:
-        stores = Stores.of(cluster.store)
+        stores = Stores.of(await cluster.pulsar())
         for name in names:
             try:
                 items.append(await _item(stores, name))

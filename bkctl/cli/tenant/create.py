@@ -33,9 +33,10 @@ async def run(
 
     name = tenant_name(tenant)
     async with env.cluster() as cluster:
-        store = NamespaceStore(cluster.store)
+        pulsar = await cluster.pulsar()
+        store = NamespaceStore(pulsar)
         try:
-            known = [one for one in await cluster.store.children(CLUSTERS) if one != GLOBAL_CLUSTER]
+            known = [one for one in await pulsar.children(CLUSTERS) if one != GLOBAL_CLUSTER]
         except NotFound:
             raise NotFound("there is no Pulsar cluster in this metadata store", hint="bkctl broker start") from None
         if unknown := [one for one in clusters or () if one not in known]:

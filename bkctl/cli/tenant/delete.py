@@ -21,7 +21,7 @@ async def run(env: Env, tenant: Tenant) -> dict[str, object]:
 
     name = tenant_name(tenant)
     async with env.cluster() as cluster:
-        store = NamespaceStore(cluster.store)
+        store = NamespaceStore(await cluster.pulsar())
         if namespaces := await store.namespaces(name):
             raise Refused(f"tenant {name} has {len(namespaces)} namespaces, {namespaces[0]} among them")
         env.confirm(Plan(f"delete tenant {name}", subject=name))

@@ -18,7 +18,7 @@ async def run(env: Env) -> list[dict[str, object]]:
 
     rows: list[dict[str, object]] = []
     async with env.cluster() as cluster:
-        namespaces = NamespaceStore(cluster.store)
+        namespaces = NamespaceStore(await cluster.pulsar())
         for tenant in await namespaces.tenants():
             value = await namespaces.tenant(tenant)
             rows.append(

@@ -22,7 +22,7 @@ async def run(env: Env, tenants: Tenants) -> object:
     names = [tenant_name(name) for name in env.names(tenants)]
     items: list[dict[str, object]] = []
     async with env.cluster() as cluster:
-        store = NamespaceStore(cluster.store)
+        store = NamespaceStore(await cluster.pulsar())
         for name in names:
             try:
                 value = await store.tenant(name)

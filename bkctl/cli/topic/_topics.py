@@ -54,7 +54,7 @@ async def opened(env: Env, *names: str) -> AsyncIterator[Access]:
     from bkdaemon.broker.own_backend import Stores
 
     async with env.cluster() as cluster, cluster.bookkeeper() as bookkeeper:
-        yield Access(Stores.of(cluster.store), bookkeeper)
+        yield Access(Stores.of(await cluster.pulsar()), bookkeeper)
 
 
 def topic_name(text: str) -> TopicName:

@@ -39,7 +39,7 @@ async def run(
     if partitions and (parts := [topic for topic in wanted if topic.partition >= 0]):
         raise UsageError(f"{parts[0]} is the name of a partition already")
     async with env.cluster() as cluster:
-        stores = Stores.of(cluster.store)
+        stores = Stores.of(await cluster.pulsar())
         for topic in wanted:
             await stores.namespaces.policies(topic.namespace_name)
             if await stores.topics.exists(topic) or await stores.topics.partitions(topic):

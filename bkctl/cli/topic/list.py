@@ -39,7 +39,7 @@ async def run(
 
     wanted = [namespace_name(name) for name in env.names(namespaces or ())]
     async with env.cluster() as cluster:
-        stores = Stores.of(cluster.store)
+        stores = Stores.of(await cluster.pulsar())
         if not namespaces:
             for tenant in await stores.namespaces.tenants():
                 wanted += await stores.namespaces.namespaces(tenant)

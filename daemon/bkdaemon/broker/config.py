@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from bkctl.errors import UsageError
+from bkctl.meta.uri import parse_uri
 from bkctl.model.ledger import DigestType, check_quorums
 from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
+from bkdaemon.broker.metadata_place import PULSAR_DRIVER, Place, check_configuration_store, ledgers_of, place_of
 from bkdaemon.properties import check_least, config_of, flag, key, read_properties, words
 
 MIB: Final = 1 << 20
@@ -184,18 +186,28 @@ class BrokerConfig:
         """The metadata store, with BookKeeper's ledgers root in it, as bkctl writes URIs.
 
         Raises:
-            UsageError: none is set, or it is no ZooKeeper.
+            UsageError: none is set, it is no ZooKeeper, or Pulsar's metadata are in another one.
         """
-        if self.bookkeeper_uri:
-            return self.bookkeeper_uri.removeprefix("metadata-store:")
+        return str(ledgers_of(self._named_place, self.bookkeeper_uri))
+
+    @property
+    def pulsar_place(self) -> Place:
+        """Where Pulsar's metadata are: metadataStoreUrl, or the root of BookKeeper's ZooKeeper where it is not set.
+
+        Raises:
+            UsageError: as store_uri; or the configuration store is somewhere else.
+        """
+        place = self._named_place or Place(parse_uri(self.store_uri).hosts, "")
+        check_configuration_store(place, self.configuration_store_url)
+        return place
+
+    @property
+    def _named_place(self) -> Place | None:
         text = self.metadata_store_url or self.zookeeper_servers
         if not text:
-            raise UsageError("metadataStoreUrl is not set")
-        hosts = text.removeprefix("metadata-store:").removeprefix("zk://").removeprefix("zk:")
-        hosts, _, chroot = hosts.partition("/")
-        if ":" in hosts.split(":", 1)[0] or chroot:
-            raise UsageError(f"metadataStoreUrl={text}: only zk:host:port,… without a path is known")
-        return f"zk+hierarchical://{hosts.replace(',', ';')}/ledgers"
+            return None
+        name = "metadataStoreUrl" if self.metadata_store_url else "zookeeperServers"
+        return place_of(name, text.removeprefix(PULSAR_DRIVER))
 
     @property
     def host(self) -> str:

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Final
 
 from bkctl.client.client import BookKeeper
 from bkctl.client.config import ClientConfig
+from bkctl.client.racks import PULSAR_RACKS_PATH
 from bkctl.codec.pulsar import FRAME_HEADROOM
 from bkctl.errors import BkctlError, SessionExpired
+from bkctl.meta.below import below
 from bkctl.meta.bookies import BookieRegistry
 from bkctl.meta.cluster import open_ledgers
 from bkctl.meta.connect import open_store
@@ -153,7 +155,7 @@ class BrokerService:
         made = await init_pulsar(
             self.store,
             self.config.cluster,
-            ledgers_root=parse_uri(self.config.store_uri).root,
+            ledgers_root=None,
             service_url=address.http_url,
             broker_service_url=address.native_url,
             random=self.world.random,
@@ -249,7 +251,7 @@ async def serve(config: BrokerConfig, world: World, ready: Callable[[BrokerServi
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    uri = parse_uri(config.store_uri)
+    uri, path = parse_uri(config.store_uri), config.pulsar_place.path
     store = await open_store(uri, session_timeout_s=config.session_timeout_ms / 1000)
     try:
         if await store.exists(uri.root) is None:
@@ -259,8 +261,9 @@ async def serve(config: BrokerConfig, world: World, ready: Callable[[BrokerServi
             logger.info("the metadata store was empty; made BookKeeper's %s", uri.root)
         ledgers = await open_ledgers(store, uri.root, uri.manager, write=True, random=world.random)
         client = ClientConfig.of({"useV2WireProtocol": "true", **_client_keys(config)})
-        bookkeeper = BookKeeper(ledgers, BookieRegistry(store, uri.root), world, client)
-        service = BrokerService(config, world, store, bookkeeper)
+        registry = BookieRegistry(store, uri.root)
+        bookkeeper = BookKeeper(ledgers, registry, world, client, racks_path=path + PULSAR_RACKS_PATH)
+        service = BrokerService(config, world, below(store, path), bookkeeper)
         try:
             await service.start()
             gc.freeze()  # what start-up made stays: it is not looked at again

@@ -30,5 +30,5 @@ async def run(
     wanted = [kind_of(one) for one in policies or POLICIES]
     by_key = {kind.key: own for own, kind in POLICIES.items()}
     async with env.cluster() as cluster:
-        stored = await NamespaceStore(cluster.store).policies(name)
+        stored = await NamespaceStore(await cluster.pulsar()).policies(name)
     return [{"policy": by_key[kind.key], "key": kind.key, "value": stored.get(kind.key)} for kind in wanted]

@@ -39,7 +39,7 @@ async def run(
     name, kind = namespace_name(namespace), kind_of(policy)
     wanted = value_of(kind, value)
     async with env.cluster() as cluster:
-        store = NamespaceStore(cluster.store)
+        store = NamespaceStore(await cluster.pulsar())
         before = (await store.policies(name)).get(kind.key)
         step = f"{kind.key}: {json.dumps(before)} → {json.dumps(wanted)}"
         env.confirm(Plan(f"set {policy} of namespace {name}", (step,)))

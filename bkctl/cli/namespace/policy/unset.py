@@ -31,7 +31,7 @@ async def run(
 
     name, kind = namespace_name(namespace), kind_of(policy)
     async with env.cluster() as cluster:
-        store = NamespaceStore(cluster.store)
+        store = NamespaceStore(await cluster.pulsar())
         before = (await store.policies(name)).get(kind.key)
         env.confirm(Plan(f"unset {policy} of namespace {name}", (f"{kind.key}: {json.dumps(before)} → nothing",)))
 

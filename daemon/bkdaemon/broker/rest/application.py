@@ -214,13 +214,14 @@ async def configuration(service: BrokerService, request: Request) -> dict[str, s
 async def internal_configuration(service: BrokerService, request: Request) -> Json:
     """Where the metadata is."""
     uri = parse_uri(service.config.store_uri)
-    store = f"zk:{','.join(uri.hosts)}"
+    place = service.config.pulsar_place
+    store = str(place)
     return {
         "zookeeperServers": store,
         "configurationStoreServers": store,
         "metadataStoreUrl": store,
         "configurationMetadataStoreUrl": store,
-        "ledgersRootPath": uri.root,
+        "ledgersRootPath": uri.root if service.config.bookkeeper_uri else uri.root.removeprefix(place.path),
     }
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import cache
 
 import pytest
 
 from bkctl.errors import Exit
-from bkctl.meta.memory import MemoryTree
+from bkctl.meta.below import below
+from bkctl.meta.memory import MemoryStore, MemoryTree
+from bkctl.meta.pulsar_cluster import init_pulsar
 from tests import pulsar_golden as golden
 from tests.command_line import bkctl
 
@@ -147,3 +150,23 @@ def test_several_are_shown_at_once_and_one_that_is_missing_is_a_warning(noun: st
 def test_the_leader() -> None:
     shown = bkctl("broker", "leader", "-o", "json", tree=java_cluster()).json()
     assert shown == {"broker": "127.0.0.1:28180", "service_url": "http://127.0.0.1:28180"}
+
+
+async def _cluster_below(tree: MemoryTree, path: str) -> None:
+    store = MemoryStore(tree)
+    await init_pulsar(
+        below(store, path), "c", ledgers_root=None, service_url="http://h:1", broker_service_url="pulsar://h:2"
+    )
+
+
+def test_pulsars_metadata_below_a_path() -> None:
+    tree, beside = MemoryTree(), {"BKCTL_METADATA_URI": "zk://memory:2181/pulsar/ledgers"}
+    assert bkctl("tenant", "list", tree=tree, environ=beside).stdout.count("public") == 0
+    for path, tenant in (("/", "whole"), ("/far", "far"), ("/pulsar", "near")):
+        told = beside | ({} if path != "/far" else {"BKCTL_PULSAR_PATH": path})
+        asyncio.run(_cluster_below(tree, path))
+        assert bkctl("tenant", "create", tenant, "--yes", tree=tree, environ=told).code == Exit.OK
+        names = bkctl("tenant", "list", "-o", "name", tree=tree, environ=told).stdout.split()
+        assert names == sorted([tenant, "public", "pulsar"])
+    wrong = beside | {"BKCTL_PULSAR_PATH": "far"}
+    assert bkctl("tenant", "list", tree=tree, environ=wrong).code == Exit.USAGE
