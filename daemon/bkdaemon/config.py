@@ -14,7 +14,7 @@ from typing import Final
 
 from bkctl.errors import UsageError
 from bkctl.model.ids import BookieId, parse_bookie_id
-from bkdaemon.properties import check_least, config_of, flag, key, read_properties, words
+from bkdaemon.properties import check_least, config_of, flag, key, port, read_properties, words
 
 MIB: Final = 1 << 20
 LOG_SIZE_LIMIT_MAX: Final = 1 << 30
@@ -31,7 +31,7 @@ class BookieConfig:
     """
 
     # who and where
-    bookie_port: int = key("bookiePort", int, 3181, least=0)
+    bookie_port: int = key("bookiePort", port, 3181)
     bookie_id_text: str = key("bookieId", str, "")
     advertised_address: str = key("advertisedAddress", str, "")
     listening_interface: str = key("listeningInterface", str, "")
@@ -106,7 +106,7 @@ class BookieConfig:
     frame_size_max: int = key("nettyMaxFrameSizeBytes", int, 5 * MIB, least=1024)
     max_batch_read_size: int = key("maxBatchReadSize", int, 5 * MIB, least=1)
     http_enabled: bool = key("httpServerEnabled", flag, False)
-    http_port: int = key("httpServerPort", int, 8080, least=0)
+    http_port: int = key("httpServerPort", port, 8080)
     http_host: str = key("httpServerHost", str, "0.0.0.0")
     admin_grpc_port: int = key("adminGrpcPort", int, 0, least=-1)
 

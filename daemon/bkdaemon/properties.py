@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bkctl.errors import UsageError
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound="DataclassInstance")
 T = TypeVar("T")
+PORT_MAX: Final = 65_535
 
 
 def key(name: str, parse: Callable[[str], T], default: T, *, least: float | None = None) -> T:
@@ -39,6 +40,14 @@ def flag(value: str) -> bool:
     if lowered in ("false", "no", "off"):
         return False
     raise ValueError("not true or false")
+
+
+def port(value: str) -> int:
+    """A TCP port, 0 for a free one. Raises: ValueError, there is none of this number."""
+    number = int(value)
+    if not 0 <= number <= PORT_MAX:
+        raise ValueError("no port: 0 to 65535")
+    return number
 
 
 def words(value: str) -> tuple[str, ...]:
@@ -106,8 +115,11 @@ def config_of(kind: type[C], properties: Mapping[str, tuple[str, int]], *, sourc
         if not text:
             continue
         try:
-            values[item.name] = item.metadata["parse"](text)
+            value = values[item.name] = item.metadata["parse"](text)
         except ValueError as e:
             raise UsageError(f"{source}:{line}: {name}={text}: {e}") from None
+        least = item.metadata.get("least")
+        if least is not None and not value >= least:  # nan is neither
+            raise UsageError(f"{source}:{line}: {name}={text} is below {least}")
     values["unknown"] = {name: text for name, (text, _) in left.items()}
     return kind(**(values | overrides))

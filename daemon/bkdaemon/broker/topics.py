@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from bkctl.codec.pulsar import ErrorCode
-from bkctl.errors import BkctlError, NotFound
+from bkctl.errors import BkctlError, Conflict, NotFound
 from bkdaemon.broker.nonpersistent import NonPersistentTopic
 from bkdaemon.broker.refusal import Refusal
 from bkdaemon.broker.throttle import BrokerLimits
@@ -44,6 +45,7 @@ class Topics:
         self._now_ms = now_ms
         self._loads = asyncio.Semaphore(loads_max)
         self._opening: dict[tuple[TopicName, bool], asyncio.Task[AnyTopic]] = {}
+        self._deleting: set[TopicName] = set()
 
     async def get(self, name: TopicName, *, create: bool) -> AnyTopic:
         """The topic, opened if it is not; made if it is not there, create is set and the rules allow it.
@@ -77,6 +79,8 @@ class Topics:
             return await self._load(name, create)
 
     async def _load(self, name: TopicName, create: bool) -> AnyTopic:
+        if name in self._deleting:
+            raise Refusal(ErrorCode.SERVICE_NOT_READY, f"Topic {name} is being deleted")
         backend = self._backend
         await backend.check_owned(name)
         rules = await backend.rules(name)
@@ -125,6 +129,25 @@ class Topics:
             return False
         await topic.close()
         return True
+
+    @asynccontextmanager
+    async def kept_closed(self, name: TopicName) -> AsyncIterator[None]:
+        """Closes a topic, and opens it for nobody while it is deleted: its clients come back at once.
+
+        Raises:
+            Conflict: it is being deleted already.
+        """
+        if name in self._deleting:
+            raise Conflict(f"Topic {name} is being deleted", topic=str(name))
+        self._deleting.add(name)
+        try:
+            opening = [task for (one, _), task in self._opening.items() if one == name]
+            if opening:
+                await asyncio.wait(opening)
+            await self.unload(name)
+            yield
+        finally:
+            self._deleting.discard(name)
 
     async def close(self) -> None:
         """Closes every topic, and opens none any more."""

@@ -274,12 +274,12 @@ class Upkeep:
             NotFound: there is no such topic.
         """
         backend = self._service.backend
-        await self._service.server.topics.unload(name)
-        if not await backend.meta.topics.exists(name):
-            raise NotFound(f"Topic {name} not found", topic=str(name))
-        policies = await backend.policies.of_topic(name) if name.partition < 0 else None
-        log = await backend.open_ledger(name, create=False)
-        await log.delete()
+        async with self._service.server.topics.kept_closed(name):
+            if not await backend.meta.topics.exists(name):
+                raise NotFound(f"Topic {name} not found", topic=str(name))
+            policies = await backend.policies.of_topic(name) if name.partition < 0 else None
+            log = await backend.open_ledger(name, create=False)
+            await log.delete()
         if policies is not None:
             await self._forget_policies(name)
 

@@ -62,7 +62,9 @@ def test_defaults_are_bookkeepers() -> None:
     ("text", "says"),
     [
         ("\nbookiePort=many", r"test.conf:2: bookiePort=many"),
-        ("bookiePort=-1", "below 0"),
+        ("\nbookiePort=-1", "test.conf:2: .*: no port"),
+        ("\n\nbookiePort=65536", "test.conf:3: .*: no port"),
+        ("\nzkTimeout=0", "test.conf:2: zkTimeout=0 is below 1"),
         ("allowLoopback=perhaps", "not true or false"),
         ("diskUsageThreshold=1.5", "disk thresholds"),
         ("diskUsageWarnThreshold=0.99", "disk thresholds"),

@@ -307,7 +307,8 @@ def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName
         return default if found is None else int(found)
 
     return TopicRules(
-        auto_create_topic=system or bool(creation.get("allowAutoTopicCreation", config.auto_create)),
+        auto_create_topic=not policies.get("deleted")
+        and (system or bool(creation.get("allowAutoTopicCreation", config.auto_create))),
         auto_partitions=0 if system or topic.partition >= 0 else partitions,
         auto_create_subscription=bool(subscribing.get("allowAutoSubscriptionCreation", config.auto_subscribe)),
         deduplication=not system and bool(policies.get("deduplicationEnabled", config.deduplication)),

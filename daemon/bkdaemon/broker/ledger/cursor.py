@@ -438,7 +438,7 @@ class Cursor:
                 self._writer.abandon()
 
     async def close(self) -> None:
-        """Puts the state into the node, or with very many ranges leaves it in the ledger. Idempotent."""
+        """Puts the state into the node, or leaves it, if it is too much for one, in the ledger. Idempotent."""
         if self._over:
             return
         self.let_go()
@@ -447,7 +447,7 @@ class Cursor:
         self._over = True
         if not self.durable:
             return
-        if self._acks.range_count > self._log.settings.ranges_in_node_max:
+        if max(self._acks.range_count, len(self._acks.batches)) > self._log.settings.ranges_in_node_max:
             if self._stored < self._changed:
                 await self._store(self._acks.state(self.longs, self._log.settings.ranges_max))
             if self._writer is not None:

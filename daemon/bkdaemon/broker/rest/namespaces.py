@@ -153,7 +153,10 @@ async def remove_namespace(service: BrokerService, request: Request, namespace: 
     system = [topic for topic in topics if topic.local.startswith("__")]
     if (len(topics) > len(system) or await meta.topics.partitioned_topics(namespace)) and not force:
         raise Conflict("Cannot delete non empty namespace")
-    for topic in topics:
+    # no topic is made in it from here on, by whichever broker: clients come back at once
+    await meta.namespaces.update_policies(namespace, lambda old: old | {"deleted": True})
+    service.backend.policies.forget(namespace)
+    for topic in await meta.topics.topics(namespace):
         await own(service, request, topic)
         await service.upkeep.delete(topic)
         await service.backend.schema_storage.delete(topic)

@@ -132,6 +132,21 @@ def test_very_many_ranges_stay_in_the_ledger() -> None:
     on_brokers(scenario)
 
 
+def test_very_many_parts_of_batches_stay_in_the_ledger() -> None:
+    async def scenario(broker: Broker) -> None:
+        few = replace(EAGER, ranges_in_node_max=3)
+        log = await filled(broker, few)
+        cursor = await log.open_cursor("s", EARLIEST)
+        for position in broker.confirmed[:9]:
+            cursor.ack_batch(position, [0b1100])
+        await log.close()
+        again = await (await another(broker)).open(few)
+        assert [again.cursors["s"].ack_set(one) for one in broker.confirmed[:10]] == [[0b1100]] * 9 + [None]
+        await again.close()
+
+    on_brokers(scenario)
+
+
 def test_numbers_and_parts_of_batches_come_back() -> None:
     async def scenario(broker: Broker) -> None:
         log = await filled(broker)

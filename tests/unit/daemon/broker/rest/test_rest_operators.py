@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 from typing import Any
 
 import pytest
 from bkdaemon.broker.migration import moved_to
 
+from bkctl.errors import BkctlError
 from bkctl.model.topic import TopicName
 from tests.broker.admin import Admin, administering
 from tests.unit.daemon.broker.logs import until
@@ -53,6 +56,36 @@ def backlogs(admin: Admin) -> dict[tuple[str, str], int]:
         for name in TOPICS
         for one in open_topics[TopicName.parse(name)].subscriptions.values()
     }
+
+
+@pytest.mark.parametrize("target", [f"{A}/persistent/t/n/x", NAMESPACE])
+def test_what_is_deleted_by_force_is_not_opened_again_by_clients_that_come_back(target: str) -> None:
+    name = TopicName.parse(TOPICS[0])
+
+    async def scenario(admin: Admin) -> None:
+        await prepared(admin)
+        await written(admin)
+
+        async def come_back() -> None:
+            while True:
+                with contextlib.suppress(BkctlError):
+                    await admin.service.backend.partitions(name, create=True)
+                    await admin.service.server.topics.get(name, create=True)
+                await asyncio.sleep(0.0001)
+
+        clients = [asyncio.create_task(come_back()) for _ in range(3)]
+        await admin.ok("DELETE", f"{target}?force=true")
+        if target == NAMESPACE:
+            assert not await admin.service.backend.meta.topics.topics("t/n")
+            assert (await admin.ask("GET", NAMESPACE)).status == 404
+        for client in clients:
+            client.cancel()
+        await asyncio.gather(*clients, return_exceptions=True)
+        if target == NAMESPACE:
+            await admin.ok("PUT", NAMESPACE, {})
+        assert not (await admin.topic(TOPICS[0])).subscriptions
+
+    administering(scenario, force_delete_namespace=True)
 
 
 def test_backlogs_and_subscriptions_of_a_whole_namespace() -> None:
