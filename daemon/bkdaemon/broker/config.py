@@ -17,7 +17,7 @@ from bkctl.meta.uri import parse_uri
 from bkctl.model.ledger import DigestType, check_quorums
 from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
 from bkdaemon.broker.metadata_place import PULSAR_DRIVER, Place, check_configuration_store, ledgers_of, place_of
-from bkdaemon.properties import check_least, config_of, flag, key, read_properties, words
+from bkdaemon.properties import check_least, config_of, flag, key, port, read_properties, words
 
 MIB: Final = 1 << 20
 
@@ -44,8 +44,8 @@ class BrokerConfig:
     configuration_store_url: str = key("configurationMetadataStoreUrl", str, "")
     zookeeper_servers: str = key("zookeeperServers", str, "")
     bookkeeper_uri: str = key("bookkeeperMetadataServiceUri", str, "")
-    broker_port: int = key("brokerServicePort", int, 6650, least=0)
-    web_port: int = key("webServicePort", int, 8080, least=0)
+    broker_port: int = key("brokerServicePort", port, 6650)
+    web_port: int = key("webServicePort", port, 8080)
     bind_address: str = key("bindAddress", str, "0.0.0.0")
     advertised_address: str = key("advertisedAddress", str, "")
     session_timeout_ms: int = key("metadataStoreSessionTimeoutMillis", int, 30_000, least=1)
@@ -137,7 +137,7 @@ class BrokerConfig:
     backlog_quota_s: int = key("backlogQuotaDefaultLimitSecond", int, -1, least=-1)
     backlog_quota_policy: str = key("backlogQuotaDefaultRetentionPolicy", str, "producer_request_hold")
     backlog_quota_check_s: int = key("backlogQuotaCheckIntervalInSeconds", int, 60, least=1)
-    compaction_monitor_s: int = key("brokerServiceCompactionMonitorIntervalInSeconds", int, 60, least=0)
+    compaction_monitor_s: int = key("brokerServiceCompactionMonitorIntervalInSeconds", int, 60)
     compaction_threshold: int = key("brokerServiceCompactionThresholdInBytes", int, 0, least=0)
     compaction_keeps_unkeyed: bool = key("topicCompactionRetainNullKey", flag, False)
     read_entries_max: int = key("dispatcherMaxReadBatchSize", int, 100, least=1)

@@ -138,6 +138,9 @@ def test_broker_conf(tmp_path: Path) -> None:
     path.write_text("clusterName=lab\nwebServicePort=abc\n")
     with pytest.raises(UsageError, match=r":2: webServicePort=abc"):
         load_config(path)
+    path.write_text("clusterName=lab\nbrokerServicePort=99999\n")
+    with pytest.raises(UsageError, match=r":2: brokerServicePort=99999: no port"):
+        load_config(path)
     with pytest.raises(UsageError, match="clusterName"):
         BrokerConfig()
     with pytest.raises(UsageError, match="ack quorum"):
