@@ -85,13 +85,13 @@ def test_a_read_that_does_not_end_is_told_with_its_place_and_not_disturbed(caplo
     async def scenario(stage: Stage) -> None:
         client, watch = await filled(stage, EXCLUSIVE), Watch()
         log = topic_of(stage).ledger
-        read, goes_on = log.read, asyncio.Event()
+        read, goes_on = log.read_on, asyncio.Event()
 
         async def waits(*where: Any) -> Any:
             await goes_on.wait()
             return await read(*where)
 
-        log.read = waits
+        log.read_on = waits
         client.flow(10)
         await asyncio.sleep(1)
         assert await look(stage, watch) == {"reading": 1}
@@ -165,7 +165,7 @@ def test_a_bug_in_a_read_costs_a_pause_and_no_message(kind: int, again: bool) ->
             client.send(Command.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=0)
             await asyncio.sleep(0.1)
         log = topic_of(stage).ledger
-        read, left = log.read, [2]
+        read, left = log.read_on, [2]
 
         async def breaks(*where: Any) -> Any:
             if left[0]:
@@ -174,7 +174,7 @@ def test_a_bug_in_a_read_costs_a_pause_and_no_message(kind: int, again: bool) ->
                 raise KeyError("a bug")
             return await read(*where)
 
-        log.read = breaks
+        log.read_on = breaks
         began = asyncio.get_running_loop().time()
         client.flow(10)
         assert len(await received(client, 5)) == 5
