@@ -410,13 +410,14 @@ class Shared(Dispatcher):
         chosen: Consumer | None = None
         for offset in range(len(consumers)):
             consumer = consumers[(start + offset) % len(consumers)]
-            if (chosen is None or consumer.priority < chosen.priority) and _can(consumer, taken):
-                if self._turns and not self._may_begin(consumer, taken):
-                    continue
+            better = chosen is None or consumer.priority < chosen.priority
+            if better and _can(consumer, taken) and (not self._turns or self._may_begin(consumer, taken)):
                 chosen = consumer
+        if chosen is None:  # the next one is still who comes after the last one
+            return None
         self._current = chosen
         self._slice_left = self.subscription.rules.slice_entries - 1
-        if self._turns and chosen is not None:
+        if self._turns:
             turns = self._turns.get(chosen.connection)
             if turns is not None and turns.taken:
                 turns.begin(chosen)
@@ -456,9 +457,9 @@ class Shared(Dispatcher):
 
     def _wait_for_turn(self) -> None:
         """Comes again when the first turn is over, if nobody asks for more before."""
-        if self._turn_timer is None:
-            wait_s = min(turns.over_s for turns in self._turns.values()) - self._now_s
-            self._turn_timer = asyncio.get_running_loop().call_later(max(wait_s, 0), self._turn_over)
+        over_s = [turns.over_s for turns in self._turns.values() if turns.over_s > self._now_s]
+        if self._turn_timer is None and over_s:
+            self._turn_timer = asyncio.get_running_loop().call_later(min(over_s) - self._now_s, self._turn_over)
 
     def _turn_over(self) -> None:
         self._turn_timer = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 import pytest
@@ -11,6 +12,7 @@ from bkdaemon.broker.shared import Shared
 from bkdaemon.broker.turns import TURN_S, Phase
 
 from bkctl.codec.pulsar import Command
+from bkctl.codec.pulsar_entry import split_entry
 from tests.broker.raw import RawClient, Said, Stage, on_stage
 
 TOPIC: Final = "persistent://public/default/t"
@@ -32,7 +34,7 @@ class Process:
         self.lock = lock
         self.per_tick = per_tick
         self.queues: list[deque[Said]] = [deque() for _ in range(CONSUMERS)]
-        self.left = [0] * CONSUMERS  # messages of the queue's first entry
+        self.left = [0] * CONSUMERS  # messages of the queue's first entry that are worked off
         self.asked = [0] * CONSUMERS
         self.done: list[tuple[int, int]] = []
         self.stopped: set[int] = set()
@@ -65,11 +67,12 @@ class Process:
     def _work(self, consumer_id: int, messages: int) -> None:
         queue = self.queues[consumer_id]
         while messages and queue:
-            took = min(messages, BATCH - self.left[consumer_id])
+            size = split_entry(queue[0].entry)[0].num_messages_in_batch
+            took = min(messages, size - self.left[consumer_id])
             messages -= took
             self.left[consumer_id] += took
             self.asked[consumer_id] += took
-            if self.left[consumer_id] == BATCH:
+            if self.left[consumer_id] == size:
                 self.left[consumer_id] = 0
                 said = queue.popleft()
                 self.client.ack(said, consumer_id=consumer_id)
@@ -80,12 +83,12 @@ class Process:
                 self.asked[consumer_id] = 0
 
 
-async def fill(stage: Stage, entries: int) -> None:
+async def fill(stage: Stage, entries: int, sizes: Sequence[int] = (BATCH,)) -> None:
     client = await stage.client()
     await client.produce(TOPIC)
     for start in range(0, entries, 500):
         for number in range(start, start + 500):
-            client.publish(number, b"", num_messages_in_batch=BATCH)
+            client.publish(number, b"", num_messages_in_batch=sizes[number % len(sizes)])
         for _ in range(500):
             await client.next(Command.SEND_RECEIPT)
     client.cut()
@@ -129,6 +132,46 @@ def test_in_turns_one_consumer_has_work_at_a_time() -> None:
         after = [c.messages_out for c in dispatcher(stage).consumers]
         fed = [b - a for a, b in zip(before, after, strict=True)]
         assert min(fed) > 0.8 * max(fed)  # and everybody's turn comes
+
+    on_stage(scenario)
+
+
+def test_everybodys_turn_comes_with_batches_of_any_size() -> None:
+    async def scenario(stage: Stage) -> None:
+        await fill(stage, 5_000, sizes=(40, 400, 130, 330, 20, 80))
+        process = Process(await stage.client(), lock=True, per_tick=100)
+        await process.subscribe()
+        await process.consume(3_000)
+        (turns,) = dispatcher(stage)._turns.values()
+        assert turns.taken
+        before = [c.messages_out for c in dispatcher(stage).consumers]
+        await process.consume(4_800)
+        fed = [c.messages_out - b for c, b in zip(dispatcher(stage).consumers, before, strict=True)]
+        assert min(fed) > 0.5 * max(fed)
+
+    on_stage(scenario)
+
+
+def test_who_waits_for_a_turn_does_not_look_all_the_time_because_another_process_asks_for_nothing() -> None:
+    async def scenario(stage: Stage) -> None:
+        await fill(stage, 3_000)
+        idle = Process(await stage.client(), lock=True, per_tick=100)
+        process = Process(await stage.client(), lock=True, per_tick=100)
+        await idle.subscribe()
+        await process.subscribe()
+        idle.stopped = set(range(CONSUMERS))
+        await process.consume(2_000)
+        found = dispatcher(stage)
+        steps, step = [0], found._step
+
+        async def counted() -> bool:
+            steps[0] += 1
+            return await step()
+
+        found._step = counted  # type: ignore[method-assign]
+        assert any(turns.taken for turns in found._turns.values())
+        await process.consume(2_800)
+        assert steps[0] < 5 * 800
 
     on_stage(scenario)
 
