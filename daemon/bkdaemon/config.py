@@ -14,7 +14,7 @@ from typing import Final
 
 from bkctl.errors import UsageError
 from bkctl.model.ids import BookieId, parse_bookie_id
-from bkdaemon.properties import check_least, config_of, flag, key, port, read_properties, words
+from bkdaemon.properties import check_bounds, config_of, flag, key, port, read_properties, words
 
 MIB: Final = 1 << 20
 LOG_SIZE_LIMIT_MAX: Final = 1 << 30
@@ -113,7 +113,7 @@ class BookieConfig:
     unknown: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_least(self)
+        check_bounds(self)
         if self.index_directories and len(self.index_directories) != len(self.ledger_dirs):
             raise UsageError("indexDirectories and ledgerDirectories differ in number: they go in pairs")
         if not self.ledger_dirs:

@@ -11,8 +11,9 @@ refused: one file serves Java's servers and ours. Source: commons-configuration'
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import field, fields
+from dataclasses import Field, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -24,11 +25,18 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound="DataclassInstance")
 T = TypeVar("T")
 PORT_MAX: Final = 65_535
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+PORT: Final = re.compile(r"[0-9]{1,5}")
+WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")
+NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 
 
-def key(name: str, parse: Callable[[str], T], default: T, *, least: float | None = None) -> T:
-    """A field that is read from the key `name`; least is the smallest value that makes sense."""
-    made: T = field(default=default, metadata={"key": name, "parse": parse, "least": least})
+def key(
+    name: str, parse: Callable[[str], T], default: T, *, least: float | None = None, most: float | None = None
+) -> T:
+    """A field that is read from the key `name`; least and most are the bounds of what makes sense."""
+    made: T = field(default=default, metadata={"key": name, "parse": parse, "least": least, "most": most})
     return made
 
 
@@ -42,12 +50,63 @@ def flag(value: str) -> bool:
     raise ValueError("not true or false")
 
 
+def java_flag(value: str) -> bool:
+    """True or false, and nothing else. Raises: ValueError, it is neither; Java takes that for false without a word."""
+    found = {"true": True, "false": False}.get(value.lower())
+    if found is None:
+        raise ValueError("neither true nor false")
+    return found
+
+
+def java_int(value: str) -> int:
+    """A number that Java keeps in 32 bits. Raises: ValueError, it is none."""
+    return _within(value, INT_MAX)
+
+
+def java_long(value: str) -> int:
+    """A number that Java keeps in 64 bits. Raises: ValueError, it is none."""
+    return _within(value, LONG_MAX)
+
+
+def _within(value: str, most: int) -> int:
+    if not WHOLE.fullmatch(value) or not -most - 1 <= int(value) <= most:
+        raise ValueError(f"not a whole number from {-most - 1} to {most}")
+    return int(value)
+
+
+def limit(value: str) -> int:
+    """An int where 0 and less, which comes out as 0, are no limit. Raises: ValueError, it is no number."""
+    return max(java_int(value), 0)
+
+
+def long_limit(value: str) -> int:
+    """The same of a long. Raises: ValueError, it is no number."""
+    return max(java_long(value), 0)
+
+
+def number(value: str) -> float:
+    """A number with or without a fraction. Raises: ValueError, it is none, or has no end."""
+    if not NUMBER.fullmatch(value) or not abs(float(value)) < float("inf"):
+        raise ValueError("not a number")
+    return float(value)
+
+
+def one_of(*names: str) -> Callable[[str], str]:
+    """One of some names, as they are written. The function raises: ValueError, it is another."""
+
+    def parse(value: str) -> str:
+        if value not in names:
+            raise ValueError(f"not one of {', '.join(names)}")
+        return value
+
+    return parse
+
+
 def port(value: str) -> int:
     """A TCP port, 0 for a free one. Raises: ValueError, there is none of this number."""
-    number = int(value)
-    if not 0 <= number <= PORT_MAX:
+    if not PORT.fullmatch(value) or int(value) > PORT_MAX:
         raise ValueError("no port: 0 to 65535")
-    return number
+    return int(value)
 
 
 def words(value: str) -> tuple[str, ...]:
@@ -55,16 +114,24 @@ def words(value: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
-def check_least(config: DataclassInstance) -> None:
-    """Compares every field with the least value it may have.
+def check_bounds(config: DataclassInstance) -> None:
+    """Compares every field with the least and the most it may be.
 
     Raises:
-        UsageError: one is below it.
+        UsageError: one is out of its bounds.
     """
     for item in fields(config):
-        least = item.metadata.get("least")
-        if least is not None and getattr(config, item.name) < least:
-            raise UsageError(f"{item.metadata['key']}={getattr(config, item.name)} is below {least}")
+        value = getattr(config, item.name)
+        wrong = _out_of_bounds(item, value)
+        if wrong:
+            raise UsageError(f"{item.metadata['key']}={value} {wrong}")
+
+
+def _out_of_bounds(item: Field[Any], value: Any) -> str:
+    least, most = item.metadata.get("least"), item.metadata.get("most")
+    if least is not None and not value >= least:  # nan is neither
+        return f"is below {least}"
+    return f"is above {most}" if most is not None and value > most else ""
 
 
 def read_properties(path: Path) -> dict[str, tuple[str, int]]:
@@ -118,8 +185,11 @@ def config_of(kind: type[C], properties: Mapping[str, tuple[str, int]], *, sourc
             value = values[item.name] = item.metadata["parse"](text)
         except ValueError as e:
             raise UsageError(f"{source}:{line}: {name}={text}: {e}") from None
-        least = item.metadata.get("least")
-        if least is not None and not value >= least:  # nan is neither
-            raise UsageError(f"{source}:{line}: {name}={text} is below {least}")
+        wrong = _out_of_bounds(item, value)
+        if wrong:
+            raise UsageError(f"{source}:{line}: {name}={text} {wrong}")
     values["unknown"] = {name: text for name, (text, _) in left.items()}
-    return kind(**(values | overrides))
+    try:
+        return kind(**(values | overrides))
+    except UsageError as e:
+        raise UsageError(f"{source}: {e.message}", hint=e.hint) from None

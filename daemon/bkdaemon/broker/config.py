@@ -1,7 +1,8 @@
 """broker.conf: Pulsar's own keys and defaults, read into one frozen BrokerConfig.
 
 The file is read as bk_server.conf is (bkdaemon.properties). Keys that mean nothing here are kept in `unknown` and
-never refused: one file serves Java's brokers and ours. Source: ServiceConfiguration.java, broker.conf of Pulsar 4.0.
+never refused, unless Java's broker could not read their value either (config_keys): one file serves Java's brokers and
+ours. Source: ServiceConfiguration.java, broker.conf of Pulsar 4.0.
 """
 
 from __future__ import annotations
@@ -15,11 +16,34 @@ from typing import Final
 from bkctl.errors import UsageError
 from bkctl.meta.uri import parse_uri
 from bkctl.model.ledger import DigestType, check_quorums
+from bkdaemon.broker.config_keys import STRATEGIES, check_unread, warnings_of
 from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
 from bkdaemon.broker.metadata_place import PULSAR_DRIVER, Place, check_configuration_store, ledgers_of, place_of
-from bkdaemon.properties import check_least, config_of, flag, key, port, read_properties, words
+from bkdaemon.properties import (
+    check_bounds,
+    config_of,
+    java_flag,
+    java_int,
+    java_long,
+    key,
+    limit,
+    long_limit,
+    number,
+    one_of,
+    port,
+    read_properties,
+    words,
+)
 
 MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+NEVER_S: Final = 1e9
+MESSAGE_SIZE_MAX: Final = (1 << 31) - 1 - 10 * 1024
+"""Java adds the room of a frame's head to maxMessageSize, in 32 bits."""
+TOPIC_TYPES: Final = ("non-partitioned", "partitioned")
+INACTIVE_MODES: Final = ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up")
+QUOTA_POLICIES: Final = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
+SUBSCRIPTION_TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 
 
 def _digest(value: str) -> DigestType:
@@ -28,6 +52,13 @@ def _digest(value: str) -> DigestType:
         return DigestType[word]
     except KeyError:
         raise ValueError("no digest type: CRC32C, CRC32, MAC, DUMMY") from None
+
+
+def _subscription_types(value: str) -> str:
+    unknown = set(words(value)) - set(SUBSCRIPTION_TYPES)
+    if unknown:
+        raise ValueError(f"{', '.join(sorted(unknown))} is not one of {', '.join(SUBSCRIPTION_TYPES)}")
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,144 +73,171 @@ class BrokerConfig:
     cluster: str = key("clusterName", str, "")
     metadata_store_url: str = key("metadataStoreUrl", str, "")
     configuration_store_url: str = key("configurationMetadataStoreUrl", str, "")
+    configuration_store_servers: str = key("configurationStoreServers", str, "")
+    global_zookeeper_servers: str = key("globalZookeeperServers", str, "")
     zookeeper_servers: str = key("zookeeperServers", str, "")
     bookkeeper_uri: str = key("bookkeeperMetadataServiceUri", str, "")
     broker_port: int = key("brokerServicePort", port, 6650)
     web_port: int = key("webServicePort", port, 8080)
     bind_address: str = key("bindAddress", str, "0.0.0.0")
     advertised_address: str = key("advertisedAddress", str, "")
-    session_timeout_ms: int = key("metadataStoreSessionTimeoutMillis", int, 30_000, least=1)
-
-    shutdown_ms: int = key("brokerShutdownTimeoutMs", int, 60_000, least=0)
+    session_timeout_ms: int = key("metadataStoreSessionTimeoutMillis", java_long, 30_000, least=1)
+    zookeeper_session_timeout_ms: int = key("zooKeeperSessionTimeoutMillis", java_long, -1)
+    shutdown_ms: int = key("brokerShutdownTimeoutMs", java_long, 60_000, least=0)
 
     # clients
-    keep_alive_s: int = key("keepAliveIntervalSeconds", int, 30, least=0)
-    liveness_ms: int = key("connectionLivenessCheckTimeoutMillis", int, 5000, least=0)
-    connections_max: int = key("brokerMaxConnections", int, 0, least=0)
-    connections_per_address_max: int = key("brokerMaxConnectionsPerIp", int, 0, least=0)
-    lookups_max: int = key("maxConcurrentLookupRequest", int, 50_000, least=1)
-    topic_loads_max: int = key("maxConcurrentTopicLoadRequest", int, 5000, least=1)
-    pattern_length_max: int = key("subscriptionPatternMaxLength", int, 50, least=0)
-    consumer_metadata_max: int = key("maxConsumerMetadataSize", int, 1024, least=0)
+    keep_alive_s: int = key("keepAliveIntervalSeconds", limit, 30)
+    liveness_ms: int = key("connectionLivenessCheckTimeoutMillis", java_long, 5000, least=0)
+    connections_max: int = key("brokerMaxConnections", limit, 0)
+    connections_per_address_max: int = key("brokerMaxConnectionsPerIp", limit, 0)
+    lookups_max: int = key("maxConcurrentLookupRequest", java_int, 50_000, least=1)
+    topic_loads_max: int = key("maxConcurrentTopicLoadRequest", java_int, 5000, least=1)
+    pattern_length_max: int = key("subscriptionPatternMaxLength", java_int, 50, least=0)
+    consumer_metadata_max: int = key("maxConsumerMetadataSize", java_int, 1024, least=0)
     # two that Java sets otherwise where the file says nothing: 1,000, as its connections have threads of their own, and
     # half of the memory outside of its heap, which Python has not; -1 is no limit in both
-    pending_sends_max: int = key("maxPendingPublishRequestsPerConnection", int, 4000, least=1)
-    publish_buffer_mb: int = key("maxMessagePublishBufferSizeInMB", int, 256, least=-1)
-    stats_s: int = key("statsUpdateFrequencyInSecs", int, 60, least=1)
+    pending_sends_max: int = key("maxPendingPublishRequestsPerConnection", java_int, 4000, least=1)
+    publish_buffer_mb: int = key("maxMessagePublishBufferSizeInMB", java_int, 256, least=-1)
+    stats_s: int = key("statsUpdateFrequencyInSecs", java_int, 60, least=1)
 
     # balancing
-    load_balancer: bool = key("loadBalancerEnabled", flag, True)
-    shedding: bool = key("loadBalancerSheddingEnabled", flag, True)
-    shedding_threshold: int = key("loadBalancerBrokerThresholdShedderPercentage", int, 10, least=1)
-    shedding_grace_minutes: int = key("loadBalancerSheddingGracePeriodMinutes", int, 30, least=0)
-    auto_split: bool = key("loadBalancerAutoBundleSplitEnabled", flag, True)
-    split_topics: int = key("loadBalancerNamespaceBundleMaxTopics", int, 1_000, least=1)
-    split_sessions: int = key("loadBalancerNamespaceBundleMaxSessions", int, 1_000, least=1)
-    split_message_rate: int = key("loadBalancerNamespaceBundleMaxMsgRate", int, 30_000, least=1)
-    split_mb: int = key("loadBalancerNamespaceBundleMaxBandwidthMbytes", int, 100, least=1)
-    bundles_max: int = key("loadBalancerNamespaceMaximumBundles", int, 128, least=1)
+    load_balancer: bool = key("loadBalancerEnabled", java_flag, True)
+    shedding: bool = key("loadBalancerSheddingEnabled", java_flag, True)
+    shedding_threshold: int = key("loadBalancerBrokerThresholdShedderPercentage", java_int, 10, least=1, most=100)
+    shedding_grace_minutes: int = key("loadBalancerSheddingGracePeriodMinutes", java_long, 30, least=0)
+    auto_split: bool = key("loadBalancerAutoBundleSplitEnabled", java_flag, True)
+    split_topics: int = key("loadBalancerNamespaceBundleMaxTopics", java_int, 1_000, least=1)
+    split_sessions: int = key("loadBalancerNamespaceBundleMaxSessions", limit, 1_000)
+    split_message_rate: int = key("loadBalancerNamespaceBundleMaxMsgRate", java_int, 30_000, least=1)
+    split_mb: int = key("loadBalancerNamespaceBundleMaxBandwidthMbytes", java_int, 100, least=1)
+    bundles_max: int = key("loadBalancerNamespaceMaximumBundles", java_int, 128, least=1)
 
     # managed ledgers
-    ensemble_size: int = key("managedLedgerDefaultEnsembleSize", int, 2, least=1)
-    write_quorum: int = key("managedLedgerDefaultWriteQuorum", int, 2, least=1)
-    ack_quorum: int = key("managedLedgerDefaultAckQuorum", int, 2, least=1)
+    ensemble_size: int = key("managedLedgerDefaultEnsembleSize", java_int, 2, least=1)
+    write_quorum: int = key("managedLedgerDefaultWriteQuorum", java_int, 2, least=1)
+    ack_quorum: int = key("managedLedgerDefaultAckQuorum", java_int, 2, least=1)
     digest_type: DigestType = key("managedLedgerDigestType", _digest, DigestType.CRC32C)  # noqa: RUF009
     ledger_password: str = key("managedLedgerPassword", str, "")
-    entries_per_ledger: int = key("managedLedgerMaxEntriesPerLedger", int, 50_000, least=1)
-    ledger_size_mb: int = key("managedLedgerMaxSizePerLedgerMbytes", int, 2048, least=1)
-    rollover_min_minutes: int = key("managedLedgerMinLedgerRolloverTimeMinutes", int, 10, least=0)
-    rollover_max_minutes: int = key("managedLedgerMaxLedgerRolloverTimeMinutes", int, 240, least=1)
-    cursor_entries: int = key("managedLedgerCursorMaxEntriesPerLedger", int, 50_000, least=1)
-    cursor_rollover_s: int = key("managedLedgerCursorRolloverTimeInSeconds", int, 14_400, least=1)
-    mark_delete_rate: float = key("managedLedgerDefaultMarkDeleteRateLimit", float, 1.0, least=0)
-    ranges_max: int = key("managedLedgerMaxUnackedRangesToPersist", int, 10_000, least=1)
-    ranges_in_store_max: int = key("managedLedgerMaxUnackedRangesToPersistInMetadataStore", int, 1_000, least=0)
-    skip_lost: bool = key("autoSkipNonRecoverableData", flag, False)
-    cache_mb: int = key("managedLedgerCacheSizeMB", int, 32, least=0)
+    entries_per_ledger: int = key("managedLedgerMaxEntriesPerLedger", java_int, 50_000, least=1)
+    ledger_size_mb: int = key("managedLedgerMaxSizePerLedgerMbytes", java_int, 2048, least=1)
+    rollover_min_minutes: int = key("managedLedgerMinLedgerRolloverTimeMinutes", java_int, 10, least=0)
+    rollover_max_minutes: int = key("managedLedgerMaxLedgerRolloverTimeMinutes", java_int, 240, least=1)
+    cursor_entries: int = key("managedLedgerCursorMaxEntriesPerLedger", java_int, 50_000, least=1)
+    cursor_rollover_s: int = key("managedLedgerCursorRolloverTimeInSeconds", java_int, 14_400, least=1)
+    mark_delete_rate: float = key("managedLedgerDefaultMarkDeleteRateLimit", number, 1.0, least=0)
+    ranges_max: int = key("managedLedgerMaxUnackedRangesToPersist", java_int, 10_000, least=1)
+    ranges_in_store_max: int = key("managedLedgerMaxUnackedRangesToPersistInMetadataStore", java_int, 1_000, least=0)
+    ranges_in_zookeeper_max: int = key("managedLedgerMaxUnackedRangesToPersistInZooKeeper", java_int, -1)
+    skip_lost: bool = key("autoSkipNonRecoverableData", java_flag, False)
+    cache_mb: int = key("managedLedgerCacheSizeMB", java_int, 32, least=0)
     isolation_groups: tuple[str, ...] = key("bookkeeperClientIsolationGroups", words, ())
     secondary_isolation_groups: tuple[str, ...] = key("bookkeeperClientSecondaryIsolationGroups", words, ())
-    rack_aware: bool = key("bookkeeperClientRackawarePolicyEnabled", flag, True)
-    region_aware: bool = key("bookkeeperClientRegionawarePolicyEnabled", flag, False)
-    racks_min: int = key("bookkeeperClientMinNumRacksPerWriteQuorum", int, 2, least=1)
-    racks_enforced: bool = key("bookkeeperClientEnforceMinNumRacksPerWriteQuorum", flag, False)
-    batch_index_acks: bool = key("acknowledgmentAtBatchIndexLevelEnabled", flag, False)
+    rack_aware: bool = key("bookkeeperClientRackawarePolicyEnabled", java_flag, True)
+    region_aware: bool = key("bookkeeperClientRegionawarePolicyEnabled", java_flag, False)
+    racks_min: int = key("bookkeeperClientMinNumRacksPerWriteQuorum", java_int, 2, least=1)
+    racks_enforced: bool = key("bookkeeperClientEnforceMinNumRacksPerWriteQuorum", java_flag, False)
+    batch_index_acks: bool = key("acknowledgmentAtBatchIndexLevelEnabled", java_flag, False)
     entry_interceptors: str = key("brokerEntryMetadataInterceptors", str, "")
-    expose_entry_metadata: bool = key("exposingBrokerEntryMetadataToClientEnabled", flag, False)
+    expose_entry_metadata: bool = key("exposingBrokerEntryMetadataToClientEnabled", java_flag, False)
 
     # topics
-    auto_create: bool = key("allowAutoTopicCreation", flag, True)
-    auto_create_type: str = key("allowAutoTopicCreationType", str, "non-partitioned")
-    default_partitions: int = key("defaultNumPartitions", int, 1, least=1)
-    auto_subscribe: bool = key("allowAutoSubscriptionCreation", flag, True)
-    delete_inactive: bool = key("brokerDeleteInactiveTopicsEnabled", flag, True)
-    delete_inactive_mode: str = key("brokerDeleteInactiveTopicsMode", str, "delete_when_no_subscriptions")
-    delete_inactive_every_s: int = key("brokerDeleteInactiveTopicsFrequencySeconds", int, 60, least=1)
-    delete_inactive_after_s: int = key("brokerDeleteInactiveTopicsMaxInactiveDurationSeconds", int, 0, least=0)
-    default_bundles: int = key("defaultNumberOfNamespaceBundles", int, 4, least=1)
-    force_delete_namespace: bool = key("forceDeleteNamespaceAllowed", flag, False)
-    force_delete_tenant: bool = key("forceDeleteTenantAllowed", flag, False)
-    expire_subscriptions_minutes: int = key("subscriptionExpirationTimeMinutes", int, 0, least=0)
-    expire_subscriptions_every_minutes: int = key("subscriptionExpiryCheckIntervalInMinutes", int, 5, least=1)
-    topics_per_namespace_max: int = key("maxTopicsPerNamespace", int, 0, least=0)
-    subscriptions_max: int = key("maxSubscriptionsPerTopic", int, 0, least=0)
-    max_message_size: int = key("maxMessageSize", int, 5 * MIB, least=1)
+    auto_create: bool = key("allowAutoTopicCreation", java_flag, True)
+    auto_create_type: str = key("allowAutoTopicCreationType", one_of(*TOPIC_TYPES), "non-partitioned")
+    default_partitions: int = key("defaultNumPartitions", java_int, 1, least=1)
+    auto_subscribe: bool = key("allowAutoSubscriptionCreation", java_flag, True)
+    delete_inactive: bool = key("brokerDeleteInactiveTopicsEnabled", java_flag, True)
+    delete_inactive_mode: str = key(
+        "brokerDeleteInactiveTopicsMode", one_of(*INACTIVE_MODES), "delete_when_no_subscriptions"
+    )
+    delete_inactive_every_s: int = key("brokerDeleteInactiveTopicsFrequencySeconds", java_int, 60, least=1)
+    delete_inactive_after_s: int = key("brokerDeleteInactiveTopicsMaxInactiveDurationSeconds", java_int, 0, least=0)
+    default_bundles: int = key("defaultNumberOfNamespaceBundles", java_int, 4, least=1)
+    force_delete_namespace: bool = key("forceDeleteNamespaceAllowed", java_flag, False)
+    force_delete_tenant: bool = key("forceDeleteTenantAllowed", java_flag, False)
+    expire_subscriptions_minutes: int = key("subscriptionExpirationTimeMinutes", limit, 0)
+    expire_subscriptions_every_minutes: int = key("subscriptionExpiryCheckIntervalInMinutes", limit, 5)
+    tenants_max: int = key("maxTenants", limit, 0)
+    namespaces_per_tenant_max: int = key("maxNamespacesPerTenant", limit, 0)
+    partitions_max: int = key("maxNumPartitionsPerPartitionedTopic", limit, 0)
+    topics_per_namespace_max: int = key("maxTopicsPerNamespace", limit, 0)
+    subscriptions_max: int = key("maxSubscriptionsPerTopic", limit, 0)
+    max_message_size: int = key("maxMessageSize", java_int, 5 * MIB, least=1, most=MESSAGE_SIZE_MAX)
 
     # policies
-    deduplication: bool = key("brokerDeduplicationEnabled", flag, False)
-    deduplication_entries: int = key("brokerDeduplicationEntriesInterval", int, 1000, least=1)
-    deduplication_snapshot_s: int = key("brokerDeduplicationSnapshotIntervalSeconds", int, 120, least=1)
-    retention_minutes: int = key("defaultRetentionTimeInMinutes", int, 0, least=-1)
-    retention_mb: int = key("defaultRetentionSizeInMB", int, 0, least=-1)
-    retention_check_s: int = key("retentionCheckIntervalInSeconds", int, 120, least=1)
-    ttl_s: int = key("ttlDurationDefaultInSeconds", int, 0, least=0)
-    expiry_check_minutes: int = key("messageExpiryCheckIntervalInMinutes", int, 5, least=1)
-    backlog_quota_bytes: int = key("backlogQuotaDefaultLimitBytes", int, -1, least=-1)
-    backlog_quota_s: int = key("backlogQuotaDefaultLimitSecond", int, -1, least=-1)
-    backlog_quota_policy: str = key("backlogQuotaDefaultRetentionPolicy", str, "producer_request_hold")
-    backlog_quota_check_s: int = key("backlogQuotaCheckIntervalInSeconds", int, 60, least=1)
-    compaction_monitor_s: int = key("brokerServiceCompactionMonitorIntervalInSeconds", int, 60)
-    compaction_threshold: int = key("brokerServiceCompactionThresholdInBytes", int, 0, least=0)
-    compaction_keeps_unkeyed: bool = key("topicCompactionRetainNullKey", flag, False)
-    read_entries_max: int = key("dispatcherMaxReadBatchSize", int, 100, least=1)
-    read_bytes_max: int = key("dispatcherMaxReadSizeBytes", int, 5 * 1024 * 1024, least=1)
-    slice_entries: int = key("dispatcherMaxRoundRobinBatchSize", int, 20, least=1)
-    unacked_per_consumer: int = key("maxUnackedMessagesPerConsumer", int, 50_000, least=0)
-    unacked_per_subscription: int = key("maxUnackedMessagesPerSubscription", int, 200_000, least=0)
-    look_ahead_per_consumer: int = key("keySharedLookAheadMsgInReplayThresholdPerConsumer", int, 2000, least=0)
-    look_ahead_per_subscription: int = key(
-        "keySharedLookAheadMsgInReplayThresholdPerSubscription", int, 20_000, least=0
+    deduplication: bool = key("brokerDeduplicationEnabled", java_flag, False)
+    deduplication_entries: int = key("brokerDeduplicationEntriesInterval", java_int, 1000, least=1)
+    deduplication_snapshot_s: int = key("brokerDeduplicationSnapshotIntervalSeconds", limit, 120)
+    retention_minutes: int = key("defaultRetentionTimeInMinutes", java_int, 0, least=-1)
+    retention_mb: int = key("defaultRetentionSizeInMB", java_int, 0, least=-1)
+    retention_check_s: int = key("retentionCheckIntervalInSeconds", limit, 120)
+    ttl_s: int = key("ttlDurationDefaultInSeconds", limit, 0)
+    expiry_check_minutes: int = key("messageExpiryCheckIntervalInMinutes", java_int, 5, least=1)
+    backlog_quota_check: bool = key("backlogQuotaCheckEnabled", java_flag, True)
+    backlog_quota_gb: float = key("backlogQuotaDefaultLimitGB", number, -1.0)
+    backlog_quota_bytes: int = key("backlogQuotaDefaultLimitBytes", java_long, -1, least=-1)
+    backlog_quota_s: int = key("backlogQuotaDefaultLimitSecond", java_int, -1, least=-1)
+    backlog_quota_policy: str = key(
+        "backlogQuotaDefaultRetentionPolicy", one_of(*QUOTA_POLICIES), "producer_request_hold"
     )
-    producers_max: int = key("maxProducersPerTopic", int, 0, least=0)
-    consumers_max: int = key("maxConsumersPerTopic", int, 0, least=0)
-    consumers_per_subscription_max: int = key("maxConsumersPerSubscription", int, 0, least=0)
-    publish_messages: int = key("maxPublishRatePerTopicInMessages", int, 0, least=0)
-    publish_bytes: int = key("maxPublishRatePerTopicInBytes", int, 0, least=0)
-    broker_publish_messages: int = key("brokerPublisherThrottlingMaxMessageRate", int, 0, least=0)
-    broker_publish_bytes: int = key("brokerPublisherThrottlingMaxByteRate", int, 0, least=0)
-    broker_dispatch_messages: int = key("dispatchThrottlingRateInMsg", int, 0)
-    broker_dispatch_bytes: int = key("dispatchThrottlingRateInByte", int, 0)
-    topic_dispatch_messages: int = key("dispatchThrottlingRatePerTopicInMsg", int, 0)
-    topic_dispatch_bytes: int = key("dispatchThrottlingRatePerTopicInByte", int, 0)
-    subscription_dispatch_messages: int = key("dispatchThrottlingRatePerSubscriptionInMsg", int, 0)
-    subscription_dispatch_bytes: int = key("dispatchThrottlingRatePerSubscriptionInByte", int, 0)
-    dispatch_relative: bool = key("dispatchThrottlingRateRelativeToPublishRate", flag, False)
-    subscribes_per_consumer: int = key("subscribeThrottlingRatePerConsumer", int, 0)
-    subscribe_period_s: int = key("subscribeRatePeriodPerConsumerInSecond", int, 30, least=1)
-    failover_delay_ms: int = key("activeConsumerFailoverDelayTimeMillis", int, 1000, least=0)
-    delayed_delivery: bool = key("delayedDeliveryEnabled", flag, True)
-    delayed_tick_ms: int = key("delayedDeliveryTickTimeMillis", int, 1000, least=1)
-    schema_compatibility: str = key("schemaCompatibilityStrategy", str, "FULL")
-    schema_auto_update: bool = key("isAllowAutoUpdateSchemaEnabled", flag, True)
-    schema_enforced: bool = key("isSchemaValidationEnforced", flag, False)
-    subscription_types: str = key("subscriptionTypesEnabled", str, "Exclusive,Shared,Failover,Key_Shared")
+    backlog_quota_check_s: int = key("backlogQuotaCheckIntervalInSeconds", java_int, 60, least=1)
+    compaction_monitor_s: int = key("brokerServiceCompactionMonitorIntervalInSeconds", java_int, 60)
+    compaction_threshold: int = key("brokerServiceCompactionThresholdInBytes", java_long, 0, least=0)
+    compaction_keeps_unkeyed: bool = key("topicCompactionRetainNullKey", java_flag, False)
+    read_entries_max: int = key("dispatcherMaxReadBatchSize", java_int, 100, least=1)
+    read_bytes_max: int = key("dispatcherMaxReadSizeBytes", java_int, 5 * 1024 * 1024, least=1)
+    slice_entries: int = key("dispatcherMaxRoundRobinBatchSize", java_int, 20, least=1)
+    unacked_per_consumer: int = key("maxUnackedMessagesPerConsumer", limit, 50_000)
+    unacked_per_subscription: int = key("maxUnackedMessagesPerSubscription", limit, 200_000)
+    look_ahead_per_consumer: int = key("keySharedLookAheadMsgInReplayThresholdPerConsumer", java_int, 2000, least=0)
+    look_ahead_per_subscription: int = key(
+        "keySharedLookAheadMsgInReplayThresholdPerSubscription", java_int, 20_000, least=0
+    )
+    producers_max: int = key("maxProducersPerTopic", limit, 0)
+    consumers_max: int = key("maxConsumersPerTopic", limit, 0)
+    consumers_per_subscription_max: int = key("maxConsumersPerSubscription", limit, 0)
+    publish_messages: int = key("maxPublishRatePerTopicInMessages", limit, 0)
+    publish_bytes: int = key("maxPublishRatePerTopicInBytes", long_limit, 0)
+    broker_publish_messages: int = key("brokerPublisherThrottlingMaxMessageRate", limit, 0)
+    broker_publish_bytes: int = key("brokerPublisherThrottlingMaxByteRate", long_limit, 0)
+    broker_dispatch_messages: int = key("dispatchThrottlingRateInMsg", java_int, 0)
+    broker_dispatch_bytes: int = key("dispatchThrottlingRateInByte", java_long, 0)
+    topic_dispatch_messages: int = key("dispatchThrottlingRatePerTopicInMsg", java_int, 0)
+    topic_dispatch_bytes: int = key("dispatchThrottlingRatePerTopicInByte", java_long, 0)
+    subscription_dispatch_messages: int = key("dispatchThrottlingRatePerSubscriptionInMsg", java_int, 0)
+    subscription_dispatch_bytes: int = key("dispatchThrottlingRatePerSubscriptionInByte", java_long, 0)
+    dispatch_relative: bool = key("dispatchThrottlingRateRelativeToPublishRate", java_flag, False)
+    subscribes_per_consumer: int = key("subscribeThrottlingRatePerConsumer", java_int, 0)
+    subscribe_period_s: int = key("subscribeRatePeriodPerConsumerInSecond", java_int, 30, least=1)
+    failover_delay_ms: int = key("activeConsumerFailoverDelayTimeMillis", java_int, 1000, least=0)
+    delayed_delivery: bool = key("delayedDeliveryEnabled", java_flag, True)
+    delayed_tick_ms: int = key("delayedDeliveryTickTimeMillis", java_long, 1000, least=1)
+    schema_compatibility: str = key("schemaCompatibilityStrategy", one_of(*STRATEGIES), "FULL")
+    schema_auto_update: bool = key("isAllowAutoUpdateSchemaEnabled", java_flag, True)
+    schema_enforced: bool = key("isSchemaValidationEnforced", java_flag, False)
+    pause_on_ack_state: bool = key("dispatcherPauseOnAckStatePersistentEnabled", java_flag, False)
+    encryption_required: bool = key("encryptionRequireOnProducer", java_flag, False)
+    subscription_types: str = key(
+        "subscriptionTypesEnabled", _subscription_types, "Exclusive,Shared,Failover,Key_Shared"
+    )
 
     unknown: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_least(self)
+        check_bounds(self)
         check_quorums(self.ensemble_size, self.write_quorum, self.ack_quorum)
         if not self.cluster:
             raise UsageError("clusterName is not set")
+        size, seconds = self.retention_mb * MIB, self.retention_minutes * 60
+        if 0 < size <= self.backlog_quota_bytes:
+            raise UsageError(
+                f"backlogQuotaDefaultLimitBytes={self.backlog_quota_bytes} must be less than defaultRetentionSizeInMB, "
+                f"{size} bytes"
+            )
+        if 0 < seconds <= self.backlog_quota_s:
+            raise UsageError(
+                f"backlogQuotaDefaultLimitSecond={self.backlog_quota_s} must be less than "
+                f"defaultRetentionTimeInMinutes, {seconds} s"
+            )
 
     @property
     def store_uri(self) -> str:
@@ -198,8 +256,20 @@ class BrokerConfig:
             UsageError: as store_uri; or the configuration store is somewhere else.
         """
         place = self._named_place or Place(parse_uri(self.store_uri).hosts, "")
-        check_configuration_store(place, self.configuration_store_url)
+        names = self.configuration_store_url or self.configuration_store_servers or self.global_zookeeper_servers
+        check_configuration_store(place, names)
         return place
+
+    @property
+    def session_timeout_s(self) -> float:
+        """Of ZooKeeper's session; the old key wins, as in Java."""
+        old_ms = self.zookeeper_session_timeout_ms
+        return (old_ms if old_ms > 0 else self.session_timeout_ms) / 1000
+
+    @property
+    def backlog_quota_size(self) -> int:
+        """Bytes that a topic's backlog may have, -1 for any number; the old key, in GB, wins, as in Java."""
+        return int(self.backlog_quota_gb * GIB) if self.backlog_quota_gb > 0 else self.backlog_quota_bytes
 
     @property
     def _named_place(self) -> Place | None:
@@ -231,10 +301,12 @@ class BrokerConfig:
             cursor_age_max_s=self.cursor_rollover_s,
             mark_delete_rate=self.mark_delete_rate,
             ranges_max=self.ranges_max,
-            ranges_in_node_max=self.ranges_in_store_max,
+            ranges_in_node_max=self.ranges_in_zookeeper_max
+            if self.ranges_in_zookeeper_max > 0
+            else self.ranges_in_store_max,
             retention_s=self.retention_minutes * 60.0 if self.retention_minutes > 0 else self.retention_minutes,
             retention_bytes=self.retention_mb * MIB if self.retention_mb > 0 else self.retention_mb,
-            retention_check_s=self.retention_check_s,
+            retention_check_s=float(self.retention_check_s or NEVER_S),
             skip_lost=self.skip_lost,
         )
 
@@ -245,7 +317,15 @@ def load_config(path: Path, **overrides: object) -> BrokerConfig:
     Raises:
         UsageError: no such file, a value that cannot be read (with file and line), contradictions.
     """
-    return config_of(BrokerConfig, read_properties(path), source=str(path), **overrides)
+    properties = read_properties(path)
+    config = config_of(BrokerConfig, properties, source=str(path), **overrides)
+    check_unread({name: properties[name] for name in config.unknown}, str(path))
+    return config
+
+
+def warnings(config: BrokerConfig) -> list[str]:
+    """What a file asks for and this broker does not do, and keys that are slips."""
+    return warnings_of(config.unknown, (item.metadata["key"] for item in fields(config) if "key" in item.metadata))
 
 
 def runtime(config: BrokerConfig) -> dict[str, str]:

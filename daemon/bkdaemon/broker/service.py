@@ -34,6 +34,7 @@ from bkdaemon.broker.cluster.balancer import BALANCE_S, Balancer
 from bkdaemon.broker.cluster.dynamic import take as take_dynamic
 from bkdaemon.broker.cluster.load import Meter, inside, load_report
 from bkdaemon.broker.cluster.ownership import BrokerAddress
+from bkdaemon.broker.config import warnings
 from bkdaemon.broker.own_backend import OwnBackend
 from bkdaemon.broker.rates import Flow, Rates
 from bkdaemon.broker.server import BrokerServer
@@ -247,12 +248,14 @@ async def serve(config: BrokerConfig, world: World, ready: Callable[[BrokerServi
     """
     if config.unknown:
         logger.info("keys without a meaning here: %s", ", ".join(sorted(config.unknown)))
+    for text in warnings(config):
+        logger.warning(text)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     uri, path = parse_uri(config.store_uri), config.pulsar_place.path
-    store = await open_store(uri, session_timeout_s=config.session_timeout_ms / 1000)
+    store = await open_store(uri, session_timeout_s=config.session_timeout_s)
     try:
         if await store.exists(uri.root) is None:
             from bkctl.meta.cluster import init_cluster

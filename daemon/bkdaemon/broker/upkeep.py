@@ -57,16 +57,17 @@ class Upkeep:
     def period_s(self, most_s: float) -> float:
         """Seconds between two rounds: most_s, or less where an interval of the configuration is shorter."""
         config = self._service.config
-        shortest = min(config.backlog_quota_check_s, config.delete_inactive_every_s, config.deduplication_snapshot_s)
-        return min(most_s, shortest)
+        shortest = min(config.backlog_quota_check_s, config.delete_inactive_every_s)
+        return min(most_s, shortest, config.deduplication_snapshot_s or most_s)
 
     async def run(self) -> None:
         """One round over all topics that are open; what fails for one is tried again in the next round."""
         config, now = self._service.config, self._service.world.clock.now_ms()
-        quotas = self._due("quotas", config.backlog_quota_check_s, now)
+        quotas = config.backlog_quota_check and self._due("quotas", config.backlog_quota_check_s, now)
         expiry = self._due("expiry", config.expiry_check_minutes * 60, now)
         unused = self._due("unused", config.delete_inactive_every_s, now)
-        subscriptions = self._due("subscriptions", config.expire_subscriptions_every_minutes * 60, now)
+        every_s = config.expire_subscriptions_every_minutes * 60
+        subscriptions = every_s > 0 and self._due("subscriptions", every_s, now)
         for name, topic in list(self._service.server.topics.open.items()):
             if topic.closed:
                 continue
@@ -100,7 +101,10 @@ class Upkeep:
     async def _snapshot(self, name: TopicName, topic: Topic, now: int) -> None:
         """What producers have sent, as often as the topic's policies say."""
         last = self._snapshots.get(topic, self._service.started_ms)
-        if topic.deduplicating and now - last >= 1000 * await self._service.backend.policies.snapshot_s(name):
+        if not topic.deduplicating:
+            return
+        every_s = await self._service.backend.policies.snapshot_s(name)
+        if 0 < every_s * 1000 <= now - last:
             self._snapshots[topic] = now
             topic.snapshot()
 

@@ -146,7 +146,7 @@ def too_large(stats: Mapping[str, Mapping[str, Any]], counts: Mapping[str, int],
         sessions = int(one.get("consumerCount", 0)) + int(one.get("producerCount", 0))
         over = (
             one["topics"] > limits.topics
-            or sessions > limits.sessions
+            or 0 < limits.sessions < sessions
             or rate > limits.message_rate
             or _traffic(one) > limits.bytes_per_s
         )

@@ -268,7 +268,7 @@ def quota_of(config: BrokerConfig, policies: Mapping[str, Any]) -> BacklogQuota:
     """The backlog quota of a namespace."""
     quotas = policies.get("backlog_quota_map") or {}
     size, age = quotas.get(QUOTA_BYTES), quotas.get(QUOTA_AGE)
-    limit, age_s, default = config.backlog_quota_bytes, config.backlog_quota_s, config.backlog_quota_policy
+    limit, age_s, default = config.backlog_quota_size, config.backlog_quota_s, config.backlog_quota_policy
     if size is not None:
         limit = int(size.get("limitSize", size.get("limit", -1)))
     if age is not None:
@@ -314,7 +314,7 @@ def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName
         deduplication=not system and bool(policies.get("deduplicationEnabled", config.deduplication)),
         deduplication_entries=config.deduplication_entries,
         batch_index_acks=config.batch_index_acks,
-        encryption_required=not system and bool(policies.get("encryption_required", False)),
+        encryption_required=not system and bool(policies.get("encryption_required") or config.encryption_required),
         migrated_to=policies.get(MIGRATED_KEY),
         stamp_time="AppendBrokerTimestampMetadataInterceptor" in config.entry_interceptors,
         stamp_index="AppendIndexMetadataInterceptor" in config.entry_interceptors,

@@ -50,7 +50,7 @@ from bkdaemon.broker.rest.base import (
 from bkdaemon.broker.rest.bookies import BOOKIES
 from bkdaemon.broker.rest.broker_stats import BROKER_STATS
 from bkdaemon.broker.rest.bundles import BUNDLES
-from bkdaemon.broker.rest.checks import Kind, typed
+from bkdaemon.broker.rest.checks import PRECONDITION, Kind, typed
 from bkdaemon.broker.rest.clusters import CLUSTER_ROUTES
 from bkdaemon.broker.rest.isolation import ISOLATION_ROUTES
 from bkdaemon.broker.rest.namespaces import NAMESPACES, remove_namespace
@@ -124,6 +124,9 @@ async def put_tenant(service: BrokerService, request: Request) -> None:
     check_name("Tenant", request.path_params["tenant"])
     value = typed(TENANT, await object_of(request) or tenant_value([service.config.cluster]), "tenant")
     await _check_clusters(service, value)
+    known, most = await tenants(service, request), service.config.tenants_max
+    if 0 < most <= len(known) and request.path_params["tenant"] not in known:
+        raise Answered(PRECONDITION, "Exceed the maximum number of tenants")
     try:
         await service.backend.meta.namespaces.create_tenant(request.path_params["tenant"], value)
     except AlreadyExists:

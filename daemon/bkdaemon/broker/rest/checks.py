@@ -14,6 +14,8 @@ from typing import Any, Final, TypeAlias
 from bkctl.errors import UsageError
 from bkctl.meta.documents import Json
 from bkctl.model.ledger import check_quorums
+from bkdaemon.broker.config import INACTIVE_MODES, QUOTA_POLICIES, SUBSCRIPTION_TYPES
+from bkdaemon.broker.config_keys import STRATEGIES
 from bkdaemon.broker.rest.base import BAD_REQUEST, Answered
 
 PRECONDITION: Final = 412
@@ -24,15 +26,11 @@ MIB: Final = 1024 * 1024
 Kind: TypeAlias = str | tuple[str, ...] | list[Any] | dict[str, tuple[Any, Any]]
 """int, long, double, bool, str; a tuple of names; [kind of the elements]; {field: (kind, value if left out)}."""
 
-STRATEGIES: Final = (
-    "UNDEFINED", "ALWAYS_INCOMPATIBLE", "ALWAYS_COMPATIBLE", "BACKWARD", "FORWARD", "FULL", "BACKWARD_TRANSITIVE",
-    "FORWARD_TRANSITIVE", "FULL_TRANSITIVE",
-)  # fmt: skip
 BACKLOG_QUOTA: Final[Kind] = {
     "limit": ("long", None),
     "limitSize": ("long", None),
     "limitTime": ("int", None),
-    "policy": (("producer_request_hold", "producer_exception", "consumer_backlog_eviction"), None),
+    "policy": (QUOTA_POLICIES, None),
 }
 KINDS: Final[Mapping[str, Kind]] = {
     "retention_policies": {"retentionTimeInMinutes": ("int", 0), "retentionSizeInMB": ("long", 0)},
@@ -56,7 +54,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         "maxDeliveryDelayInMillis": ("long", 0),
     },
     "inactive_topic_policies": {
-        "inactiveTopicDeleteMode": (("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"), None),
+        "inactiveTopicDeleteMode": (INACTIVE_MODES, None),
         "maxInactiveDurationSeconds": ("int", 0),
         "deleteWhileInactive": ("bool", False),
     },
@@ -77,7 +75,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "encryption_required": "bool",
     "subscription_expiration_time_minutes": "int",
     "compaction_threshold": "long",
-    "subscription_types_enabled": [("Exclusive", "Shared", "Failover", "Key_Shared")],
+    "subscription_types_enabled": [SUBSCRIPTION_TYPES],
 }
 """By the keys of a namespace's policies; those that REST can set here."""
 _DISPATCH: Final[Kind] = {

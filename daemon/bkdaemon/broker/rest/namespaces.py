@@ -35,7 +35,7 @@ from bkdaemon.broker.rest.base import (
     reason,
     texts_of,
 )
-from bkdaemon.broker.rest.checks import FULL_RATES, KINDS, check_room, checked, full_rate, typed
+from bkdaemon.broker.rest.checks import FULL_RATES, KINDS, PRECONDITION, check_room, checked, full_rate, typed
 
 if TYPE_CHECKING:
     from bkdaemon.broker.service import BrokerService
@@ -81,6 +81,9 @@ async def put_namespace(service: BrokerService, request: Request) -> None:
     made |= _asked_policies(given, made)
     await _check_clusters(service, made["replication_clusters"])
     check_room(made, "namespace")
+    tenant, most = request.path_params["tenant"], service.config.namespaces_per_tenant_max
+    if most and len(await store.namespaces(tenant)) > most:
+        raise Answered(PRECONDITION, f"Exceed the maximum number of namespace in tenant :{tenant}")
     try:
         await store.store_namespace(namespace, made)
     except AlreadyExists:

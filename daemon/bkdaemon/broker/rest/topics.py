@@ -183,8 +183,9 @@ async def create_partitioned(service: BrokerService, request: Request) -> Any:
         return reason(BAD_REQUEST, f"{str(given)[:100]!r} is no number of partitions")
     if given < 1:
         return reason(NOT_ACCEPTABLE, "Number of partitions should be more than 0")
-    if given > PARTITIONS_MAX:
-        return reason(NOT_ACCEPTABLE, f"Number of partitions should be less than or equal to {PARTITIONS_MAX}")
+    most = service.config.partitions_max or PARTITIONS_MAX
+    if given > most:
+        return reason(NOT_ACCEPTABLE, f"Number of partitions should be less than or equal to {most}")
     count, meta = given, service.backend.meta
     if topic.persistent and await meta.topics.exists(topic):
         raise AlreadyExists("This topic already exists")
@@ -209,6 +210,9 @@ async def update_partitioned(service: BrokerService, request: Request) -> Any:
         return reason(NOT_ACCEPTABLE, f"Number of partitions should be less than or equal to {PARTITIONS_MAX}")
     if count < now:
         return reason(UNPROCESSABLE, f"Desired partitions {count} can't be less than the current partitions {now}.")
+    if 0 < service.config.partitions_max < count:
+        most = f"can't be greater than the maximum partitions per topic {service.config.partitions_max}."
+        return reason(UNPROCESSABLE, f"Desired partitions {count} {most}")
     await make_partitions(service, topic, now, count)
     await subscribe_partitions(service, topic, now, count)
     await service.backend.meta.topics.update_partitions(topic, count)

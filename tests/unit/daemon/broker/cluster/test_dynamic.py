@@ -45,7 +45,7 @@ def test_what_cannot_be_changed_is_refused() -> None:
             ("clusterName", "x", "Can't update non-dynamic configuration"),
             ("nosuch", "1", "Can't update non-dynamic configuration"),
             ("maxTopicsPerNamespace", "many", "Invalid dynamic-config value"),
-            ("maxTopicsPerNamespace", "-1", "Invalid dynamic-config value"),
+            ("defaultNumPartitions", "0", "Invalid dynamic-config value"),
         ):
             answer = await admin.ask("POST", f"{CONFIGURATION}/{key}/{text}")
             assert answer.status == 412

@@ -1,0 +1,135 @@
+"""broker.conf: values that mean nothing are told with file, line and what is expected; what Java takes is taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bkdaemon.broker.cluster.policies import quota_of, rules_of
+from bkdaemon.broker.config import BrokerConfig, load_config, runtime, warnings
+
+from bkctl.errors import Exit, UsageError
+from bkctl.model.topic import TopicName
+from tests.broker.admin import Admin, administering
+
+T = TopicName.parse("persistent://public/default/t")
+A = "/admin/v2"
+
+
+def conf(tmp_path: Path, text: str) -> BrokerConfig:
+    path = tmp_path / "broker.conf"
+    path.write_text("clusterName=c\n" + text)
+    return load_config(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("brokerDeleteInactiveTopicsMode=sometimes", "not one of delete_when_no_subscriptions, delete_when_subscrip"),
+        ("backlogQuotaDefaultRetentionPolicy=hold", "not one of producer_request_hold, producer_exception, consumer"),
+        ("schemaCompatibilityStrategy=full", "not one of UNDEFINED, ALWAYS_INCOMPATIBLE, .*, FULL_TRANSITIVE"),
+        ("systemTopicSchemaCompatibilityStrategy=MAYBE", "not one of UNDEFINED, "),
+        ("allowAutoTopicCreationType=both", "not one of non-partitioned, partitioned"),
+        ("subscriptionTypesEnabled=Exclusive,Shard", "Shard is not one of Exclusive, Shared, Failover, Key_Shared"),
+        ("managedLedgerDigestType=MD5", "no digest type: CRC32C, CRC32, MAC, DUMMY"),
+        ("zookeeperSessionExpiredPolicy=panic", "not one of reconnect, shutdown"),
+        ("loadBalancerEnabled=perhaps", "neither true nor false"),
+        ("loadBalancerSheddingEnabled=yes", "neither true nor false"),
+        ("preciseDispatcherFlowControl=1", "neither true nor false"),
+        ("maxMessageSize=5MB", "not a whole number from -2147483648 to 2147483647"),
+        ("maxMessageSize=99999999999", "not a whole number from -2147483648 to 2147483647"),
+        ("maxMessageSize=2147483647", "is above 2147473407"),
+        ("maxMessageSize=1_000", "not a whole number"),
+        ("backlogQuotaDefaultLimitBytes=9223372036854775808", "not a whole number from -9223372036854775808 to "),
+        ("brokerServicePortTls=66510", "no port: 0 to 65535"),
+        ("managedLedgerDefaultMarkDeleteRateLimit=nan", "not a number"),
+        ("managedLedgerDefaultMarkDeleteRateLimit=-1", "is below 0"),
+        ("managedLedgerCacheEvictionWatermark=most", "not a number"),
+        ("managedLedgerMaxWriteQuorum=0", "is below 1"),
+        ("loadBalancerBrokerThresholdShedderPercentage=101", "is above 100"),
+        ("loadBalancerSheddingIntervalMinutes=soon", "not a whole number"),
+    ],
+)
+def test_values_that_mean_nothing(tmp_path: Path, line: str, expected: str) -> None:
+    """Source: FieldParser.java, PulsarConfigurationLoader.isComplete."""
+    with pytest.raises(UsageError, match=f"broker.conf:3: {line}:? .*{expected}") as told:
+        conf(tmp_path, f"# a comment\n{line}\n")
+    assert told.value.exit == Exit.USAGE
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("defaultRetentionSizeInMB=1\nbacklogQuotaDefaultLimitBytes=1048576\n", "defaultRetentionSizeInMB, 1048576 b"),
+        ("defaultRetentionTimeInMinutes=1\nbacklogQuotaDefaultLimitSecond=60\n", "defaultRetentionTimeInMinutes, 60 s"),
+        ("managedLedgerDefaultAckQuorum=3\n", "ack quorum"),
+    ],
+)
+def test_values_that_contradict_each_other(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(UsageError, match=rf"broker.conf: .*{expected}"):
+        conf(tmp_path, text)
+
+
+def test_what_java_takes_is_taken(tmp_path: Path) -> None:
+    limits = ("brokerMaxConnections", "maxProducersPerTopic", "maxTopicsPerNamespace", "ttlDurationDefaultInSeconds")
+    off = ("retentionCheckIntervalInSeconds", "subscriptionExpiryCheckIntervalInMinutes")
+    found = conf(tmp_path, "\n".join([*(f"{name}=-1" for name in (*limits, *off)), "allowAutoTopicCreation=TRUE"]))
+    assert (found.connections_max, found.producers_max, found.topics_per_namespace_max, found.ttl_s) == (0, 0, 0, 0)
+    assert (found.retention_check_s, found.expire_subscriptions_every_minutes) == (0, 0)
+    assert found.ledger_settings.retention_check_s > 1e8, "ledgers are not looked at by the clock"
+    found = conf(
+        tmp_path,
+        "zookeeperServers=z:2181\nglobalZookeeperServers=z:2181\nzooKeeperSessionTimeoutMillis=7000\n"
+        "managedLedgerMaxUnackedRangesToPersistInZooKeeper=17\nmanagedLedgerDigestType=MAC\nloadManagerClassName=a.B\n"
+        "encryptionRequireOnProducer=true\nbacklogQuotaDefaultLimitGB=0.5\nbacklogQuotaDefaultLimitBytes=9\n",
+    )
+    assert found.unknown == {"loadManagerClassName": "a.B"}
+    assert (found.session_timeout_s, found.ledger_settings.ranges_in_node_max) == (7, 17)
+    assert quota_of(found, {}).size == 1 << 29, "the old key wins"
+    assert rules_of(found, {}, T).encryption_required
+    assert found.pulsar_place.hosts == ("z:2181",)
+    assert runtime(found)["backlogQuotaDefaultLimitGB"] == "0.5"
+
+
+def test_the_configuration_store_of_old_keys_is_not_passed_over(tmp_path: Path) -> None:
+    found = conf(tmp_path, "zookeeperServers=z:2181\nconfigurationStoreServers=elsewhere:2181\n")
+    with pytest.raises(UsageError, match="elsewhere"):
+        _ = found.pulsar_place
+
+
+def test_what_is_asked_in_vain_and_slips_are_told(tmp_path: Path) -> None:
+    found = conf(
+        tmp_path,
+        "authenticationEnabled=true\nauthorizationEnabled=false\nenableNonPersistentTopics=false\n"
+        "managedLedgerDefaultEnsemblSize=3\nmyPluginsOwnKey=1\nbrokerServicePortTls=\nsystemTopicEnabled=true\n",
+    )
+    assert warnings(found) == [
+        "authenticationEnabled=true is not held to: everybody who reaches it may do everything",
+        "enableNonPersistentTopics=false is not held to: it serves them all the same",
+        "there is no key managedLedgerDefaultEnsemblSize; is managedLedgerDefaultEnsembleSize meant?",
+    ]
+
+
+def test_how_many_tenants_namespaces_and_partitions_there_may_be() -> None:
+    async def scenario(admin: Admin) -> None:
+        count = len(await admin.ok("GET", f"{A}/tenants"))
+        for name, most in (("maxTenants", count + 1), ("maxNamespacesPerTenant", 1), ("maxNumPartitionsPerPartit", 3)):
+            name = name.replace("PerPartit", "PerPartitionedTopic")
+            await admin.ok("POST", f"{A}/brokers/configuration/{name}/{most}")
+        tenant = {"adminRoles": [], "allowedClusters": [admin.service.config.cluster]}
+        await admin.ok("PUT", f"{A}/tenants/one", tenant)
+        answer = await admin.ask("PUT", f"{A}/tenants/two", tenant)
+        assert (answer.status, answer.body["reason"]) == (412, "Exceed the maximum number of tenants")
+        for name in ("a", "b"):  # one more than the key says, as Java counts
+            await admin.ok("PUT", f"{A}/namespaces/one/{name}")
+        answer = await admin.ask("PUT", f"{A}/namespaces/one/c")
+        assert (answer.status, answer.body["reason"]) == (412, "Exceed the maximum number of namespace in tenant :one")
+        topic = f"{A}/persistent/one/a/t/partitions"
+        answer = await admin.ask("PUT", topic, 4)
+        assert (answer.status, answer.body["reason"]) == (406, "Number of partitions should be less than or equal to 3")
+        await admin.ok("PUT", topic, 2)
+        answer = await admin.ask("POST", topic, 4)
+        most = "Desired partitions 4 can't be greater than the maximum partitions per topic 3."
+        assert (answer.status, answer.body["reason"]) == (422, most)
+
+    administering(scenario)
