@@ -188,6 +188,8 @@ class BrokerConfig:
     slice_entries: int = key("dispatcherMaxRoundRobinBatchSize", java_int, 20, least=1)
     unacked_per_consumer: int = key("maxUnackedMessagesPerConsumer", limit, 50_000)
     unacked_per_subscription: int = key("maxUnackedMessagesPerSubscription", limit, 200_000)
+    unacked_per_broker: int = key("maxUnackedMessagesPerBroker", limit, 0)
+    unacked_part_when_blocked: float = key("maxUnackedMessagesPerSubscriptionOnBrokerBlocked", number, 0.16)
     look_ahead_per_consumer: int = key("keySharedLookAheadMsgInReplayThresholdPerConsumer", java_int, 2000, least=0)
     look_ahead_per_subscription: int = key(
         "keySharedLookAheadMsgInReplayThresholdPerSubscription", java_int, 20_000, least=0

@@ -42,7 +42,13 @@ RING_POINTS: Final = 100
 
 
 class Dispatcher(ABC):
-    """Sends the entries of one subscription to its consumers."""
+    """Sends the entries of one subscription to its consumers.
+
+    Attributes:
+        held_back: nothing new is read, as all subscriptions of the broker hold too much, and this one more than most.
+    """
+
+    held_back = False
 
     def __init__(self, subscription: Subscription) -> None:
         self.subscription = subscription
@@ -132,6 +138,11 @@ class Dispatcher(ABC):
     def waiting(self) -> tuple[int, int]:
         """Entries that wait for their time, and to be sent again."""
         return 0, 0
+
+    @property
+    def unacked(self) -> int:
+        """Messages that all consumers together hold."""
+        return sum([consumer.unacked for consumer in self.consumers])
 
     @property
     def full(self) -> bool:
@@ -248,8 +259,7 @@ class SingleActive(Dispatcher):
 
     def close(self) -> None:
         """No notice is given any more either."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._cancel_take_over()
         super().close()
 
     def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None) -> None:
@@ -276,17 +286,19 @@ class SingleActive(Dispatcher):
             return False
         self.active = chosen
         self._rewind()
+        if chosen is None:
+            self._cancel_take_over()
+        elif not self._failover:
+            self.wake()
+        elif self._timer is None:  # a wait that is under way is for whoever is active at its end, as Java's
+            delay_s = self.subscription.topic.rules.failover_delay_ms / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._take_over)
+        return True
+
+    def _cancel_take_over(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if chosen is None:
-            return True
-        if self._failover:
-            delay_s = self.subscription.topic.rules.failover_delay_ms / 1000
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._take_over)
-        else:
-            self.wake()
-        return True
 
     def _take_over(self) -> None:
         self._timer = None
@@ -338,7 +350,7 @@ class SingleActive(Dispatcher):
         reading = self._reading
         if reading is not None and reading.due:
             return await self._step_compacted(consumer, reading, wanted, size)
-        entries = await ledger.read_on(cursor.read_position, wanted, size)
+        entries = await ledger.read_on(cursor.read_position, wanted, size, cursor)
         if generation != self.generation or consumer is not self.active or not consumer.ready:
             return True
         if not entries:

@@ -68,6 +68,8 @@ class Shared(Dispatcher):
         self._behind_since_s: float | None = None
         self._turns: dict[Connection, Turns] = {}
         self._turn_timer: asyncio.TimerHandle | None = None
+        self._limit = subscription.topic.limits.unacked
+        self._limit.add(self)
 
     # -- consumers ---------------------------------------------------------------------------------------------------
 
@@ -104,6 +106,7 @@ class Shared(Dispatcher):
         for timer in (self._timer, self._turn_timer):
             if timer is not None:
                 timer.cancel()
+        self._limit.remove(self)
         super().close()
 
     def reset(self) -> None:
@@ -164,6 +167,8 @@ class Shared(Dispatcher):
 
     def _unblock(self, consumer: Consumer) -> None:
         rules = self.subscription.rules
+        if self.held_back:
+            self._limit.look(self)
         if consumer.blocked and consumer.unacked <= rules.unacked_per_consumer_max // 2:
             consumer.blocked = False
             self.wake()
@@ -178,8 +183,11 @@ class Shared(Dispatcher):
     @property
     def full(self) -> bool:
         """True while all consumers together hold too much."""
-        most = self.subscription.rules.unacked_per_subscription_max
-        return 0 < most <= sum(c.unacked for c in self.consumers)
+        return self.held_back or self._over
+
+    @property
+    def _over(self) -> bool:
+        return 0 < self.subscription.rules.unacked_per_subscription_max <= self.unacked
 
     def _again_later(self, position: Position) -> None:
         if position not in self.replay:
@@ -197,14 +205,16 @@ class Shared(Dispatcher):
     @property
     def could_send(self) -> bool:
         """As the class before it says; of what waits to be sent again the first LOOKED_AT_MAX are looked at."""
-        if self.full or not any(consumer.ready for consumer in self.consumers):
+        if self._over or not any(consumer.ready for consumer in self.consumers):
             return False
         if any(self._possible(position) for position in islice(self.replay, LOOKED_AT_MAX)):
             return True
-        return len(self.replay) < self._replay_max and len(self._delayed) < DELAYED_MAX and self._new_is_there
+        room = len(self.replay) < self._replay_max and len(self._delayed) < DELAYED_MAX and not self.held_back
+        return room and self._new_is_there
 
     async def _step(self) -> bool:
-        self._was_full = self.full
+        self._limit.look(self)
+        self._was_full = self._over
         if self._was_full or not any(c.ready for c in self.consumers):
             return False
         self._now_s = asyncio.get_running_loop().time()
@@ -248,13 +258,13 @@ class Shared(Dispatcher):
         return readable(limits, wanted, rules.read_bytes_max, self._per_entry)[0] if limits else wanted
 
     async def _read_new(self) -> bool:
-        if len(self.replay) >= self._replay_max or len(self._delayed) >= DELAYED_MAX:
+        if self.held_back or len(self.replay) >= self._replay_max or len(self._delayed) >= DELAYED_MAX:
             return False
         generation = self.generation
         subscription = self.subscription
         cursor = subscription.cursor
         entries = await subscription.ledger.read_on(
-            cursor.read_position, self._wanted, subscription.rules.read_bytes_max
+            cursor.read_position, self._wanted, subscription.rules.read_bytes_max, cursor
         )
         if generation != self.generation:
             return True
@@ -304,7 +314,7 @@ class Shared(Dispatcher):
             end = at + 1
             while end < len(positions) and positions[end] == (first[0], first[1] + end - at):
                 end += 1
-            entries = await ledger.read_on(first, end - at, size)
+            entries = await ledger.read_on(first, end - at, size, self.subscription.cursor)
             found += [e for e in entries if e[0] in wanted]
             reached = entries[-1][0] if entries else positions[end - 1]
             while at < end and positions[at] <= reached:  # what lies before it and was not returned is no more

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from bkdaemon.broker.unacked import UnackedLimit
+
 if TYPE_CHECKING:
     from bkctl.protocol.broker import Sends
     from bkdaemon.broker.backend import TopicRules
@@ -191,6 +193,7 @@ class BrokerLimits:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.publish: Limits = ()
         self.dispatch: Limits = ()
+        self.unacked = UnackedLimit(clock)
         self._clock = clock
 
     def hold_to(self, config: BrokerConfig) -> None:
@@ -199,6 +202,7 @@ class BrokerLimits:
         dispatch = Rate(config.broker_dispatch_messages, config.broker_dispatch_bytes)
         self.publish = limited(self.publish, (publish,), self._clock)
         self.dispatch = limited(self.dispatch, (dispatch,), self._clock, "Broker")
+        self.unacked.hold_to(config)
 
 
 class TopicLimits:
@@ -208,11 +212,13 @@ class TopicLimits:
         publish: its own, and the broker's.
         publish_waits: how often producers had to wait.
         subscribing: how often consumers came.
+        unacked: what consumers of all topics may hold; it is the broker's.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.publish: Limits = ()
         self.publish_waits = 0
+        self.unacked = UnackedLimit(clock)
         self.subscribing = Subscribing(clock)
         self._clock = clock
         self._own_publish: Limits = ()
@@ -232,6 +238,8 @@ class TopicLimits:
 
         self._own_publish = limited(self._own_publish, (rules.publish_rate,), self._clock)
         self._dispatch = limited(self._dispatch, (absolute(rules.dispatch_rate),), self._clock)
+        if broker is not None:
+            self.unacked = broker.unacked
         self._broker_dispatch = broker.dispatch if broker is not None else ()
         self.publish = self._own_publish + (broker.publish if broker is not None else ())
 

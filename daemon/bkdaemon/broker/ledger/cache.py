@@ -63,6 +63,7 @@ class EntryCache:
         tail_bytes, catch_up_bytes: what is here.
         flight_bytes: what fetches have under way.
         unconfirmed_bytes: what was added to logs and is not safe yet.
+        skipped: entries that were passed over, as they are lost for good.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class EntryCache:
         self.catch_up_bytes_max = catch_up_bytes_max
         self.chunk_bytes = min(CHUNK_BYTES_MAX, tail_bytes_max // CHUNKS_MIN)
         self.tail_bytes = self.catch_up_bytes = self.flight_bytes = self.unconfirmed_bytes = 0
-        self.hits = self.misses = 0
+        self.hits = self.misses = self.skipped = 0
         self._order: deque[tuple[Tail, _Chunk]] = deque()
         self._chunks: OrderedDict[tuple[int, int], list[bytes]] = OrderedDict()  # (ledger, first entry)
         self._starts: dict[int, list[int]] = {}  # of each ledger's chunks, ascending

@@ -5,10 +5,11 @@ Everything up to `mark_delete` is acknowledged; above it there are single entrie
 
     node       -1: the state is in it; else the id of the cursor's ledger, with the state at the time that began
     ledger     made at the first ack; each entry is a whole state, only the last one counts
-    close      the state goes into the node, the ledger is deleted; with very many ranges it stays
+    close      the state goes into the node, the ledger is deleted; with very many ranges, or parts of batches, it stays
 
 Nodes are written together with a check of the topic's own node: an owner that was deposed cannot store an ack that the
-next owner would not know of. Batch bits are read back from the node too, which Java does not do.
+next owner would not know of. Java writes batch bits into nodes, and does not read them there: here they are read from
+both, and close in the ledger, so that a Java broker that has the topic next keeps them.
 Source: ManagedCursorImpl.java.
 """
 
@@ -52,8 +53,6 @@ if TYPE_CHECKING:
     from bkctl.meta.store import Version
     from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 
-LOADS_MAX: Final = 16
-"""Cursors of one topic that are recovered at the same time."""
 STORE_RETRY_S: Final = 1.0
 
 _log = logging.getLogger(__name__)
@@ -447,14 +446,22 @@ class Cursor:
         self._over = True
         if not self.durable:
             return
-        if max(self._acks.range_count, len(self._acks.batches)) > self._log.settings.ranges_in_node_max:
-            if self._stored < self._changed:
-                await self._store(self._acks.state(self.longs, self._log.settings.ranges_max))
-            if self._writer is not None:
-                await self._writer.close()
+        if self._acks.batches or self._acks.range_count > self._log.settings.ranges_in_node_max:
+            await self._close_in_ledger()
         elif self._writer is not None or self._old_ledger != NO_CURSOR_LEDGER or self._stored < self._changed:
             await self._store_in_node(self._acks.state(self.longs, self._log.settings.ranges_in_node_max))
         self._stored = self._changed
+
+    async def _close_in_ledger(self) -> None:
+        """Leaves the state in the cursor's ledger, a new one if there is none; in the node if it cannot be written."""
+        if self._stored < self._changed or self.ledger_id == NO_CURSOR_LEDGER:
+            await self._store(self._acks.state(self.longs, self._log.settings.ranges_max))
+        if self._writer is not None:
+            try:
+                await self._writer.close()
+            except Unavailable as e:  # it has the state: who opens it next finds out its end
+                _log.warning("%s: the ledger of cursor %s stays open: %s", self._log.name, self.name, e)
+                self._writer.abandon()
 
     async def delete(self) -> None:
         """Deletes the node, then the ledger."""
@@ -469,27 +476,3 @@ class Cursor:
                 await log.context.store.delete_cursor(log.name, self.name, self._version, log.node.version)
             writer, self._writer = self._writer, None
             await self._drop(writer)
-
-
-async def load_cursors(log: ManagedLedger) -> dict[str, Cursor]:
-    """Every cursor that the topic's node has, recovered.
-
-    Raises:
-        Unavailable: the ledger of one cannot be read now.
-    """
-    store = log.context.store
-    stored = await store.read_cursors(log.name, await store.cursors(log.name))
-    found = {name: Cursor(log, name, log.ledgers.before_first) for name in stored}
-    several = asyncio.Semaphore(LOADS_MAX)
-
-    async def load(name: str) -> None:
-        async with several:
-            await found[name].load(stored[name])
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            for name in stored:
-                group.create_task(load(name))
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from None
-    return found

@@ -49,6 +49,10 @@ class LedgerReads:
         self._cache.misses += 1
         return await self._from_bookies(position, max(1, entries_max), bytes_max)
 
+    async def read_one(self, ledger_id: int, entry_id: int) -> bytes:
+        """One entry by itself, from the bookies: where a read of many has failed, of which it was one."""
+        return (await self._fetch(ledger_id, entry_id, entry_id))[0]
+
     async def _from_bookies(self, position: Position, entries_max: int, bytes_max: int) -> Found:
         ledger_id, entry_id = position
         first, entries = await self._cache.chunk(ledger_id, entry_id, self._last(ledger_id, entry_id), self._fetch)

@@ -1,7 +1,14 @@
-"""Ledgers that are lost for good: skipped where autoSkipNonRecoverableData says so, and acknowledged by every cursor.
+"""Data that is lost for good: skipped and acknowledged where autoSkipNonRecoverableData says so.
 
-Only a ledger that metadata does not know any more is lost. One whose bookies are away, or have lost what they had,
-is waited for: its data may come back. Source: ManagedLedgerImpl.java (skipNonRecoverableLedger), OpReadEntry.java.
+    ledger    metadata do not know it any more: acknowledged by every cursor
+    entry     every one of its bookies answers "not here", or that its disk fails: acknowledged by the cursor that came
+              to it, one entry at a time; those beside it are delivered
+
+What may come back is waited for: an entry one of whose bookies is away, or of which only bad copies are left. Java is
+less careful: it takes the word of one bookie whose disk fails while the others are away, and with one lost entry skips
+all that it wanted to read at once, up to 100.
+Source: OpReadEntry.java, ManagedLedgerImpl.java (createManagedLedgerException, skipNonRecoverableLedger),
+ManagedCursorImpl.java (skipNonRecoverableEntries, isBkErrorNotRecoverable), PendingReadOp.java.
 """
 
 from __future__ import annotations
@@ -10,47 +17,116 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from bkctl.errors import BkctlError, NoSuchLedger, NotFound, Unavailable
+from bkctl.model.status import Status
 from bkctl.model.topic import Position
+from bkctl.protocol.recovery import status_name
 
 if TYPE_CHECKING:
     from bkdaemon.broker.ledger.cache import Found
+    from bkdaemon.broker.ledger.cursor import Cursor
     from bkdaemon.broker.ledger.ledger_reads import LedgerReads
     from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 
 TOLD_MAX: Final = 1_000
-"""Lost ledgers of one topic that are told of by name."""
+"""Ledgers of one topic that are told of by name."""
+SINGLE_READS_MAX: Final = 100
+"""Entries that are read one by one where a read of many has failed."""
+HOPELESS: Final = frozenset(map(status_name, (Status.NO_ENTRY, Status.NO_LEDGER, Status.IO_ERROR)))
+"""Answers of bookies that Java counts as final."""
 
 _log = logging.getLogger(__name__)
 
 
-class LostLedgers:
-    """The lost ledgers of one managed ledger."""
+class LostData:
+    """What is lost of one managed ledger.
+
+    Attributes:
+        skipped: entries that were passed over, each time a cursor came to them.
+    """
 
     def __init__(self, log: ManagedLedger) -> None:
+        self.skipped = 0
         self._log = log
         self._told: set[int] = set()
 
-    async def read(self, reads: LedgerReads, start: Position, entries_max: int, bytes_max: int) -> Found:
-        """Entries at or after start, behind the ledgers that are lost."""
+    async def read(
+        self, reads: LedgerReads, start: Position, entries_max: int, bytes_max: int, cursor: Cursor | None
+    ) -> Found:
+        """Entries at or after start, behind what is lost; what that is, cursor acknowledges."""
         while True:
-            ledger_id = self._log.ledgers.at_or_after(start).ledger_id
+            position = self._log.ledgers.at_or_after(start)
             try:
                 return await reads.read(start, entries_max, bytes_max)
             except (NotFound, Unavailable):
-                if not await self._skip(ledger_id):
+                if not self._log.settings.skip_lost:
                     raise
-            start = Position(ledger_id + 1, 0)
+                if await self._skip(position.ledger_id):
+                    start = Position(position.ledger_id + 1, 0)
+                    continue
+                found, start = await self._read_singly(reads, position, entries_max, bytes_max, cursor)
+                if not found and start == position:
+                    raise
+            if found:
+                return found
+
+    # -- single entries ---------------------------------------------------------------------------------------------
+
+    async def _read_singly(
+        self, reads: LedgerReads, first: Position, entries_max: int, bytes_max: int, cursor: Cursor | None
+    ) -> tuple[Found, Position]:
+        """Entries from first on, up to one that cannot be read; of lost ones nothing, but the position behind them."""
+        ledger_id, entry_id = first
+        found: Found = []
+        size = lost = 0
+        for at in range(entry_id, min(entry_id + SINGLE_READS_MAX, self._log.ledgers.entries(ledger_id))):
+            if len(found) >= max(1, entries_max):
+                break
+            try:
+                entry = await reads.read_one(ledger_id, at)
+            except (NotFound, Unavailable) as e:
+                if found or not _is_hopeless(e):
+                    break
+                lost += 1
+                continue
+            size += len(entry)
+            if lost or (found and size > bytes_max):
+                break
+            found.append((Position(ledger_id, at), entry))
+        if lost:
+            self._pass(ledger_id, entry_id, entry_id + lost, cursor)
+        return found, Position(ledger_id, entry_id + lost)
+
+    def _pass(self, ledger_id: int, first: int, end: int, cursor: Cursor | None) -> None:
+        """Skips the entries from first on, up to end."""
+        log = self._log
+        self._count(end - first)
+        if self._is_news(ledger_id):
+            _log.warning(
+                "%s: entry %d of ledger %d is lost for good: it, and others of that ledger that may be lost, are"
+                " skipped and acknowledged by each cursor that comes to them (autoSkipNonRecoverableData)",
+                log.name,
+                first,
+                ledger_id,
+            )
+        if cursor is None:
+            return
+        cursor.ack(Position(ledger_id, entry_id) for entry_id in range(first, end))
+        following = log.ledgers.at_or_after(cursor.read_position)
+        if Position(ledger_id, first) <= following < Position(ledger_id, end):
+            cursor.read_position = log.ledgers.at_or_after(Position(ledger_id, end))
+
+    # -- whole ledgers ----------------------------------------------------------------------------------------------
 
     async def _skip(self, ledger_id: int) -> bool:
         """Passes a ledger whose entries could not be read, with all cursors; False where it is not lost, or is open."""
         log = self._log
-        if not log.settings.skip_lost or ledger_id == log.ledgers.open_id or not await self._is_lost(ledger_id):
+        if ledger_id == log.ledgers.open_id or not await self._is_lost(ledger_id):
             return False
         entries = 0 if ledger_id == log.ledgers.open_id else log.ledgers.entries(ledger_id)
         if not entries:
             return ledger_id not in log.ledgers.infos  # it was trimmed meanwhile
-        if ledger_id not in self._told and len(self._told) < TOLD_MAX:
-            self._told.add(ledger_id)
+        self._count(entries)
+        if self._is_news(ledger_id):
             _log.warning(
                 "%s: ledger %d is lost for good: its %d entries are skipped and acknowledged by all %d cursors"
                 " (autoSkipNonRecoverableData)",
@@ -75,3 +151,22 @@ class LostLedgers:
         except BkctlError as e:
             _log.debug("%s: ledger %d may be lost or not: %s", self._log.name, ledger_id, e)
         return False
+
+    # -- telling ----------------------------------------------------------------------------------------------------
+
+    def _count(self, entries: int) -> None:
+        self.skipped += entries
+        self._log.context.cache.skipped += entries
+
+    def _is_news(self, ledger_id: int) -> bool:
+        """True once for each ledger."""
+        if ledger_id in self._told or len(self._told) >= TOLD_MAX:
+            return False
+        self._told.add(ledger_id)
+        return True
+
+
+def _is_hopeless(error: BkctlError) -> bool:
+    """True if every bookie that should have an entry has answered, and none of them ever will give it."""
+    answers = error.details.get("answers")
+    return isinstance(answers, dict) and bool(answers) and HOPELESS.issuperset(answers.values())

@@ -28,12 +28,13 @@ from bkctl.model.ledger import LedgerMetadata
 from bkctl.model.status import Status
 from bkctl.model.topic import LATEST, Position
 from bkdaemon.broker.ledger.chores import Chores, Pauses
-from bkdaemon.broker.ledger.cursor import Cursor, load_cursors
+from bkdaemon.broker.ledger.cursor import Cursor
+from bkdaemon.broker.ledger.cursors import load_cursors
 from bkdaemon.broker.ledger.ledger_list import LedgerList
 from bkdaemon.broker.ledger.ledger_node import LedgerContext, LedgerNode
 from bkdaemon.broker.ledger.ledger_reads import LedgerReads
 from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
-from bkdaemon.broker.ledger.lost import LostLedgers
+from bkdaemon.broker.ledger.lost import LostData
 from bkdaemon.broker.ledger.recovered import delete_ledger, listed_ledger, recovered_list
 from bkdaemon.broker.ledger.search import first_published
 from bkdaemon.broker.ledger.state import State
@@ -87,7 +88,7 @@ class ManagedLedger:
         self._run, self._later = self._chores.run, self._chores.later
         self._pauses = Pauses()
         self._trimmer = Trimmer(self)
-        self._lost = LostLedgers(self)
+        self.lost = LostData(self)
         self._switch_lock = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
 
@@ -358,9 +359,11 @@ class ManagedLedger:
         """
         return await self._reads.read(start, entries_max, bytes_max)
 
-    async def read_on(self, start: Position, entries_max: int, bytes_max: int) -> list[tuple[Position, bytes]]:
-        """The same for who reads in order: ledgers that are lost for good are skipped, where the settings allow it."""
-        return await self._lost.read(self._reads, start, entries_max, bytes_max)
+    async def read_on(
+        self, start: Position, entries_max: int, bytes_max: int, cursor: Cursor | None = None
+    ) -> list[tuple[Position, bytes]]:
+        """The same for who reads in order: what is lost for good is skipped, where the settings allow it."""
+        return await self.lost.read(self._reads, start, entries_max, bytes_max, cursor)
 
     async def find_by_publish_time(self, ms: int) -> Position:
         """The first entry that was published at or after ms; the next position to be written if there is none."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
 from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 
-from bkctl.codec.managed_ledger import NO_CURSOR_LEDGER, BatchAck
+from bkctl.codec.managed_ledger import NO_CURSOR_LEDGER, BatchAck, CursorState, decode_cursor_state
 from bkctl.model.topic import EARLIEST, Position
 from tests.unit.daemon.broker.logs import EAGER, NAME, Broker, another, on_brokers, payloads, until
 
@@ -158,8 +158,9 @@ def test_numbers_and_parts_of_batches_come_back() -> None:
         assert cursor.ack_set(broker.confirmed[3]) == [0b1100]
         await log.close()
         info, _ = await broker.ledgers.read_cursor(NAME, "pulsar.dedup")
-        assert info.state is not None
-        assert info.state.batches == (BatchAck(broker.confirmed[3], (0b1100,)),)
+        assert await last_of(broker, info.ledger_id) == CursorState(
+            broker.confirmed[2], (), {"producer": 41}, (BatchAck(broker.confirmed[3], (0b1100,)),)
+        )
         again = await (await another(broker)).open()
         taken = again.cursors["pulsar.dedup"]
         assert taken.longs == {"producer": 41}
@@ -169,6 +170,63 @@ def test_numbers_and_parts_of_batches_come_back() -> None:
         await again.delete_cursor("pulsar.dedup")
         assert await broker.ledgers.cursors(NAME) == []
         await again.close()
+
+    on_brokers(scenario)
+
+
+async def last_of(broker: Broker, ledger_id: int) -> CursorState:
+    """What Java reads of a cursor whose node names a ledger."""
+    reader = await broker.context.bookkeeper.open(ledger_id)
+    assert reader.metadata.closed
+    entry = await reader.read_entry(reader.last_confirmed)
+    return decode_cursor_state(bytes(entry.payload), source="the cursor's ledger")
+
+
+def test_parts_of_batches_are_where_java_reads_them_after_a_clean_stop() -> None:
+    """Java writes them into the node at its stop, as in golden/pulsar/zk_tree_stopped.json, and never reads them."""
+
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker)
+        await log.open_cursor("s", EARLIEST)
+        await log.close()
+        p = broker.confirmed
+        state = CursorState(p[0], (), {}, (BatchAck(p[1], (28,)),))
+        info, version = await broker.ledgers.read_cursor(NAME, "s")
+        _, log_version = await broker.ledgers.read(NAME)
+        await broker.ledgers.write_cursor(NAME, "s", replace(info, state=state), version, log_version)  # Java's stop
+        places = set()
+        for _ in range(3):  # nobody acknowledges anything
+            again = await (await another(broker)).open()
+            assert again.cursors["s"].ack_set(p[1]) == [28]
+            await again.close()
+            info, _ = await broker.ledgers.read_cursor(NAME, "s")
+            assert await last_of(broker, info.ledger_id) == state
+            places.add(info.ledger_id)
+        assert len(places) == 1, "what is in a ledger stays there"
+        again = await (await another(broker)).open()
+        again.cursors["s"].ack(p[1:2])
+        await again.close()
+        info, _ = await broker.ledgers.read_cursor(NAME, "s")
+        assert (info.ledger_id, info.state) == (NO_CURSOR_LEDGER, CursorState(p[1]))
+        assert places.isdisjoint([r.ledger_id async for r in broker.context.bookkeeper.ledgers.read_many(places)])
+
+    on_brokers(scenario)
+
+
+def test_parts_of_batches_go_into_the_node_where_no_bookie_takes_them() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker)
+        cursor = await log.open_cursor("s", EARLIEST)
+        await cursor.flush()
+        for host in list(broker.cluster.bookies):
+            broker.cluster.machines[host].kill()
+            broker.cluster.stores[host].expire()
+        cursor.ack_batch(broker.confirmed[3], [0b1100])
+        await cursor.close()
+        info, _ = await broker.ledgers.read_cursor(NAME, "s")
+        assert info.ledger_id == NO_CURSOR_LEDGER
+        assert info.state is not None
+        assert info.state.batches == (BatchAck(broker.confirmed[3], (0b1100,)),)
 
     on_brokers(scenario)
 

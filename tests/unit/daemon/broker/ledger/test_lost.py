@@ -1,4 +1,4 @@
-"""A ledger that is lost for good under a topic: skipped where that is wanted, waited for where not; nothing else is."""
+"""Ledgers and entries that are lost for good: skipped where that is wanted, waited for where not; nothing else is."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 
 from bkctl.codec.pulsar import Command
 from bkctl.codec.pulsar_entry import split_entry
-from bkctl.errors import NoSuchLedger
+from bkctl.errors import NoSuchEntry, NoSuchLedger
+from bkctl.model.ids import EntryId
+from bkctl.model.ledger import Ensemble
 from bkctl.model.topic import EARLIEST, Position, TopicName
 from tests.broker.backend import SETTINGS
 from tests.broker.raw import RawClient, Said, Stage, on_stage
+from tests.unit.client.cluster import bookie_id
 from tests.unit.daemon.broker.logs import EAGER, Broker, on_brokers, payloads, read_all, until
 
 TOPIC = "persistent://public/default/t"
@@ -134,6 +137,116 @@ def test_who_asks_for_one_entry_is_told_that_it_is_lost() -> None:
         log._reads.forget(first)
         assert [entry for _, entry in await log.read_on(EARLIEST, 100, 1_000_000)] == payloads(5, 20)
         assert cursor.mark_delete == Position(second, 9)
+        await log.close()
+
+    on_brokers(scenario)
+
+
+async def lose(broker: Broker, log: ManagedLedger, ledger_id: int, first: int, end: int) -> list[str]:
+    """Says that entries, up to end, are on bookies that never had them; returns the hosts of those."""
+    ledgers = broker.context.bookkeeper.ledgers
+    metadata, version = await ledgers.read(ledger_id)
+    (whole,) = metadata.ensembles
+    hosts = [host for host in broker.cluster.bookies if bookie_id(host) not in whole.bookies][:2]
+    strangers = tuple(map(bookie_id, hosts))
+    before = (whole,) if first else ()
+    behind = (Ensemble(EntryId(end), whole.bookies),) if end <= metadata.last_entry_id else ()
+    changed = (*before, Ensemble(EntryId(first), strangers), *behind)
+    await ledgers.write(ledger_id, replace(metadata, ensembles=changed), version)
+    log._reads.forget(ledger_id)
+    return hosts
+
+
+@pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED])
+@pytest.mark.parametrize(("first", "end"), [(0, 1), (3, 5), (9, 10)])
+def test_a_lost_entry_is_skipped_and_acknowledged(
+    kind: int, first: int, end: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(stage: Stage, client: RawClient, log: ManagedLedger) -> None:
+        other = await log.open_cursor("other", EARLIEST)
+        ledger_id = log.ledgers.ids[1]
+        await lose(stage.broker, log, ledger_id, first, end)
+        client.flow(100)
+        said = await client.messages(35 - (end - first))
+        assert numbers(said) == [*range(10 + first), *range(10 + end, 35)], "those beside it are delivered"
+        cursor = log.cursors["s"]
+        assert [cursor.is_acked(Position(ledger_id, i)) for i in range(10)] == [first <= i < end for i in range(10)]
+        assert other.backlog() == 35, "who has not come to it may find it there yet"
+        client.ack(*said)
+        await until(lambda: cursor.backlog() == 0)
+        assert log.lost.skipped == log.context.cache.skipped == end - first
+        assert await log.read_on(other.read_position, 100, 1_000_000, other)
+        assert len([r for r in caplog.records if f"entry {first} of ledger {ledger_id} is lost" in r.message]) == 1
+
+    on_stored(scenario, kind, skips=True)
+
+
+@pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED])
+def test_a_lost_entry_is_waited_for_where_nothing_else_was_said(kind: int) -> None:
+    async def scenario(stage: Stage, client: RawClient, log: ManagedLedger) -> None:
+        await lose(stage.broker, log, log.ledgers.ids[1], 3, 5)
+        client.flow(100)
+        assert numbers(await client.messages(10)) == [*range(10)]
+        await asyncio.sleep(10)
+        assert log.cursors["s"].backlog() == 35
+        assert [s for s in client.said if s.kind == Command.MESSAGE] == []
+        log.settings = replace(log.settings, skip_lost=True)
+        assert numbers(await client.messages(23)) == [10, 11, 12, *range(15, 35)]
+
+    on_stored(scenario, kind, skips=False)
+
+
+def test_an_entry_is_not_lost_while_one_of_its_bookies_is_away() -> None:
+    async def scenario(stage: Stage, client: RawClient, log: ManagedLedger) -> None:
+        cluster = stage.broker.cluster
+        _, away = await lose(stage.broker, log, log.ledgers.ids[1], 3, 5)
+        cluster.machines[away].kill()
+        cluster.stores[away].expire()
+        client.flow(100)
+        assert numbers(await client.messages(13)) == [*range(13)]
+        await asyncio.sleep(30)
+        assert [s for s in client.said if s.kind == Command.MESSAGE] == []
+        assert log.lost.skipped == 0
+        await cluster.start_bookie(away)
+        assert numbers(await client.messages(20)) == [*range(15, 35)]
+
+    on_stored(scenario, EXCLUSIVE, skips=True)
+
+
+def test_a_lost_entry_that_was_to_be_redelivered_is_no_more() -> None:
+    async def scenario(stage: Stage, client: RawClient, log: ManagedLedger) -> None:
+        client.flow(20)
+        said = await client.messages(20)
+        await lose(stage.broker, log, log.ledgers.ids[1], 5, 7)
+        places = [s.message.message_id for s in said[5:]]
+        client.send(Command.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=0, message_ids=places)
+        client.flow(100)
+        assert numbers(await client.messages(28)) == [*range(5, 15), *range(17, 35)]
+        assert log.lost.skipped == 2
+
+    on_stored(scenario, SHARED, skips=True)
+
+
+def test_lost_entries_at_the_end_are_passed_once() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await broker.open(replace(EAGER, skip_lost=True, entries_max=300))
+        cursor = await log.open_cursor("s", EARLIEST)
+        log.add_many(payloads(250))
+        await until(lambda: len(broker.confirmed) == 250)
+        await log.roll()
+        log._reads.tail.clear()
+        ledger_id = log.ledgers.ids[0]
+        await lose(broker, log, ledger_id, 20, 250)
+        cursor.read_position = Position(ledger_id, 20)
+        assert await log.read_on(cursor.read_position, 100, 1_000_000, cursor) == []
+        assert not log.ledgers.contains(cursor.read_position)
+        assert (cursor.backlog(), log.lost.skipped) == (20, 230)
+        with pytest.raises(NoSuchEntry):
+            await log.read(Position(ledger_id, 20), 1, 1)
+        assert [entry for _, entry in await log.read_on(EARLIEST, 15, 1_000_000)] == payloads(15)
+        found = await log.read_on(Position(ledger_id, 12), 100, 30)
+        assert 1 <= len(found) < 8, "no more than was asked for"
+        assert log.lost.skipped == 230
         await log.close()
 
     on_brokers(scenario)
