@@ -15,7 +15,7 @@ from typing import Final
 from bkctl.errors import AlreadyExists, Conflict, NotFound
 from bkctl.meta.documents import Json, encode_json, read_document, update_document
 from bkctl.meta.store import Create, Delete, MetadataStore, NotEmpty
-from bkctl.model.bundle import Bundles
+from bkctl.model.bundle import Bundle, Bundles
 
 POLICIES: Final = "/admin/policies"
 LOCAL_POLICIES: Final = "/admin/local-policies"
@@ -199,14 +199,22 @@ class NamespaceStore:
                 return Bundles.parse(namespace, boundaries)
         return Bundles.even(namespace, 1)
 
-    async def write_bundles(self, bundles: Bundles) -> None:
-        """Replaces the bundles that count, as after a split."""
-        path = f"{LOCAL_POLICIES}/{bundles.namespace}"
-        value = bundles_value(bundles)
-        try:
-            await update_document(self.store, path, lambda old: old | {"bundles": value})
-        except NotFound:
-            await self.store.create(path, encode_json({"bundles": value, "migrated": False}), parents=True)
+    async def split_bundle(self, bundle: Bundle) -> Bundles:
+        """Cuts one of the bundles that count into two halves, whatever others cut meanwhile; returns them all.
+
+        Raises:
+            UsageError: it is none of them, or too small.
+        """
+        found: list[Bundles] = []
+
+        def change(old: Json) -> Json:
+            there = (old.get("bundles") or {}).get("boundaries") or before
+            found.append(Bundles.parse(bundle.namespace, there).split(bundle))
+            return old | {"bundles": bundles_value(found[-1])}
+
+        before = Bundles.texts((await self.bundles(bundle.namespace)).boundaries)
+        await self.update_local_policies(bundle.namespace, change)
+        return found[-1]
 
     # -- what a cluster keeps of a namespace for itself ---------------------------------------------------------------
 

@@ -274,6 +274,14 @@ def test_a_broker_that_is_stopped_hands_its_bundles_over(brokers: Brokers) -> No
         assert [bundle for bundle in bundles if "public/spread" in bundle] == []
     assert ask(owner, "DELETE", f"{parts}/partitions")[0] == 204
     assert ask(other, "GET", f"{parts}/partitioned-stats")[0] == 404
+    for number in range(6):
+        assert ask(owner, "PUT", f"/admin/v2/persistent/public/spread/t{number}")[0] == 204
+    places = [f"/lookup/v2/topic/persistent/public/spread/t{number}" for number in range(6)]
+    assert len({ask(other, "GET", place)[1]["httpUrl"] for place in places}) == 2
+    assert ask(owner, "POST", "/admin/v2/brokers/configuration/forceDeleteNamespaceAllowed/true")[0] == 200
+    deletion = urllib.request.Request(f"http://{owner}/admin/v2/namespaces/public/spread?force=true", method="DELETE")
+    with urllib.request.urlopen(deletion, timeout=WAIT_S) as answer:  # nobody is sent from broker to broker
+        assert answer.status == 204
     code, _, _ = end(brokers.running.pop(owner), signal.SIGTERM)
     assert code == 0
     for i in range(20, 40):

@@ -278,7 +278,11 @@ class NonPersistentTopic:
         raise Refusal(ErrorCode.UNKNOWN, "getLastMessageId is not supported on a non-persistent topic")
 
     async def close(self) -> None:
-        """Closes producers and consumers."""
+        """Closes producers and consumers, which come back where the topic is then."""
+        self.fail()
+
+    def fail(self) -> None:
+        """It is ours no more: as close(), at once."""
         if self.closed:
             return
         self.closed = True

@@ -1,5 +1,7 @@
 """The broker's part in balancing: splits its bundles that are too large; as the leader has others give up bundles.
 
+What is no bundle any more is given up too, whether or not load is balanced.
+
 A bundle of another broker is unloaded by its REST interface, as Java's leader does, so that both kinds of brokers
 understand each other. Source: ModularLoadManagerImpl.java (doLoadShedding, checkNamespaceBundleSplit).
 """
@@ -51,13 +53,14 @@ class Balancer:
 
     async def run(self) -> None:
         """One round."""
-        config = self._service.config
+        config, service = self._service.config, self._service
+        await service.backend.ownership.give_up_strays(service.close_bundle)
         if not config.load_balancer:
             return
         if config.auto_split:
             await self.split_bundles()
-        if config.shedding and self._service.backend.ownership.leading:
-            await self.shed(await self._service.backend.ownership.reports())
+        if config.shedding and service.backend.ownership.leading:
+            await self.shed(await service.backend.ownership.reports())
 
     async def split_bundles(self) -> None:
         """Cuts bundles of ours that are too large; their topics are closed and looked up again."""

@@ -196,8 +196,15 @@ class Ownership:
         return (await self.bundles(topic.namespace_name)).of(str(topic))
 
     async def owns(self, topic: TopicName) -> bool:
-        """True if the topic's bundle is ours."""
-        return await self.bundle_of(topic) in self.owned
+        """True if the topic's bundle is ours.
+
+        Others may see a lease of ours, and send clients here, before we know of it ourselves.
+        """
+        bundle = await self.bundle_of(topic)
+        taking = self._acquiring.get(bundle)
+        if taking is not None:
+            await asyncio.wait((taking,))
+        return bundle in self.owned
 
     async def check_owned(self, topic: TopicName) -> None:
         """Returns if the topic's bundle is ours.
@@ -218,10 +225,10 @@ class Ownership:
         Raises:
             NotFound: there is no such namespace. Unavailable: nobody can tell just now.
         """
-        bundle = await self.bundle_of(topic)
-        if self.leaving and bundle not in self.owned:
-            return await self._elsewhere(bundle)
         for _ in range(ACQUIRES_MAX):
+            bundle = await self.bundle_of(topic)
+            if self.leaving and bundle not in self.owned:
+                return await self._elsewhere(bundle)
             if bundle in self.owned:
                 return Lookup(self.address.native_url)
             owner = await self.brokers.owner(bundle)
@@ -251,7 +258,7 @@ class Ownership:
         """A lease of ours that we do not know of, or did not get rid of: the store's answer was lost."""
         if owner.disabled:
             await self.brokers.release(bundle)
-        else:
+        elif await self._still_one(bundle):
             self.owned.add(bundle)
 
     async def _candidate(self, bundle: Bundle) -> Lookup | None:
@@ -300,10 +307,21 @@ class Ownership:
     async def _take(self, bundle: Bundle) -> bool:
         session = self._store.session_id
         taken = await self.brokers.acquire(bundle, self.address.native_url, self.address.http_url)
-        if taken and session == self._store.session_id:
+        if taken and await self._still_one(bundle) and session == self._store.session_id:
             self.owned.add(bundle)
             _log.info("%s is ours", bundle)
             return True
+        return False
+
+    async def _still_one(self, bundle: Bundle) -> bool:
+        """Gives back a lease on what is no bundle any more: another broker has split it, of which we had not heard.
+
+        Asked with the lease in our hands. Without it nobody splits the bundle, so the answer stays true.
+        """
+        if bundle in (await self._namespaces.bundles(bundle.namespace)).all():
+            return True
+        self.forget(bundle.namespace)
+        await self.brokers.release(bundle)
         return False
 
     async def _elsewhere(self, bundle: Bundle) -> Lookup:
@@ -364,11 +382,30 @@ class Ownership:
             finally:
                 self._unloading.discard(bundle)
 
+    async def give_up_strays(self, close: Callable[[Bundle], Awaitable[None]]) -> None:
+        """Gives up what is no bundle any more: its namespace was deleted, or made anew with others, at another broker.
+
+        Raises:
+            Unavailable: the store does not answer.
+        """
+        for namespace in {bundle.namespace for bundle in self.owned}:
+            try:
+                there = (await self.bundles(namespace)).all()
+            except NotFound:
+                there = []
+            for bundle in [one for one in self.owned if one.namespace == namespace and one not in there]:
+                _log.warning("%s is no bundle any more, and is given up", bundle)
+                await self.unload(bundle, close)
+
     async def split(self, bundle: Bundle, close: Callable[[Bundle], Awaitable[None]]) -> None:
-        """Cuts a bundle, of ours or of nobody's, into two, each for whoever takes it next."""
-        bundles = await self._namespaces.bundles(bundle.namespace)
-        halves = bundles.split(bundle)
-        await self._namespaces.write_bundles(halves)
+        """Cuts a bundle, of ours or of nobody's, into two, each for whoever takes it next.
+
+        Raises:
+            UsageError: it is no bundle, or too small. Unavailable: another broker takes it, or we give it up just now.
+        """
+        if bundle in self._unloading or (bundle not in self.owned and not await self._acquire(bundle)):
+            raise Unavailable(LOST_OWNER.format(bundle), bundle=str(bundle))
+        await self._namespaces.split_bundle(bundle)
         self.forget(bundle.namespace)
         if bundle in self.owned:
             await self.unload(bundle, close)

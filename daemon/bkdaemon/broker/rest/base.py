@@ -273,9 +273,16 @@ async def _on_partition(
 
 
 async def at_topic(
-    service: BrokerService, request: Request, handler: Handler, method: str, topic: TopicName, *tail: str, **params: str
+    service: BrokerService,
+    request: Request,
+    handler: Handler,
+    method: str,
+    topic: TopicName,
+    *tail: str,
+    query: str = "",
+    **params: str,
 ) -> Any:
-    """What a handler of …/topic/tail says about a persistent topic, here or at its owner."""
+    """What a handler of …/topic/tail?query says about a persistent topic, here or at its owner."""
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": b"", "more_body": False}
@@ -288,7 +295,7 @@ async def at_topic(
         "method": method,
         "path_params": {**names, **params},
         "raw_path": path.encode(),
-        "query_string": b"",
+        "query_string": query.encode(),
     }
     try:
         return await handler(service, Request(scope, receive))

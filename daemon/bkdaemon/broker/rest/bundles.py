@@ -51,12 +51,13 @@ async def unload_namespace(service: BrokerService, request: Request) -> None:
 
 
 async def unload_bundles(service: BrokerService, namespace: str) -> None:
-    """Has every bundle of a namespace given up that somebody owns."""
+    """Has every bundle of a namespace given up that somebody owns; what is none any more is left to its owner."""
     ownership = service.backend.ownership
+    there = set((await service.backend.meta.namespaces.bundles(namespace)).all())
     for bundle, owner in (await ownership.brokers.owned(namespace)).items():
         if bundle in ownership.owned:
             await ownership.unload(bundle, service.close_bundle)
-        elif owner.http_url and not owner.disabled and owner.http_url != ownership.address.http_url:
+        elif bundle in there and owner.http_url and not owner.disabled and owner.http_url != ownership.address.http_url:
             url = f"{owner.http_url}{ADMIN}/namespaces/{namespace}/{bundle.range}/unload"
             await asyncio.to_thread(forward, "PUT", url, b"")
 

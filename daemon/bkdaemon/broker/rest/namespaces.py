@@ -6,6 +6,7 @@ What a policy that is not set is told as is in UNSET. Source: NamespacesBase.jav
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
@@ -17,6 +18,7 @@ from bkctl.meta.namespaces import bundles_value, new_policies
 from bkctl.meta.pulsar_cluster import CLUSTERS
 from bkctl.model.bundle import Bundles
 from bkdaemon.broker.cluster.policies import AFFINITY_KEY, QUOTA_AGE, QUOTA_BYTES
+from bkdaemon.broker.rest import topics as rest_topics
 from bkdaemon.broker.rest.base import (
     ADMIN,
     BAD_REQUEST,
@@ -25,13 +27,13 @@ from bkdaemon.broker.rest.base import (
     NOT_FOUND,
     Answered,
     Handler,
+    at_topic,
     body_of,
     check_name,
     flag,
     namespace_of,
     null,
     object_of,
-    own,
     reason,
     texts_of,
 )
@@ -160,11 +162,11 @@ async def remove_namespace(service: BrokerService, request: Request, namespace: 
     await meta.namespaces.update_policies(namespace, lambda old: old | {"deleted": True})
     service.backend.policies.forget(namespace)
     for topic in await meta.topics.topics(namespace):
-        await own(service, request, topic)
-        await service.upkeep.delete(topic)
-        await service.backend.schema_storage.delete(topic)
+        with suppress(NotFound):  # it is gone by now
+            await at_topic(service, request, rest_topics.delete, "DELETE", topic, query="force=true")
     for topic in await meta.topics.partitioned_topics(namespace):
         await meta.topics.delete_partitioned(topic)
+        await service.backend.schema_storage.delete(topic)
     for bundle in [b for b in service.backend.ownership.owned if b.namespace == namespace]:
         await service.backend.ownership.unload(bundle, service.close_bundle)
     await meta.namespaces.delete_namespace(namespace)

@@ -202,7 +202,7 @@ def test_14_the_policies_of_a_namespace_have_no_children() -> None:
         namespaces, topics = NamespaceStore(store), TopicStore(store)
         await namespaces.create_namespace("public/new", ["c"])
         await namespaces.update_policies("public/new", lambda old: old | {"message_ttl_in_seconds": 1})
-        await namespaces.write_bundles(Bundles.even("public/new", 8))
+        await namespaces.split_bundle((await namespaces.bundles("public/new")).at(0))
         await topics.create_partitioned(TopicName.parse("public/new/t"), 2)
         for namespace in ("public/default", "public/new"):
             assert await store.children(f"/admin/policies/{namespace}") == []

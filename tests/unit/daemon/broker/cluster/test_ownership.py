@@ -13,6 +13,7 @@ from bkdaemon.broker.cluster.ownership import BUNDLES_AGE_MAX_S, BrokerAddress, 
 from bkctl.errors import NotFound, Unavailable
 from bkctl.meta.brokers import BrokerStore
 from bkctl.meta.memory import MemoryStore, MemoryTree
+from bkctl.meta.namespaces import NamespaceStore
 from bkctl.meta.pulsar_cluster import init_pulsar
 from bkctl.model.bundle import Bundle
 from bkctl.model.topic import TopicName
@@ -41,7 +42,7 @@ def on_a_cluster(scenario: Callable[[MemoryTree], Awaitable[None]]) -> None:
     run(main)
 
 
-def test_a_storm_of_lookups_asks_the_store_once_for_a_namespace() -> None:
+def test_a_storm_of_lookups_asks_the_store_once_for_a_namespace_and_once_for_a_lease() -> None:
     async def scenario(tree: MemoryTree) -> None:
         ownership, store = await broker(tree, "a")
         topics = [TopicName.parse(f"persistent://public/default/t{number}") for number in range(1000)]
@@ -58,7 +59,7 @@ def test_a_storm_of_lookups_asks_the_store_once_for_a_namespace() -> None:
             found = await asyncio.gather(*(ownership.lookup(topic, authoritative=True) for topic in topics))
             assert {lookup.broker_url for lookup in found} == {"pulsar://a:6650"}
             await asyncio.sleep(BUNDLES_AGE_MAX_S + 1)
-        assert len([path for path in asked if path.startswith("/admin")]) <= 3 * 2, asked[:20]
+        assert len([path for path in asked if path.startswith("/admin")]) <= 3 * 2 + len(ownership.owned), asked[:20]
         with pytest.raises(NotFound):
             await ownership.lookup(TopicName.parse("persistent://public/none/t"), authoritative=True)
         reading = asyncio.create_task(ownership.bundles("public/default"))
@@ -247,5 +248,110 @@ def test_nobody_is_sent_to_where_a_broker_was_that_had_another_name() -> None:
             await a.lookup(TOPIC, authoritative=False)
         earlier.expire()
         assert await a.lookup(TOPIC, authoritative=False) == Lookup("pulsar://a:6650")
+
+    on_a_cluster(scenario)
+
+
+async def nothing(closing: Bundle) -> None:
+    """There are no topics to be closed."""
+
+
+def test_a_bundle_that_another_broker_has_split_is_taken_by_nobody() -> None:
+    async def scenario(tree: MemoryTree) -> None:
+        a, _ = await broker(tree, "a")
+        await settled(a)
+        b, _ = await broker(tree, "b")
+        await a.lookup(TOPIC, authoritative=True)
+        whole = await b.bundle_of(TOPIC)  # b knows the bundles as they are now
+        await a.split(whole, nothing)
+        assert await b.lookup(TOPIC, authoritative=True) == Lookup("pulsar://b:6650")
+        half = await a.bundle_of(TOPIC)
+        assert half != whole
+        assert b.owned == {half}
+        assert set(await b.brokers.owned("public/default")) == {half}
+        assert await a.lookup(TOPIC, authoritative=True) == Lookup("pulsar://b:6650")
+
+    on_a_cluster(scenario)
+
+
+def test_who_splits_a_bundle_that_nobody_has_has_it_meanwhile() -> None:
+    async def scenario(tree: MemoryTree) -> None:
+        a, store = await broker(tree, "a")
+        b, _ = await broker(tree, "b")
+        whole, update = await a.bundle_of(TOPIC), store.set
+
+        async def slow(path: str, data: bytes, version: int) -> Any:
+            assert await b.lookup(TOPIC, authoritative=True) == Lookup("pulsar://a:6650")
+            return await update(path, data, version)
+
+        store.set = slow  # type: ignore[method-assign, assignment]
+        await a.split(whole, nothing)
+        store.set = update  # type: ignore[method-assign]
+        assert await a.brokers.owned("public/default") == {}
+        assert await b.lookup(TOPIC, authoritative=True) == Lookup("pulsar://b:6650")
+        with pytest.raises(Unavailable, match="look it up again"):
+            await a.split(await b.bundle_of(TOPIC), nothing)
+
+    on_a_cluster(scenario)
+
+
+def test_two_brokers_that_split_at_once_leave_both_cuts() -> None:
+    async def scenario(tree: MemoryTree) -> None:
+        a, _ = await broker(tree, "a")
+        b, _ = await broker(tree, "b")
+        before = await a.bundles("public/default")
+        await asyncio.gather(a.split(before.at(0), nothing), b.split(before.at(1 << 31), nothing))
+        after = await NamespaceStore(MemoryStore(tree)).bundles("public/default")
+        assert len(after) == len(before) + 2
+
+    on_a_cluster(scenario)
+
+
+def test_leases_on_a_namespace_that_was_made_anew_are_given_up() -> None:
+    async def scenario(tree: MemoryTree) -> None:
+        a, _ = await broker(tree, "a")
+        namespaces = NamespaceStore(MemoryStore(tree))
+        await a.lookup(TOPIC, authoritative=True)
+        await a.give_up_strays(nothing)
+        (stray,) = a.owned
+        await namespaces.delete_namespace("public/default")
+        await namespaces.create_namespace("public/default", ["lab"], 3)
+        await asyncio.sleep(BUNDLES_AGE_MAX_S + 1)
+        await a.lookup(TOPIC, authoritative=True)
+        closed: list[Bundle] = []
+
+        async def close(bundle: Bundle) -> None:
+            closed.append(bundle)
+
+        await a.give_up_strays(close)
+        assert closed == [stray]
+        assert a.owned == {await a.bundle_of(TOPIC)}
+        await namespaces.delete_namespace("public/default")
+        await asyncio.sleep(BUNDLES_AGE_MAX_S + 1)
+        await a.give_up_strays(close)
+        assert a.owned == set()
+        assert await a.brokers.owned("public/default") == {}
+
+    on_a_cluster(scenario)
+
+
+def test_a_client_that_others_sent_here_is_not_sent_away_while_we_take_its_bundle() -> None:
+    async def scenario(tree: MemoryTree) -> None:
+        a, store = await broker(tree, "a")
+        b, _ = await broker(tree, "b")
+        await a.bundle_of(TOPIC)
+        read = store.get
+
+        async def slow(path: str) -> Any:
+            await asyncio.sleep(0.1)
+            return await read(path)
+
+        store.get = slow  # type: ignore[method-assign]
+        taking = asyncio.create_task(a.lookup(TOPIC, authoritative=True))
+        await asyncio.sleep(0.15)  # the lease is there, and is looked at again
+        assert await b.lookup(TOPIC, authoritative=True) == Lookup("pulsar://a:6650")
+        assert not taking.done()
+        await a.check_owned(TOPIC)
+        assert await taking == Lookup("pulsar://a:6650")
 
     on_a_cluster(scenario)
