@@ -40,6 +40,7 @@ from bkdaemon.broker.rates import Flow, Rates
 from bkdaemon.broker.server import BrokerServer
 from bkdaemon.broker.server_limits import ServerLimits
 from bkdaemon.broker.topic import Topic
+from bkdaemon.broker.unacked import CHECK_S
 from bkdaemon.broker.upkeep import Upkeep
 from bkdaemon.broker.watch import Watch
 from bkdaemon.memory import Slack
@@ -132,6 +133,7 @@ class BrokerService:
             asyncio.create_task(self._every(WATCH_S, self._watch), name="watch"),
             asyncio.create_task(self._every(MEMORY_S, self._give_back), name="memory"),
             asyncio.create_task(self._every(BALANCE_S, self.balancer.run), name="balance"),
+            asyncio.create_task(self._every(CHECK_S, self._check_unacked), name="unacknowledged"),
         ]
         if config.compaction_monitor_s > 0:
             work = self._every(config.compaction_monitor_s, self._check_compaction)
@@ -182,6 +184,9 @@ class BrokerService:
             if isinstance(topic, Topic) and not topic.closed:
                 topic.compaction.check(topic.rules)
 
+    async def _check_unacked(self) -> None:
+        self.server.topics.limits.unacked.check()
+
     async def _watch(self) -> None:
         self.watch.look(list(self.server.topics.open.values()), asyncio.get_running_loop().time())
 
@@ -227,9 +232,12 @@ class BrokerService:
         """Our leases are gone: topics end without a word to the store."""
         error = SessionExpired("the metadata session expired, and with it the right to serve topics")
         for name, topic in list(self.server.topics.open.items()):
-            place = [bundle for bundle in bundles if bundle.namespace == name.namespace_name]
-            if place and topic.persistent:
-                topic.ledger.failed(error)  # type: ignore[union-attr]
+            if not any(bundle.namespace == name.namespace_name for bundle in bundles):
+                continue
+            if isinstance(topic, Topic):
+                topic.ledger.failed(error)
+            else:
+                topic.fail()
 
     async def close_bundle(self, bundle: Bundle) -> None:
         """Closes the topics of a bundle; their clients look them up again."""
