@@ -1,6 +1,7 @@
 """Policies of single topics in Pulsar's REST interface; the owner of the namespace's `__change_events` stores them.
 
-`applied=true` tells what the namespace says where the topic says nothing. Source: PersistentTopics.java.
+`applied=true` tells what the namespace says where the topic says nothing, and broker.conf where neither does.
+Source: PersistentTopics.java.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from bkctl.errors import NotFound, UsageError
 from bkctl.model.topic import TopicName
 from bkdaemon.broker.cluster.policies import merged
 from bkdaemon.broker.cluster.topic_policies import Policies, system_topic, write_policies
+from bkdaemon.broker.rest.applied import is_said, of_broker
 from bkdaemon.broker.rest.base import Handler, body_of, flag, null, number, own, topic_of
 from bkdaemon.broker.rest.checks import FULL_RATES, check_room, checked, full_rate
 from bkdaemon.broker.rest.namespaces import quota_kind
@@ -93,7 +95,7 @@ def _handlers(path: str, policy: _Policy) -> tuple[Handler, Handler, Handler]:
         topic = await topic_there(service, request)
         policies = await service.backend.policies.of_topic(topic)
         found = {} if policies is None else merged({}, policies)
-        if policy.key not in found and flag(request, "applied"):
+        if not is_said(found.get(policy.key)) and flag(request, "applied"):
             found = await _of_namespace(service, topic, policy.key)
         value = found.get(policy.key)
         if value is None:
@@ -136,8 +138,8 @@ async def _of_namespace(service: BrokerService, topic: TopicName, key: str) -> d
     """What holds for topics that say nothing; a rate is this cluster's, or that of broker.conf."""
     config = service.config
     found = dict(await service.backend.policies.of(topic.namespace_name))
-    if key == "compaction_threshold" and found.get(key) is None:
-        found[key] = config.compaction_threshold
+    if not is_said(found.get(key)):
+        found[key] = of_broker(config, found, topic, key)
     if key in FULL_RATES:
         found[key] = (found.get(key) or {}).get(config.cluster)
         if found[key] is None and key == "topicDispatchRate":

@@ -15,7 +15,7 @@ from tests.broker.raw import Stage, on_stage
 
 TOPIC = "persistent://public/default/t"
 NOT_KEPT = "non-persistent://public/default/t"
-SHARED = 1
+SHARED, FAILOVER = 1, 2
 PERSISTENT = "/admin/v2/persistent/public/default"
 NON_PERSISTENT = "/admin/v2/non-persistent/public/default"
 
@@ -112,3 +112,53 @@ def test_statistics_tell_what_waits_for_its_time() -> None:
         assert [told[key] for key in ("msgDelayed", "msgBacklogNoDelayed", "unackedMessages")] == [0, 5, 5]
 
     on_stage(scenario)
+
+
+def test_a_failover_group_that_keeps_changing_waits_from_its_first_change_on() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        for consumer_id in range(5):  # each is preferred to all before it
+            await client.subscribe(TOPIC, kind=FAILOVER, consumer_id=consumer_id, priority_level=9 - consumer_id)
+            await asyncio.sleep(0.4)
+        told = [(said.message.consumer_id, said.message.is_active) for said in client.said]
+        assert sorted(told) == [(0, False), (1, False), (2, True)]
+        later = [(await client.next()).message for _ in range(8)][3:]
+        assert {c.consumer_id: c.is_active for c in later} == {0: False, 1: False, 2: False, 3: False, 4: True}
+
+    on_stage(scenario)
+
+
+def test_policies_that_apply_are_told_where_topic_and_namespace_say_nothing() -> None:
+    quota = {"limit": -1, "limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"}
+    inactive = {"maxInactiveDurationSeconds": 60, "deleteWhileInactive": True}
+    java = {
+        "retention": {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0},
+        "messageTTL": 0,
+        "backlogQuotaMap": {"destination_storage": quota, "message_age": quota},
+        "deduplicationEnabled": False,
+        "maxProducers": 0,
+        "maxConsumers": 0,
+        "maxUnackedMessagesOnConsumer": 50_000,
+        "maxUnackedMessagesOnSubscription": 200_000,
+        "delayedDelivery": {"tickTime": 1000, "active": True, "maxDeliveryDelayInMillis": 0},
+        "compactionThreshold": 0,
+        "schemaCompatibilityStrategy": "FULL",
+        "inactiveTopicPolicies": {"inactiveTopicDeleteMode": "delete_when_no_subscriptions", **inactive},
+        "autoSubscriptionCreation": {"allowAutoSubscriptionCreation": True},
+    }
+
+    async def scenario(admin: Admin) -> None:
+        await admin.topic(TOPIC)
+        told = {path: await admin.ok("GET", f"{PERSISTENT}/t/{path}?applied=true") for path in java}
+        assert told == java
+        assert set(await admin.ok("GET", f"{PERSISTENT}/t/persistence?applied=true")) == {
+            "bookkeeperEnsemble",
+            "bookkeeperWriteQuorum",
+            "bookkeeperAckQuorum",
+            "managedLedgerMaxMarkDeleteRate",
+        }
+        assert await admin.ok("GET", f"{PERSISTENT}/t/maxProducers") is None
+        await admin.ok("POST", "/admin/v2/namespaces/public/default/maxProducersPerTopic", 3)
+        assert await admin.ok("GET", f"{PERSISTENT}/t/maxProducers?applied=true") == 3
+
+    administering(scenario)
