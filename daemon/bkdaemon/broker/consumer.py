@@ -35,7 +35,7 @@ class Consumer:
         permits: messages it may still get; a batch may make it negative.
         pending: of a shared subscription: what it holds, each with its unacknowledged messages.
         unacked: messages in `pending`.
-        blocked: it gets nothing more until half of what it holds is acknowledged.
+        blocked: it gets nothing more until half of what it may hold is acknowledged.
         auto_schema: it takes whatever schema there is.
         read_compacted: of what was compacted it gets the last message of each key alone.
         epoch: stamped on every message once a client sent one.
@@ -139,6 +139,10 @@ class Consumer:
         connection.queue(parts)
         for bucket in self.subscription.dispatch_limits:
             bucket.spend(messages, size)
+
+    def may_go_on(self, most: int) -> bool:
+        """True if it is blocked, and holds no more than half of what it may by now, 0 for any number."""
+        return self.blocked and (most <= 0 or self.unacked <= most // 2)
 
     def hold(self, position: Position, messages: int) -> None:
         """Remembers that it has an entry."""

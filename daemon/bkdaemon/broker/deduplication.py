@@ -195,7 +195,9 @@ class Deduplication:
             del self._stored[oldest]
             self._pushed.pop(oldest, None)
         for producer in [p for p, u in self._unfinished.items() if self._count - u.before > UNFINISHED_ENTRIES_MAX]:
-            del self._unfinished[producer]
+            given_up = self._unfinished.pop(producer)
+            if (sent := self._under_way.get(producer)) is not None and sent.mark == given_up.mark:
+                del self._under_way[producer]  # what comes of it again is new
         self._cursor.longs = dict(self._stored)
         if self._unfinished:
             last = min(last, self._cursor.before(min(u.first for u in self._unfinished.values())))

@@ -247,7 +247,7 @@ class KeyShared(Shared):
     def _learn(self, entries: list[tuple[Position, bytes]]) -> bool:
         learned = False
         for position, entry in entries:
-            if position not in self._slots:
+            if position not in self._slots and not self.subscription.cursor.is_acked(position):
                 learned = True
                 self._slots[position] = entry_slot(_metadata(entry))
         return learned

@@ -55,8 +55,11 @@ class NonPersistentSubscription:
         """A consumer joins.
 
         Raises:
-            Refusal: CONSUMER_BUSY, CONSUMER_ASSIGN.
+            Refusal: CONSUMER_BUSY, CONSUMER_ASSIGN; SERVICE_NOT_READY if another has its place by now.
         """
+        self.topic.check_open()
+        if self.topic.subscriptions.setdefault(self.name, self) is not self:  # it may have gone with a silent consumer
+            raise Refusal(ErrorCode.SERVICE_NOT_READY, "Subscription is fenced")
         if self.consumers and kind != self.type:
             raise Refusal(ErrorCode.CONSUMER_BUSY, "Subscription is of different type")
         if self.consumers and kind == SubscriptionType.EXCLUSIVE:
@@ -80,8 +83,6 @@ class NonPersistentSubscription:
         consumer.gone = True
         if consumer in self.consumers:
             self._forget(consumer)
-            if self.type == SubscriptionType.KEY_SHARED:
-                self._division.remove(consumer)
         await self.forget_if_unused()
 
     async def forget_if_unused(self) -> None:
@@ -93,6 +94,7 @@ class NonPersistentSubscription:
         self.left[0] += consumer.messages_out
         self.left[1] += consumer.bytes_out
         self.consumers.remove(consumer)
+        self._division.remove(consumer)
 
     def disconnect(self, consumers: list[Consumer]) -> None:
         """Tells consumers that they are closed."""
@@ -272,6 +274,7 @@ class NonPersistentTopic:
         """A subscription is no more."""
         if self.subscriptions.pop(subscription.name, None) is not None:
             keep_sent(self.left, subscription)
+            subscription.left = [0, 0]
 
     async def last_message_id(self) -> tuple[Position, int]:
         """Raises: Refusal, UNKNOWN as Java says: nothing is kept."""
@@ -286,6 +289,7 @@ class NonPersistentTopic:
         if self.closed:
             return
         self.closed = True
+        self.producers.turn_away(ErrorCode.SERVICE_NOT_READY, "Topic is temporarily unavailable")
         for producer in list(self.producers.by_name.values()):
             producer.gone = True
             producer.connection.forget_producer(producer, closed_by_broker=True)

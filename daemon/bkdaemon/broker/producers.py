@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from bkctl.codec.pulsar import AccessMode, ErrorCode
+from bkctl.errors import BkctlError
 from bkdaemon.broker.refusal import Refusal
 
 if TYPE_CHECKING:
@@ -124,13 +125,11 @@ class ProducerTable:
             self._admit_shared(producer)
         elif producer.mode == AccessMode.EXCLUSIVE_WITH_FENCING:
             self._check_epoch(producer)
-            for fenced in [*self.by_name.values(), *self._waiting]:
+            for fenced in self.by_name.values():
                 fenced.gone = True
                 fenced.connection.forget_producer(fenced)
-            for waiting in self._waiting:
-                waiting.connection.error_for(waiting.request_id)(ErrorCode.PRODUCER_FENCED, "Fenced out")
             self.by_name.clear()
-            self._waiting.clear()
+            self.turn_away(ErrorCode.PRODUCER_FENCED, "Fenced out")
             self._exclusive = None
             await self._grant(producer)
         elif producer.mode == AccessMode.WAIT_FOR_EXCLUSIVE and (self.by_name or self._waiting):
@@ -196,14 +195,30 @@ class ProducerTable:
             self._waiting.remove(producer)
         return bool(self._waiting) and not self.by_name
 
+    def turn_away(self, code: ErrorCode, why: str) -> None:
+        """Nobody waits any more: all who did are told why."""
+        while self._waiting:
+            _refuse(self._waiting.popleft(), code, why)
+
     async def next_waiting(self) -> Producer | None:
         """Lets in the first of the queue, if the topic is free, and returns it."""
         while self._waiting and not self.by_name:
             producer = self._waiting.popleft()
             if not producer.gone:
                 producer.topic_epoch = None
-                await self._grant(producer)
+                try:
+                    await self._grant(producer)
+                except BkctlError as error:  # it is to ask again
+                    _refuse(producer, ErrorCode.SERVICE_NOT_READY, error.message)
+                    continue
                 if producer.ready:
                     return producer
                 self.remove(producer)
         return None
+
+
+def _refuse(producer: Producer, code: ErrorCode, why: str) -> None:
+    """Tells one that waits that it is not let in."""
+    producer.gone = True
+    producer.connection.forget_producer(producer)
+    producer.connection.error_for(producer.request_id)(code, why)

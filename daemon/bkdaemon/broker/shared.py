@@ -40,7 +40,7 @@ LOOKED_AT_MAX: Final = 1_000
 REDELIVERIES_KEPT: Final = 100_000
 """Counts of redeliveries, from which on those of entries are dropped that expired or were skipped, and never acked."""
 CHUNKED_MAX: Final = 10_000
-"""Chunked messages that are under way to a consumer."""
+"""Chunked messages that are under way to a consumer: the latest, as some never end."""
 
 
 class Shared(Dispatcher):
@@ -86,8 +86,7 @@ class Shared(Dispatcher):
         if self._current is consumer:
             self._current = None
         self._forget_turns()
-        for uuid in [u for u, c in self._chunked.items() if c is consumer]:
-            del self._chunked[uuid]
+        self._chunked = {uuid: other for uuid, other in self._chunked.items() if other is not consumer}
         self.redeliver(consumer, None)
         if not self.consumers:  # begin anew with the next one: it may be of another type
             self._forget()
@@ -169,7 +168,7 @@ class Shared(Dispatcher):
         rules = self.subscription.rules
         if self.held_back:
             self._limit.look(self)
-        if consumer.blocked and consumer.unacked <= rules.unacked_per_consumer_max // 2:
+        if consumer.may_go_on(rules.unacked_per_consumer_max):
             consumer.blocked = False
             self.wake()
         elif self._was_full:
@@ -225,7 +224,7 @@ class Shared(Dispatcher):
         positions = self._take_replay()
         if positions:
             try:
-                entries = await self._read(positions)
+                entries, unread = await self._read(positions)
             except Exception:
                 if generation == self.generation:
                     for position in positions:
@@ -234,9 +233,11 @@ class Shared(Dispatcher):
             if generation != self.generation:
                 return True
             learned = self._learn(entries)
-            for position, _ in entries:  # the others are no more
+            for position in (*unread, *(position for position, _ in entries)):  # the others are no more
                 self._again_later(position)
-            return self._hand_out(entries) or learned or await self._read_new()
+            before = len(self.replay)
+            if self._hand_out(entries) or learned or (unread and len(self.replay) < before):
+                return True
         return await self._read_new()
 
     @property
@@ -303,23 +304,23 @@ class Shared(Dispatcher):
         """True if reading these told something that makes another attempt sensible."""
         return False
 
-    async def _read(self, positions: list[Position]) -> list[tuple[Position, bytes]]:
-        """These entries, as far as they are still there; neighbours in one read."""
+    async def _read(self, positions: list[Position]) -> tuple[list[tuple[Position, bytes]], list[Position]]:
+        """These entries, as far as they are there, neighbours in one read; and those that are too much at once."""
         ledger, size = self.subscription.ledger, self.subscription.rules.read_bytes_max
         found: list[tuple[Position, bytes]] = []
-        wanted = set(positions)
-        at = 0
-        while at < len(positions):
+        wanted, at = set(positions), 0
+        while at < len(positions) and (size > 0 or not found):
             first = positions[at]
             end = at + 1
             while end < len(positions) and positions[end] == (first[0], first[1] + end - at):
                 end += 1
             entries = await ledger.read_on(first, end - at, size, self.subscription.cursor)
             found += [e for e in entries if e[0] in wanted]
+            size -= sum(len(entry) for _, entry in entries)
             reached = entries[-1][0] if entries else positions[end - 1]
             while at < end and positions[at] <= reached:  # what lies before it and was not returned is no more
                 at += 1
-        return found
+        return found, positions[at:]
 
     def _hand_out(self, entries: list[tuple[Position, bytes]]) -> bool:
         """Gives entries to consumers; who gets none waits in `replay`. True if something went out."""
@@ -397,8 +398,10 @@ class Shared(Dispatcher):
         consumer = self._chunked.get(uuid)
         if consumer is None:
             consumer = self._next(taken)
-            if consumer is not None and len(self._chunked) < CHUNKED_MAX:
+            if consumer is not None:
                 self._chunked[uuid] = consumer
+                if len(self._chunked) > CHUNKED_MAX:
+                    del self._chunked[next(iter(self._chunked))]
         elif not _can(consumer, taken):
             return None
         if consumer is not None and metadata.chunk_id == metadata.num_chunks_from_msg - 1:

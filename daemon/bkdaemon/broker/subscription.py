@@ -114,7 +114,7 @@ class Subscription:
             Refusal: CONSUMER_BUSY for another type or a second exclusive one, CONSUMER_ASSIGN for ranges that meet,
                 SERVICE_NOT_READY while it is fenced.
         """
-        if self.fenced:
+        if self.fenced or self.topic.closed or self.topic.subscriptions.get(self.name) is not self:
             raise Refusal(ErrorCode.SERVICE_NOT_READY, "Subscription is fenced")
         if self.consumers and kind != self.type:
             raise Refusal(

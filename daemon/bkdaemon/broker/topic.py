@@ -420,6 +420,7 @@ class Topic:
             producer.connection.queue(
                 (encode_command(Command.CLOSE_PRODUCER, producer_id=producer.producer_id, request_id=NO_REQUEST),)
             )
+        self.producers.turn_away(ErrorCode.SERVICE_NOT_READY, "Topic is temporarily unavailable")
         for chunk in self._pending:
             chunk.producer.connection.confirmed(len(chunk.sends) - chunk.done)
         self._pending.clear()
@@ -461,11 +462,25 @@ class Topic:
                     tell_moved(consumer.connection, CONSUMER, consumer.consumer_id, url)
                 subscription.disconnect(list(subscription.consumers))
 
+    def _refuse_pending(self) -> None:
+        """What was sent and is not stored is not going to be."""
+        for chunk in self._pending:
+            producer, left = chunk.producer, chunk.sends[chunk.done :]
+            producer.pending -= len(left)
+            answers = [
+                send_error(producer, max(send[0], send[1]), ErrorCode.TOPIC_TERMINATED, "Topic was already terminated")
+                for send in left
+            ]
+            producer.connection.queue((*answers, *chunk.then))
+            producer.connection.confirmed(len(left))
+        self._pending.clear()
+
     async def terminate(self) -> Position:
         """Lets nothing be added any more, and returns the last position."""
         self.check_open()
         last = await self.ledger.terminate()
         self.terminated = True
+        self._refuse_pending()
         self._close_producers()
         for subscription in self.subscriptions.values():
             subscription.wake()

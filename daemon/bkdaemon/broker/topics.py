@@ -97,6 +97,7 @@ class Topics:
             topic = NonPersistentTopic(name, rules, self._now_ms)
         try:
             await backend.check_owned(name)  # it may have been given away while it was opened
+            topic.check_open()
             if self.closed:
                 raise Refusal(ErrorCode.SERVICE_NOT_READY, "The broker is shutting down")
         except BkctlError:

@@ -21,6 +21,7 @@ class Chores:
         self._name = name
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: list[asyncio.TimerHandle] = []
+        self._stopped = False
         self._loop = asyncio.get_running_loop()
 
     def run(self, work: Coroutine[Any, Any, Any]) -> None:
@@ -36,11 +37,14 @@ class Chores:
 
     def later(self, delay_s: float, work: Callable[[], None]) -> None:
         """Calls it after a while, unless all timers are stopped before."""
+        if self._stopped:
+            return
         self._timers = [timer for timer in self._timers if not timer.cancelled() and timer.when() > self._loop.time()]
         self._timers.append(self._loop.call_later(delay_s, work))
 
     def stop_timers(self) -> None:
-        """Nothing is called later."""
+        """Nothing is called later, now and from now on."""
+        self._stopped = True
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()

@@ -357,16 +357,16 @@ class Cursor:
             old, self._old_ledger = self._old_ledger, NO_CURSOR_LEDGER
             await delete_ledger(bookkeeper, old)
 
-    async def _write_node(self, ledger_id: int, state: CursorState) -> None:
-        log = self._log
-        info = ManagedCursorInfo(ledger_id, state, self.last_active_ms, dict(self.properties))
+    async def _write_node(self, ledger_id: int = NO_CURSOR_LEDGER, state: CursorState | None = None) -> None:
+        log, store = self._log, self._log.context.store
         async with log.node.lock:
+            if state is None:  # what it has by now: a write before this one may have named another ledger
+                ledger_id, state = self.ledger_id, self._in_node
+            info = ManagedCursorInfo(ledger_id, state, self.last_active_ms, dict(self.properties))
             if self._version is None:
-                self._version = await log.context.store.create_cursor(log.name, self.name, info, log.node.version)
+                self._version = await store.create_cursor(log.name, self.name, info, log.node.version)
             else:
-                self._version = await log.context.store.write_cursor(
-                    log.name, self.name, info, self._version, log.node.version
-                )
+                self._version = await store.write_cursor(log.name, self.name, info, self._version, log.node.version)
         self._in_node = state
 
     # -- the life of a cursor --------------------------------------------------------------------------------------
@@ -382,7 +382,7 @@ class Cursor:
     async def set_properties(self, properties: dict[str, str]) -> None:
         """Replaces the subscription's properties."""
         self.properties = dict(properties)
-        await self._write_node(self.ledger_id, self._in_node)
+        await self._write_node()
 
     def active(self) -> None:
         """A consumer came or went; the time is stored with the next write of the node."""
@@ -472,7 +472,11 @@ class Cursor:
         self._wake(UsageError(f"cursor {self.name} was deleted"))
         log = self._log
         if self.durable and self._version is not None:
-            async with log.node.lock:
-                await log.context.store.delete_cursor(log.name, self.name, self._version, log.node.version)
+            try:
+                async with log.node.lock:
+                    await log.context.store.delete_cursor(log.name, self.name, self._version, log.node.version)
+            except BkctlError:
+                self._over = log.error is not None  # else it is there as before
+                raise
             writer, self._writer = self._writer, None
             await self._drop(writer)

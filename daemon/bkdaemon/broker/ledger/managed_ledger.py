@@ -459,25 +459,24 @@ class ManagedLedger:
                 self.failed(e)
                 raise
             self.state = State.TERMINATED
+            self._queue.clear()  # what came meanwhile is stored nowhere
+            self._queue_bytes += self._reads.tail.expect(-self._queue_bytes)
         return self.last_confirmed
 
     async def close(self) -> None:
         """Closes the ledger and stores the cursors. Idempotent."""
         if self.state is State.CLOSED:
             return
-        owned = self.state is not State.FAILED
         before, self.state = self.state, State.CLOSED
         self._let_go()
-        if not owned:
+        if before is State.FAILED:
             return
-        try:
-            if before is not State.TERMINATED:
-                async with self._switch_lock:
-                    await self._close_writer()
-            for cursor in list(self.cursors.values()):
-                await cursor.close()
-        except BkctlError as e:
-            _log.warning("%s: not closed in peace: %s", self.name, e)
+        async with self._switch_lock:
+            for close in (self._close_writer, *(cursor.close for cursor in self.cursors.values())):
+                try:
+                    await close()
+                except BkctlError as e:
+                    _log.warning("%s: not closed in peace: %s", self.name, e)
         self._reads.tail.clear()
 
     async def delete(self) -> None:
