@@ -156,10 +156,20 @@ class OwnBackend:
         Raises:
             NotFound: it is not there and create is false. Unavailable, Conflict, ServerError: it cannot be opened now.
         """
-        if create and await self.policies.topics_max(topic.namespace_name) and not await self.meta.topics.exists(topic):
+        if create and not await self.meta.topics.exists(topic):
+            await self._check_kept(topic)
             await self.check_room(topic)
         settings = await self.policies.ledger_settings(topic)
         return await ManagedLedger.open(self.context, topic.path, settings, create=create)
+
+    async def _check_kept(self, topic: TopicName) -> None:
+        """Returns if the topic's namespace is there to stay; asked anew, for it may be another broker that deletes it.
+
+        Raises:
+            NotFound: it is being deleted, or there is none.
+        """
+        if (await self.meta.namespaces.policies(topic.namespace_name)).get("deleted"):
+            raise NotFound(f"the namespace of {topic} is being deleted", topic=str(topic))
 
     async def rules(self, topic: TopicName) -> TopicRules:
         """What holds for a topic now."""

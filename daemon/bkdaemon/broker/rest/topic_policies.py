@@ -1,5 +1,7 @@
 """Policies of single topics in Pulsar's REST interface; the owner of the namespace's `__change_events` stores them.
 
+It tells them too: other brokers hear of a change a little later, and who has set a policy reads it back at once.
+
 `applied=true` tells what the namespace says where the topic says nothing, and broker.conf where neither does.
 Source: PersistentTopics.java.
 """
@@ -93,6 +95,7 @@ async def topic_there(service: BrokerService, request: Request) -> TopicName:
 def _handlers(path: str, policy: _Policy) -> tuple[Handler, Handler, Handler]:
     async def read(service: BrokerService, request: Request) -> Any:
         topic = await topic_there(service, request)
+        await own(service, request, system_topic(topic.namespace_name))
         policies = await service.backend.policies.of_topic(topic)
         found = {} if policies is None else merged({}, policies)
         if not is_said(found.get(policy.key)) and flag(request, "applied"):
@@ -170,6 +173,7 @@ def _dispatch_rate(config: BrokerConfig, messages: int, size: int) -> dict[str, 
 async def subscription_rate(service: BrokerService, request: Request) -> Any:
     """How fast one subscription is sent messages."""
     topic = await topic_there(service, request)
+    await own(service, request, system_topic(topic.namespace_name))
     policies = await service.backend.policies.of_topic(topic) or {}
     of_one = (policies.get("subscriptionPolicies") or {}).get(request.path_params["subscription"]) or {}
     value = of_one.get("dispatchRate")
