@@ -26,6 +26,12 @@ from bkdaemon.broker.refusal import Refusal
 if TYPE_CHECKING:
     from bkctl.model.topic import TopicName
 
+SCHEMA_TYPES: Final = {
+    0: "NONE", 1: "STRING", 2: "JSON", 3: "PROTOBUF", 4: "AVRO", 5: "BOOLEAN", 6: "INT8", 7: "INT16", 8: "INT32",
+    9: "INT64", 10: "FLOAT", 11: "DOUBLE", 12: "DATE", 13: "TIME", 14: "TIMESTAMP", 15: "KEY_VALUE", 16: "INSTANT",
+    17: "LOCAL_DATE", 18: "LOCAL_TIME", 19: "LOCAL_DATE_TIME", 20: "PROTOBUF_NATIVE",
+}  # fmt: skip
+"""Names of the wire's numbers."""
 NONE: Final = 0
 JSON: Final = 2
 PROTOBUF: Final = 3
@@ -163,7 +169,8 @@ def check(new: StoredSchema, stored: list[StoredSchema], rules: TopicRules, stra
         if new.type != old.type:
             raise Refusal(
                 ErrorCode.INCOMPATIBLE_SCHEMA,
-                f"Incompatible schema: exists schema type {old.type}, new schema type {new.type}",
+                f"Incompatible schema: exists schema type {SCHEMA_TYPES.get(old.type, old.type)}, "
+                f"new schema type {SCHEMA_TYPES.get(new.type, new.type)}",
             )
         if new.type in _BY_AVRO:
             _compare(new.data, old.data, kind)

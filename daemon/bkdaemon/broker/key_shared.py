@@ -132,8 +132,10 @@ class KeyShared(Shared):
         if not self.consumers:
             self._mode = mode
             self._division = Ranges() if mode[0] == KEY_SHARED_STICKY else Ring()
-        elif mode != self._mode:
-            raise Refusal(ErrorCode.CONSUMER_BUSY, "Consumers of a Key_Shared subscription must have one policy")
+        elif self._mode is not None and mode != self._mode:
+            raise Refusal(
+                ErrorCode.CONSUMER_BUSY, f"Subscription is of different type. {_difference(self._mode, mode)}"
+            )
         self._division.add(consumer)
         self._owners.clear()
         super().add(consumer)
@@ -277,3 +279,16 @@ def _metadata(entry: bytes) -> Any:
         return decode_metadata(entry)
     except BadBytes:
         return None
+
+
+def _difference(active: tuple[int, bool], other: tuple[int, bool]) -> str:
+    """What a consumer's policy, its mode and whether order may be lost, has other than the subscription's."""
+    if active[0] != other[0]:
+        modes = ["STICKY" if mode == KEY_SHARED_STICKY else "AUTO_SPLIT" for mode, _ in (active, other)]
+        return (
+            f"Active subscription key_shared mode of '{modes[0]}' is different than the connecting consumer's "
+            f"key_shared mode '{modes[1]}'."
+        )
+    if active[1]:
+        return "Active subscription allows out of order delivery while the connecting consumer does not allow it."
+    return "Active subscription does not allow out of order delivery while the connecting consumer allows it."

@@ -119,7 +119,8 @@ class Subscription:
         if self.consumers and kind != self.type:
             raise Refusal(
                 ErrorCode.CONSUMER_BUSY,
-                f"Subscription is of different type: it is {TYPE_NAMES[self.type]}, not {TYPE_NAMES[kind]}",
+                f"Subscription is of different type. Active subscription type of '{TYPE_NAMES[self.type]}' is "
+                f"different than the connecting consumer's type '{TYPE_NAMES[kind]}'.",
             )
         most = self.rules.consumers_per_subscription_max
         if 0 < most <= len(self.consumers):

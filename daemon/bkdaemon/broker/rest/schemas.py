@@ -12,7 +12,7 @@ from bkctl.codec.pulsar import ErrorCode
 from bkctl.errors import Conflict, NotFound
 from bkctl.model.topic import TopicName
 from bkdaemon.broker.backend import StoredSchema
-from bkdaemon.broker.compatibility import AVRO, JSON, check
+from bkdaemon.broker.compatibility import AVRO, JSON, SCHEMA_TYPES, check
 from bkdaemon.broker.refusal import Refusal
 from bkdaemon.broker.rest.base import (
     ADMIN,
@@ -30,12 +30,6 @@ if TYPE_CHECKING:
     from bkdaemon.broker.service import BrokerService
 
 SCHEMA: Final = ADMIN + "/schemas/{tenant}/{namespace}/{topic}"
-SCHEMA_TYPES: Final = {
-    0: "NONE", 1: "STRING", 2: "JSON", 3: "PROTOBUF", 4: "AVRO", 5: "BOOLEAN", 6: "INT8", 7: "INT16", 8: "INT32",
-    9: "INT64", 10: "FLOAT", 11: "DOUBLE", 12: "DATE", 13: "TIME", 14: "TIMESTAMP", 15: "KEY_VALUE", 16: "INSTANT",
-    17: "LOCAL_DATE", 18: "LOCAL_TIME", 19: "LOCAL_DATE_TIME", 20: "PROTOBUF_NATIVE",
-}  # fmt: skip
-"""Names of the wire's numbers."""
 TYPE_NUMBERS: Final = {name: number for number, name in SCHEMA_TYPES.items()}
 
 

@@ -15,7 +15,8 @@ from tests.broker.raw import Stage, on_stage
 
 TOPIC = "persistent://public/default/t"
 NOT_KEPT = "non-persistent://public/default/t"
-SHARED, FAILOVER = 1, 2
+SHARED, FAILOVER, KEY_SHARED = 1, 2, 3
+RECORD = b'{"type":"record","name":"R","fields":[]}'
 PERSISTENT = "/admin/v2/persistent/public/default"
 NON_PERSISTENT = "/admin/v2/non-persistent/public/default"
 
@@ -162,3 +163,31 @@ def test_policies_that_apply_are_told_where_topic_and_namespace_say_nothing() ->
         assert await admin.ok("GET", f"{PERSISTENT}/t/maxProducers?applied=true") == 3
 
     administering(scenario)
+
+
+def test_who_is_refused_is_told_how_it_differs() -> None:
+    sticky = api.KeySharedMeta(keySharedMode=1, hashRanges=[api.IntRange(start=0, end=9)])
+    unordered = api.KeySharedMeta(keySharedMode=0, allowOutOfOrderDelivery=True)
+    ordered = api.KeySharedMeta(keySharedMode=0)
+    modes = "key_shared mode of 'STICKY' is different than the connecting consumer's key_shared mode 'AUTO_SPLIT'."
+    order = "allows out of order delivery while the connecting consumer does not allow it."
+
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        await client.subscribe(TOPIC, "s", SHARED)
+        said = (await client.subscribe(TOPIC, "s", FAILOVER, 1)).message
+        assert said == (
+            "Subscription is of different type. Active subscription type of 'Shared' is different than the connecting "
+            "consumer's type 'Failover'."
+        )
+        for name, first, text in (("k", sticky, modes), ("u", unordered, order)):
+            await client.subscribe(TOPIC, name, KEY_SHARED, 2, keySharedMeta=first)
+            said = (await client.subscribe(TOPIC, name, KEY_SHARED, 3, keySharedMeta=ordered)).message
+            assert said == f"Subscription is of different type. Active subscription {text}"
+            await client.ask(Command.CLOSE_CONSUMER, consumer_id=2)
+        json, int32 = api.Schema(name="t", type=2, schema_data=RECORD), api.Schema(name="t", type=8, schema_data=b"")
+        await client.produce(TOPIC, 4, schema=json)
+        said = (await client.produce(TOPIC, 5, schema=int32)).message
+        assert said == "Incompatible schema: exists schema type JSON, new schema type INT32"
+
+    on_stage(scenario)
