@@ -6,7 +6,10 @@ must not take the place of what the second does. Source: ServerCnx.java (produce
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
+
+from bkctl.codec.pulsar import ErrorCode
 
 T = TypeVar("T")
 
@@ -32,6 +35,16 @@ class Attempt(Generic[T]):
     def goes_on(self) -> bool:
         """False once the client has closed what is made here, or is gone."""
         return self._latest.get(self._number) is self and self._table.get(self._number, ...) is None
+
+    def failing(self, tell: Callable[[ErrorCode, str], None]) -> Callable[[ErrorCode, str], None]:
+        """What ends it where it has failed: the client is told, unless it has given it up itself."""
+
+        def failed(code: ErrorCode, text: str) -> None:
+            if self.goes_on:
+                tell(code, text)
+            self.done()
+
+        return failed
 
     def done(self, made: T | None = None) -> None:
         """It is made, or (None) is not going to be."""

@@ -37,13 +37,7 @@ def producer(connection: Connection, message: Any) -> None:
         failed(ErrorCode.TOO_MANY_REQUESTS, f"{PRODUCERS_MAX} producers on this connection already")
         return
     attempt = Attempt(connection.producers, connection.making_producers, producer_id)
-
-    def failed_for_good(code: ErrorCode, text: str) -> None:
-        if attempt.goes_on:  # else the client has closed it
-            failed(code, text)
-        attempt.done()
-
-    connection.later(_create(connection, message, attempt), failed_for_good)
+    connection.later(_create(connection, message, attempt), attempt.failing(failed))
 
 
 async def _create(connection: Connection, message: Any, attempt: Attempt[Producer]) -> None:
