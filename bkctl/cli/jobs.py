@@ -328,7 +328,7 @@ async def job_session(
     job_class: type[MoveJob] | None = None,
 ) -> AsyncIterator[Session]:
     """A job on a client of its own, which speaks v2 for its batch reads, with what an earlier run remembers of it."""
-    from bkrecovery.drain import DrainClaims, refuse_drained
+    from bkrecovery.drain import DrainClaims, drained, refuse_drained
     from bkrecovery.job import JobRecord, MoveJob
     from bkrecovery.pace import ByteRate
     from bkrecovery.rereplicate import Replicator
@@ -347,7 +347,7 @@ async def job_session(
         parallel=arguments.parallel or options.parallel,
         max_errors=arguments.max_errors,
         to=to,
-        avoided=frozenset(claims),
+        avoided=drained(claims),
     )
     file, state = remembered(env, cluster, kind, subjects or list(bookies), arguments)
     config = replace(ClientConfig.of(env.properties), version=2)

@@ -80,6 +80,13 @@ _SCALARS: Final = frozenset((int, str, bool, float, type(None)))
 _ONE_LINE: Final = json.JSONEncoder(ensure_ascii=False)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class AtLeast:
+    """A number of which only a part is known: null for machines, `≥ n` in a table."""
+
+    known: int
+
+
 def plain(value: object) -> Plain:
     """The value as JSON knows it.
 
@@ -99,6 +106,8 @@ def plain(value: object) -> Plain:
     match value:
         case Enum():
             return value.value if isinstance(value.value, str) else value.name
+        case AtLeast():
+            return None
         case None | bool() | int() | float() | str():
             return value
         case bytes() | bytearray() | memoryview():
@@ -143,6 +152,8 @@ def cell(value: object) -> str:
     match value:
         case None:
             return "-"
+        case AtLeast():
+            return f"≥ {value.known}"
         case bool():
             return "yes" if value else "no"
         case bytes():

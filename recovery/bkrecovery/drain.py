@@ -336,12 +336,17 @@ def _clean(result: MoveResult) -> bool:
     return result.error is None and not result.waiting
 
 
+def drained(claims: dict[BookieId, DrainClaim]) -> frozenset[BookieId]:
+    """The bookies that copies keep away from; a drain that was cancelled keeps nothing away, though its claim stays."""
+    return frozenset(bookie for bookie, claim in claims.items() if claim.cancelled_by is None)
+
+
 def refuse_drained(claims: dict[BookieId, DrainClaim], targets: Iterable[BookieId]) -> None:
     """Copies must not go to a bookie that somebody empties.
 
     Raises:
         Refused: one of these is.
     """
-    for bookie in sorted(set(targets) & set(claims)):
+    for bookie in sorted(set(targets) & set(drained(claims))):
         claim = claims[bookie]
         raise Refused(f"bookie {bookie} is being drained by {claim.by}: it takes no copies", bookie=bookie)

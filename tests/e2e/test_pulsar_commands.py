@@ -89,6 +89,8 @@ def test_a_topic_that_a_broker_owns(local: Local) -> None:
     consumer = client.subscribe(TOPIC, "s", pulsar.ConsumerType.Shared)
     assert take(consumer, 5) == list(range(5))
     consumer.close()
+    listed = one(local.json("topic", "list", "shop/orders"))
+    assert (listed["entries"], listed["closed_entries"]) == (20, 0), "the open ledger is counted"
     broker = one(local.json("broker", "list"))["broker"]
     wait_for(lambda: one(local.json("topic", "stats", TOPIC))["backlog"] == 15, WAIT_S, "acknowledgements")
     stats = one(local.json("topic", "stats", TOPIC))

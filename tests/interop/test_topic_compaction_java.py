@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,51 @@ class Desk:
         """The compacted ledger, as statistics tell it."""
         return dict(ask(self.web, "GET", f"{PATH}/internalStats")[1]["compactedLedger"])
 
+    @property
+    def metrics(self) -> set[tuple[str, str, frozenset[str]]]:
+        """(name, type, labels) of what /metrics tells of compactions."""
+        status, text = ask(self.web, "GET", "/metrics/")
+        assert status == 200
+        kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
+        found = re.findall(r"^(pulsar_compaction_\w+)\{([^}]*)\}", text, re.MULTILINE)
+        return {(name, kinds[name], frozenset(re.findall(r'(\w+)="', labels))) for name, labels in found}
+
+    def at(self, ms: int) -> Any:
+        """The message of a time."""
+        status, told = ask(self.web, "GET", f"{PATH}/messageid/{ms}")
+        return status, told and (told["ledgerId"], told["entryId"])
+
+    def trim(self) -> None:
+        """Ends the topic's ledger and lets the topic go of what was compacted."""
+        first = self.ledgers[0]
+        assert ask(self.web, "PUT", f"{PATH}/unload")[0] == 204
+        assert ask(self.web, "GET", f"{PATH}/internalStats")[0] == 200
+        assert ask(self.web, "POST", f"{PATH}/trim")[0] in (200, 204)
+        wait_for(lambda: first not in self.ledgers, "the topic to let go of what was compacted")
+
+    @property
+    def ledgers(self) -> list[int]:
+        return [one["ledgerId"] for one in ask(self.web, "GET", f"{PATH}/internalStats")[1]["ledgers"]]
+
+    def times(self) -> list[int]:
+        """Before, at and behind each message that is left, in ms."""
+        reader = self._client.create_reader(TOPIC, pulsar.MessageId.earliest, is_read_compacted=True)
+        found = []
+        while reader.has_message_available():
+            found.append(reader.read_next(TIMEOUT_MS).publish_timestamp())
+        reader.close()
+        return sorted({ms + step for ms in found for step in (-1, 0, 1)})
+
+    def sought(self, ms: int) -> list[tuple[str, str]]:
+        """What a reader of the compacted topic gets that sought a time."""
+        reader = self._client.create_reader(TOPIC, pulsar.MessageId.earliest, is_read_compacted=True)
+        reader.seek(ms)
+        found = []
+        while reader.has_message_available():
+            found.append(reader.read_next(TIMEOUT_MS))
+        reader.close()
+        return [(one.partition_key(), one.data().decode()) for one in found]
+
     def read(self) -> list[tuple[str, str]]:
         """What a reader gets; marks of what was taken out of batches are empty messages to this client."""
         reader = self._client.create_reader(TOPIC, pulsar.MessageId.earliest, is_read_compacted=True)
@@ -117,8 +163,13 @@ def test_each_reads_what_the_other_compacted_and_compacts_it_again(cluster: Java
         desk.send(FIRST, batch=False)
         desk.send([(None, "without a key")], batch=False)
         desk.compact()
-        theirs = desk.compacted
+        theirs, metrics = desk.compacted, desk.metrics
+        assert len(metrics) == 20
         assert desk.read() == last_of(FIRST)
+        desk.trim()
+        times = desk.times()
+        found = {ms: desk.at(ms) for ms in times[:-1]}  # behind the last it is the end of the log, which moves
+        sought = [desk.sought(ms) for ms in (times[0], times[-1])]
         desk.close()
         java.down()
 
@@ -127,11 +178,14 @@ def test_each_reads_what_the_other_compacted_and_compacts_it_again(cluster: Java
             desk = Desk(ask(web, "GET", f"/lookup/v2/topic/{TOPIC.replace('://', '/')}")[1]["brokerUrl"], web)
             assert desk.compacted["entries"] == theirs["entries"] == 10
             assert desk.read() == last_of(FIRST)
+            assert {ms: desk.at(ms) for ms in found} == found
+            assert [desk.sought(ms) for ms in (times[0], times[-1])] == sought
             assert desk.consume("before") == last_of(FIRST)
             desk.send(SECOND, batch=True, compression_type=pulsar.CompressionType.ZSTD)
             desk.send([("k9", "")], batch=True)
             desk.compact()
             ours = desk.compacted
+            assert desk.metrics == metrics
             assert ours["ledgerId"] != theirs["ledgerId"]
             expected = last_of(FIRST, SECOND, without="k9")
             assert desk.read() == desk.consume("after") == expected

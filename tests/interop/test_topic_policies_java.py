@@ -19,6 +19,7 @@ from tests.interop.java_cluster import JavaCluster, running
 pytestmark = [pytest.mark.java, pytest.mark.zookeeper, pytest.mark.slow]
 
 WAIT_S = 120
+EVENTS = "/admin/v2/persistent/public/default/__change_events"
 TOPIC = "/admin/v2/persistent/public/default/t"
 RETENTION = {"retentionTimeInMinutes": 60, "retentionSizeInMB": 10}
 DELAYED = {"tickTime": 500, "active": True, "maxDeliveryDelayInMillis": 0}
@@ -27,6 +28,25 @@ DELAYED = {"tickTime": 500, "active": True, "maxDeliveryDelayInMillis": 0}
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[JavaCluster]:
     yield from running(2)
+
+
+def ttl_of(web: str, name: str = "t") -> object:
+    return ask(web, "GET", f"{TOPIC[:-1]}{name}/messageTTL")[1]
+
+
+def compacted(web: str) -> None:
+    """Compacts the policies of a namespace's topics, and lets the topic go of what was compacted."""
+    assert ask(web, "PUT", f"{EVENTS}/compaction")[0] == 204
+    wait_for(lambda: ask(web, "GET", f"{EVENTS}/compaction")[1]["status"] == "SUCCESS", WAIT_S, "the compaction")
+    before = [one["ledgerId"] for one in ask(web, "GET", f"{EVENTS}/internalStats")[1]["ledgers"]]
+    assert ask(web, "PUT", f"{EVENTS}/unload")[0] == 204  # its last ledger ends
+    ask(web, "GET", f"{EVENTS}/internalStats")
+    assert ask(web, "POST", f"{EVENTS}/trim")[0] in (200, 204)
+    wait_for(
+        lambda: before[0] not in [one["ledgerId"] for one in ask(web, "GET", f"{EVENTS}/internalStats")[1]["ledgers"]],
+        WAIT_S,
+        "the topic to let go of what was compacted",
+    )
 
 
 def our_broker(cluster: JavaCluster, home: Path) -> tuple[str, subprocess.Popen[bytes]]:
@@ -69,5 +89,33 @@ def test_each_holds_what_the_other_stored(cluster: JavaCluster, tmp_path: Path) 
         )
         assert ask(java_web, "GET", f"{TOPIC}/retention") == (200, RETENTION)
         assert ask(java_web, "GET", f"{TOPIC}/delayedDelivery") == (200, DELAYED)
+    finally:
+        java.down(kill=True)
+
+
+def test_each_finds_what_the_other_compacted(cluster: JavaCluster, tmp_path: Path) -> None:
+    """The events themselves are gone from the topic: they are in its compacted ledger alone."""
+    java = JavaBroker(cluster)
+    java_web = java.web_url.removeprefix("http://")
+    try:
+        java.up()
+        for name, seconds in (("early", 31), ("late", 32), ("late", 33)):
+            ask(java_web, "PUT", f"{TOPIC[:-1]}{name}")
+            assert ask(java_web, "POST", f"{TOPIC[:-1]}{name}/messageTTL?messageTTL={seconds}")[0] == 204
+        wait_for(lambda: ttl_of(java_web, "late") == 33, WAIT_S, "Java's own policy")
+        compacted(java_web)
+        java.down()
+        web, process = our_broker(cluster, tmp_path)
+        try:
+            assert (ttl_of(web, "early"), ttl_of(web, "late")) == (31, 33)
+            assert ask(web, "POST", f"{TOPIC[:-1]}late/messageTTL?messageTTL=34")[0] == 204
+            compacted(web)
+            assert (ttl_of(web, "early"), ttl_of(web, "late")) == (31, 34)
+        finally:
+            code, _, _ = end(process)
+        assert code == 0
+        java.up()
+        wait_for(lambda: ttl_of(java_web, "late") == 34, WAIT_S, "our policy at Java's broker")
+        assert ttl_of(java_web, "early") == 31
     finally:
         java.down(kill=True)

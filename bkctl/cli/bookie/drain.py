@@ -21,14 +21,16 @@ from bkctl.cli.jobs import (
     remembered,
     who,
 )
-from bkctl.errors import UsageError
+from bkctl.cli.ledger._items import some_failed
+from bkctl.errors import BkctlError, Unavailable, UsageError
 from bkctl.model.ids import BookieId
 
 if TYPE_CHECKING:
-    from bkrecovery.drain import DrainClaims
+    from bkrecovery.drain import DrainClaim, DrainClaims
     from bkrecovery.job import JobOptions
     from bkrecovery.plan import MovePlan
 
+    from bkctl.cli.access import ClusterAccess
     from bkctl.cli.jobs import Session
 
 COMMAND = Command(
@@ -72,9 +74,9 @@ async def run(
     be. Open ledgers are watched until their writers have rolled over. With --unload-topics the owners of those that
     are Pulsar topics' are asked to unload the topic: its clients look it up again, and it goes on in a new ledger.
     --fence-open fences and closes all of them at once, which stops their writers for good. At the end all metadata is
-    read again. The bookie stays read-only until --cancel. Other commands see the drain: they copy nothing to the
-    bookie, and a second drain of it is refused (exit 5). After ^C or a crash the same command goes on. Exit 1: some
-    ledgers still name the bookies, with reasons.
+    read again. The bookie stays read-only until --cancel, which has to be repeated where the bookie was down (exit 6).
+    Other commands see the drain: they copy nothing to the bookie, and a second drain of it is refused (exit 5). After
+    ^C or a crash the same command goes on. Exit 1: some ledgers still name the bookies, with reasons.
     """
     ids = bookie_ids(env, bookies)
     if cancel:
@@ -127,7 +129,6 @@ async def _note_done(env: Env, claims: DrainClaims, ids: list[BookieId]) -> None
 async def _cancel(env: Env, ids: list[BookieId], arguments: JobMemory) -> list[dict[str, object]]:
     """Gives the bookies their mode back, and forgets the drain."""
     from bkrecovery.drain import DrainClaims
-    from bkrecovery.mode import set_mode
 
     async with env.cluster() as cluster:
         claims = DrainClaims(cluster.store, cluster.root)
@@ -140,15 +141,47 @@ async def _cancel(env: Env, ids: list[BookieId], arguments: JobMemory) -> list[d
                 steps.append(f"{bookie} is not being drained")
             else:
                 back = "it was read-only before, and stays so" if found[0].was_read_only else "it is writable again"
+                if await _must_wait(cluster, bookie, found[0]):
+                    back = "it is down: the claim stays, to be cancelled again once the bookie runs"
                 steps.append(f"stop the drain of {bookie} by {found[0].by}: {back}")
         env.confirm(Plan(f"cancel the drain of {', '.join(ids)}", tuple(steps)))
         rows: list[dict[str, object]] = []
         for bookie in ids:
-            async with claims.cancelling(bookie, who(env)) as was:
-                writable = was is not None and not was.was_read_only and bookie in await cluster.bookies.read_only()
-                if writable:
-                    await set_mode(cluster.bookies, bookie, read_only=False, who=who(env), why="")
-            rows.append({"bookie_id": bookie, "drained_by": was and was.by, "made_writable": writable})
-        file.remove()
+            try:
+                rows.append(await _cancel_one(env, cluster, claims, bookie))
+            except BkctlError as error:
+                if len(ids) == 1:
+                    raise
+                some_failed(env, error)
+        if len(rows) == len(ids):
+            file.remove()
     env.command = replace(env.command, columns=("bookie_id", "drained_by", "made_writable"), name="bookie_id")
     return rows
+
+
+async def _cancel_one(env: Env, cluster: ClusterAccess, claims: DrainClaims, bookie: BookieId) -> dict[str, object]:
+    """Gives one bookie its mode back. A claim that stays says that the drain is over, so nothing keeps copies off it.
+
+    Raises:
+        Unavailable: it is down, or does not answer; its claim stays, which knows that it is to be writable again.
+    """
+    from bkrecovery.mode import set_mode
+
+    async with claims.cancelling(bookie, who(env)) as was:
+        if was is not None and await _must_wait(cluster, bookie, was):
+            raise Unavailable(
+                f"bookie {bookie} is down: its drain is stopped, but it may come back read-only",
+                hint=f"bkctl bookie drain {bookie} --cancel once more when it runs makes sure that it is writable",
+                bookie_id=bookie,
+            )
+        writable = was is not None and not was.was_read_only and bookie in await cluster.bookies.read_only()
+        if writable:
+            await set_mode(cluster.bookies, bookie, read_only=False, who=who(env), why="")
+    return {"bookie_id": bookie, "drained_by": was and was.by, "made_writable": writable}
+
+
+async def _must_wait(cluster: ClusterAccess, bookie: BookieId, claim: DrainClaim) -> bool:
+    """True if the drain made it read-only and nobody can tell it now: it is down, and belongs to the cluster."""
+    registered = await cluster.bookies.registered()
+    here = bookie in registered.writable | registered.read_only
+    return not claim.was_read_only and not here and bookie in await cluster.bookies.known()

@@ -70,6 +70,8 @@ class TopicRules:
     """Whether entries are stored with their time, and the number of their last message, in front."""
     compaction_threshold: int = 0
     """Bytes of a topic that are not compacted yet, from which on it is done; 0 for never by itself."""
+    always_compacted: bool = False
+    """It is compacted by itself, with a threshold of 0 too."""
     compaction_keeps_unkeyed: bool = False
     compaction_keeps_stamps: bool = False
     publish_rate: Rate = NO_RATE
@@ -80,6 +82,11 @@ class TopicRules:
     subscription_rates: Mapping[str, Rate] = field(default_factory=dict)
     subscribe_rate: Rate = NO_RATE
     """How often one consumer may subscribe."""
+
+    @property
+    def compacts(self) -> bool:
+        """True if the topic is compacted by itself."""
+        return self.always_compacted or self.compaction_threshold > 0
 
 
 class StoredSchema(NamedTuple):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from bkctl.codec.pulsar import SubscriptionType
+from bkdaemon.broker.compaction.record import LATENCIES_US, CompactionRecord
 from bkdaemon.broker.ledger.backlog import bytes_behind
 from bkdaemon.broker.rates import Flow, internal_topic, sent, subscriptions_of
 from bkdaemon.broker.rest.stats import DELAYED_BYTES, internal_bytes, times
@@ -19,7 +20,6 @@ from bkdaemon.broker.topic import Topic
 from bkdaemon.metrics import Sample, process_samples
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.compaction.record import CompactionRecord
     from bkdaemon.broker.nonpersistent import NonPersistentSubscription
     from bkdaemon.broker.service import BrokerService
     from bkdaemon.broker.topic import AnyTopic
@@ -204,6 +204,14 @@ def _compactions(service: BrokerService, rows: list[_TopicRow]) -> Iterator[Samp
         for row in compacted:
             flow = service.rates.of(f"compaction {way}", row.topic.name)
             yield Sample(f"pulsar_compaction_{way}_throughput", "gauge", flow.size, row.labels)
+    taken = [(_record(row).take_latencies(), row.labels) for row in compacted]
+    for index, bound in enumerate(COMPACTION_LATENCIES):
+        for latencies, labels in taken:
+            yield Sample(f"pulsar_compaction_latency_{bound}", "gauge", latencies.buckets[index], labels)
+    for latencies, labels in taken:
+        yield Sample("pulsar_compaction_latency_sum", "gauge", latencies.total_us, labels)
+    for latencies, labels in taken:
+        yield Sample("pulsar_compaction_latency_count", "gauge", sum(latencies.buckets), labels)
 
 
 def _record(row: _TopicRow) -> CompactionRecord:
@@ -225,6 +233,7 @@ COMPACTION_FIGURES: Final[dict[str, Callable[[_TopicRow], float]]] = {
     "pulsar_compaction_compacted_entries_count": lambda row: _compacted(row)[0],
     "pulsar_compaction_compacted_entries_size": lambda row: _compacted(row)[1],
 }
+COMPACTION_LATENCIES: Final = (*(f"le_{us / 1000:g}".replace(".", "_") for us in LATENCIES_US), "overflow")
 TOPIC_FIGURES: Final[dict[str, Callable[[_TopicRow], float]]] = {
     "pulsar_subscriptions_count": lambda row: len(row.subscriptions),
     "pulsar_producers_count": lambda row: len(row.topic.producers.by_name),

@@ -119,7 +119,7 @@ class Topic:
         if rules.deduplication:
             topic._deduplication = await Deduplication.recover(ledger, rules.deduplication_entries)
         topic._stamps = await EntryStamps.recover(ledger, rules, now_ms)
-        if rules.compaction_threshold > 0:
+        if rules.compacts:
             await topic.compaction.prepare()
         return topic
 

@@ -132,7 +132,7 @@ class Upkeep:
             return
         topic.rules = replace(rules, backlog_exceeded=topic.rules.backlog_exceeded)
         topic.hold_to_rates(self._service.server.topics.limits, self._service.rates.of("in", name))
-        if rules.compaction_threshold > 0:
+        if rules.compacts:
             await topic.compaction.prepare()
         if not rules.deduplication and DEDUPLICATION_CURSOR in topic.ledger.cursors:
             if topic.deduplicating:

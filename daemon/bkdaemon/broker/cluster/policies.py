@@ -31,6 +31,7 @@ from bkdaemon.broker.cluster.topic_policies import Policies, TopicPolicyReader
 from bkdaemon.broker.config import MIB, BrokerConfig
 from bkdaemon.broker.ledger.ledger_settings import FOR_EVER, LedgerSettings
 from bkdaemon.broker.migration import moved_to
+from bkdaemon.broker.rates import SYSTEM_TOPICS as EVENT_TOPICS
 from bkdaemon.broker.throttle import Rate
 from bkdaemon.properties import words
 
@@ -40,6 +41,8 @@ MIGRATED_KEY: Final = "#migrated_to"
 NAMESPACES_CACHED_MAX: Final = 1_000
 SYSTEM_TOPICS: Final = ("__change_events", "__transaction_", "__consumer_offsets", "transaction_coordinator_assign")
 SYSTEM_PREFIX: Final = "__"
+TRANSACTION_TOPICS: Final = ("transaction_coordinator_assign", "__transaction_log_")
+PENDING_ACKS: Final = "__transaction_pending_ack"
 AFFINITY_KEY: Final = "bookieAffinityGroup"
 """Of the local policies; here it is kept beside the policies."""
 AUTO_UPDATE_STRATEGIES: Final = {
@@ -139,7 +142,7 @@ class TopicPolicies:
     async def ledger_settings(self, topic: TopicName) -> LedgerSettings:
         """How the log of a topic is kept."""
         settings = settings_of(self._config, await self._of(topic))
-        if topic.local.startswith(SYSTEM_PREFIX):  # nothing is compacted here: what is told once is kept
+        if topic.local.startswith(SYSTEM_PREFIX) and not always_compacted(topic):  # what is told once is kept
             return replace(settings, retention_s=FOR_EVER, retention_bytes=FOR_EVER)
         return settings
 
@@ -287,6 +290,12 @@ def inactivity_of(config: BrokerConfig, policies: Mapping[str, Any]) -> Inactivi
     )
 
 
+def always_compacted(topic: TopicName) -> bool:
+    """True for a topic of Pulsar's own: it is compacted whenever something came. Source: SystemTopic.java."""
+    local = topic.partitioned.local
+    return local in EVENT_TOPICS or local.startswith(TRANSACTION_TOPICS) or local.endswith(PENDING_ACKS)
+
+
 def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName) -> TopicRules:
     """What holds for a topic of a namespace with these policies."""
     creation = policies.get("autoTopicCreationOverride") or {}
@@ -336,7 +345,8 @@ def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName
         schema_validation_enforced=bool(policies.get("schema_validation_enforced", False)) or config.schema_enforced,
         schema_auto_update=config.schema_auto_update if auto_update is None else bool(auto_update),
         subscriptions_max=limit("max_subscriptions_per_topic", config.subscriptions_max),
-        compaction_threshold=0 if system else limit("compaction_threshold", config.compaction_threshold),
+        compaction_threshold=limit("compaction_threshold", config.compaction_threshold),
+        always_compacted=always_compacted(topic),
         compaction_keeps_unkeyed=config.compaction_keeps_unkeyed,
         compaction_keeps_stamps=config.expose_entry_metadata,
         **({} if topic.local.startswith(SYSTEM_PREFIX) else rates_of(config, policies)),

@@ -3,6 +3,7 @@
     entry       key: the topic's full name; value: a PulsarEvent in Avro, or none: the topic's policies are forgotten
     event       the whole policies of the topic; the last event of a key counts
 
+The topic is compacted by its owner, so that a namespace's policies are found in few ledgers however old it is.
 Anybody may read them without a broker: the ledgers are read as they are, nobody is fenced. Our broker ends the ledger
 after each event, so that all of it can be read; of a ledger that a Java broker has open the last event may be missed
 until the next one. Fields that this broker does not know are kept. Source: SystemTopicBasedTopicPoliciesService.java,
@@ -14,23 +15,29 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
+from bkctl.codec.pulsar_compacted import decode_compacted
 from bkctl.codec.pulsar_entry import encode_entry, split_entry
 from bkctl.errors import BadBytes, BkctlError, Corrupt, NotFound, Unavailable
-from bkctl.model.topic import PERSISTENT, TopicName
+from bkctl.model.topic import EARLIEST, PERSISTENT, Position, TopicName
 from bkdaemon.broker.backend import StoredSchema
+from bkdaemon.broker.compaction.compacted_ledger import DIGEST, PASSWORD
+from bkdaemon.broker.compaction.compaction import COMPACTION_CURSOR
 from bkdaemon.broker.compatibility import AVRO, encode_version
 from bkdaemon.broker.compression import decompress
+from bkdaemon.broker.ledger.cold import COMPACTED, read_cursor_state
 from bkdaemon.broker.producers import Producer
 from bkdaemon.broker.topic import Topic
 
 if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper
+    from bkctl.client.reader import LedgerReader
+    from bkctl.codec.managed_ledger import ManagedLedgerInfo
     from bkctl.meta.managed_ledgers import ManagedLedgerStore
     from bkctl.meta.store import Version
     from bkdaemon.broker.service import BrokerService
@@ -39,6 +46,8 @@ CHANGE_EVENTS: Final = "__change_events"
 SCHEMA_PROPERTIES: Final = {"__jsr310ConversionEnabled": "false", "__alwaysAllowNull": "true"}
 NAMESPACES_CACHED_MAX: Final = 1_000
 STORE_TIMEOUT_S: Final = 30.0
+READ_ATTEMPTS_MAX: Final = 3
+"""Of one namespace, while its owner compacts it and deletes ledgers."""
 
 _log = logging.getLogger(__name__)
 
@@ -135,9 +144,7 @@ class TopicPolicyReader:
             info, version = await self._ledgers.read(path)
             if known is not None and known[0] == version:
                 return known[1]
-            found: dict[str, Policies] = {}
-            for ledger in info.ledgers:
-                await self._read(ledger.ledger_id, found)
+            found = await self._all(path, info)
         except NotFound:
             return {}
         except BkctlError as e:
@@ -148,18 +155,61 @@ class TopicPolicyReader:
         self._known[namespace] = (version, found)
         return found
 
-    async def _read(self, ledger_id: int, found: dict[str, Policies]) -> None:
-        reader = await self._bookkeeper.open(ledger_id)
-        for entry_id in range(reader.last_confirmed + 1):
-            entry = await reader.read_entry(entry_id)
+    async def _all(self, path: str, info: ManagedLedgerInfo) -> dict[str, Policies]:
+        """What was compacted, then what came later. A ledger that goes meanwhile was compacted again: once more.
+
+        Raises:
+            BkctlError: it cannot be read.
+        """
+        for attempt in range(READ_ATTEMPTS_MAX):
+            found: dict[str, Policies] = {}
+            compacted, horizon = await self._compacted(path)
             try:
-                topic, policies = read_entry(bytes(entry.payload))
-            except BadBytes as e:
-                _log.warning("ledger %d entry %d of %s: %s", ledger_id, entry_id, CHANGE_EVENTS, e.message)
-                continue
-            found.pop(topic, None)
-            if policies is not None:
-                found[topic] = policies
+                if compacted is not None:
+                    reader = await self._bookkeeper.open(compacted, PASSWORD, DIGEST)
+                    async for entry_id, entry in _entries(reader, 0):
+                        _take(decode_compacted(entry, source=f"ledger {compacted}")[1], (compacted, entry_id), found)
+                for ledger_id in [ledger.ledger_id for ledger in info.ledgers if ledger.ledger_id >= horizon.ledger_id]:
+                    reader = await self._bookkeeper.open(ledger_id)
+                    first = horizon.entry_id + 1 if ledger_id == horizon.ledger_id else 0
+                    async for entry_id, entry in _entries(reader, first):
+                        _take(entry, (ledger_id, entry_id), found)
+            except NotFound:
+                if attempt == READ_ATTEMPTS_MAX - 1:
+                    raise
+                info, _ = await self._ledgers.read(path)
+            else:
+                break
+        return found
+
+    async def _compacted(self, path: str) -> tuple[int | None, Position]:
+        """The compacted ledger and the last entry of the topic that was looked at for it."""
+        try:
+            cursor, _ = await self._ledgers.read_cursor(path, COMPACTION_CURSOR)
+        except NotFound:
+            return None, EARLIEST
+        state = await read_cursor_state(self._bookkeeper, cursor)
+        if state is None or COMPACTED not in state.longs:
+            return None, EARLIEST
+        return state.longs[COMPACTED], state.mark_delete
+
+
+async def _entries(reader: LedgerReader, first: int) -> AsyncIterator[tuple[int, bytes]]:
+    if first <= reader.last_confirmed:
+        async for batch in reader.read_unconfirmed(first, reader.last_confirmed):
+            for entry in batch:
+                yield int(entry.entry_id), bytes(entry.payload)
+
+
+def _take(entry: bytes, where: tuple[int, int], found: dict[str, Policies]) -> None:
+    try:
+        topic, policies = read_entry(entry)
+    except BadBytes as e:
+        _log.warning("ledger %d entry %d of %s: %s", *where, CHANGE_EVENTS, e.message)
+        return
+    found.pop(topic, None)
+    if policies is not None:
+        found[topic] = policies
 
 
 class _Local:

@@ -15,6 +15,7 @@ from bkctl.model.ledger import DigestType
 from bkctl.model.topic import Position
 from bkdaemon.broker.ledger.ledger_list import LedgerList
 from bkdaemon.broker.ledger.ledger_reads import LedgerReads
+from bkdaemon.broker.ledger.search import publish_time
 
 if TYPE_CHECKING:
     from bkctl.client.reader import LedgerReader
@@ -86,6 +87,25 @@ class CompactedLedger:
             BadBytes, NoSuchEntry, Unavailable: as `read`.
         """
         return await self._entry(self.entries - 1) if self.entries else None
+
+    async def at_time(self, ms: int) -> Position | None:
+        """Where the first entry that was published at or after ms was in the topic; None where all are older.
+
+        Where the last one was published then, it is that one, as with Java's broker.
+
+        Raises:
+            BadBytes, NoSuchEntry, Unavailable: as `read`.
+        """
+        last = await self.last()
+        if last is None or (newest := publish_time(last[1])) < ms:
+            return None
+        if newest == ms:
+            return last[0]
+        low, high = 0, self.entries - 1
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if publish_time((await self._entry(middle))[1]) >= ms else (middle + 1, high)
+        return (await self._entry(low))[0]
 
     async def index(self, position: Position) -> int:
         """How many entries lie before a place in the topic."""

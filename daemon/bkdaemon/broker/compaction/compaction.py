@@ -91,6 +91,15 @@ class TopicCompaction:
         found = await compacted.last() if compacted is not None else None
         return (EARLIEST, -1) if found is None else (found[0], last_index(found[1]))
 
+    async def at_time(self, ms: int) -> Position | None:
+        """The first message that is left of those published at or after ms; None where it is behind all of them.
+
+        Raises:
+            BkctlError: the compacted ledger cannot be read.
+        """
+        compacted = await self.ledger()
+        return None if compacted is None else await compacted.at_time(ms)
+
     # -- running --------------------------------------------------------------------------------------------------
 
     async def prepare(self) -> None:
@@ -120,7 +129,7 @@ class TopicCompaction:
 
     def check(self, rules: TopicRules) -> None:
         """Begins one where more than the threshold was not compacted yet."""
-        if rules.compaction_threshold > 0 and not self.running and self.uncompacted_bytes > rules.compaction_threshold:
+        if rules.compacts and not self.running and self.uncompacted_bytes > rules.compaction_threshold:
             self.trigger(rules)
 
     def trigger(self, rules: TopicRules) -> None:

@@ -23,7 +23,7 @@ from bkctl.codec.pulsar_entry import without_broker_metadata
 from bkctl.model.topic import EARLIEST, Position
 from bkdaemon.broker.compaction.compacted_ledger import DIGEST, PASSWORD, CompactedLedger
 from bkdaemon.broker.compaction.latest import Latest
-from bkdaemon.broker.compaction.record import CompactionRecord
+from bkdaemon.broker.compaction.record import CompactionRecord, WriteTimes
 from bkdaemon.broker.ledger.recovered import create_with_marks, delete_ledger
 
 if TYPE_CHECKING:
@@ -109,12 +109,15 @@ class Compactor:
         """Writes what is left."""
         latest, record, partition = self._latest, self._record, self._topic.partition
         size = 0
+        writes = WriteTimes(record, asyncio.get_running_loop().time)
+        writer.on_confirmed(writes.confirmed)
         async for position, entry in self._entries(last_kept):
             record.read(len(entry))
             rest = latest.rest(position, entry)
             if rest is not None:
                 body = rest if self._keep_stamps else without_broker_metadata(rest)
                 await writer.ready()
+                writes.began()
                 writer.append(encode_compacted(position, partition, body))
                 record.wrote(len(body))
             size += len(entry)

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable
+from typing import Final, NamedTuple
+
+LATENCIES_US: Final = (500, 1_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 1_000_000)
+"""Upper bounds of the buckets of latencies; what is above the last has a bucket of its own."""
+
+
+class Latencies(NamedTuple):
+    """How long writes took: how many fell into each bucket, and the µs of all of them."""
+
+    buckets: list[int]
+    total_us: int
 
 
 class CompactionRecord:
@@ -20,6 +33,7 @@ class CompactionRecord:
         self.last_removed = self.last_succeeded_ms = self.last_failed_ms = self.last_duration_ms = 0
         self.removed_total = self.succeeded = self.failed = self.duration_total_ms = 0
         self.read_bytes = self.written_bytes = self.written_entries = 0
+        self._latencies = Latencies([0] * (len(LATENCIES_US) + 1), 0)
 
     @property
     def ran(self) -> bool:
@@ -56,3 +70,39 @@ class CompactionRecord:
         """An entry was written."""
         self.written_bytes += size
         self.written_entries += 1
+
+    def stored(self, latency_us: int) -> None:
+        """An entry is confirmed, so long after it was written."""
+        buckets, total_us = self._latencies
+        buckets[bisect_left(LATENCIES_US, latency_us)] += 1
+        self._latencies = Latencies(buckets, total_us + latency_us)
+
+    def take_latencies(self) -> Latencies:
+        """Those since the last call: as with Java's broker, each scrape tells what came since the one before."""
+        found, self._latencies = self._latencies, Latencies([0] * (len(LATENCIES_US) + 1), 0)
+        return found
+
+
+class WriteTimes:
+    """How long each entry of a new ledger takes; as many are under way as the ledger's writer takes.
+
+    Args:
+        time: in seconds, of the event loop.
+    """
+
+    def __init__(self, record: CompactionRecord, time: Callable[[], float]) -> None:
+        self._record = record
+        self._time = time
+        self._began: deque[float] = deque()
+        self._stored = 0
+
+    def began(self) -> None:
+        """The next entry is written now."""
+        self._began.append(self._time())
+
+    def confirmed(self, last: int) -> None:
+        """All entries up to this one are stored."""
+        now = self._time()
+        while self._stored <= last and self._began:
+            self._stored += 1
+            self._record.stored(int((now - self._began.popleft()) * 1_000_000))

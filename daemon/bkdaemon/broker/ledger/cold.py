@@ -101,18 +101,29 @@ async def read_topic(bookkeeper: BookKeeper, stores: Stores, topic: TopicName, *
 
 async def _measure(bookkeeper: BookKeeper, ledgers: LedgerList, record: LedgerRecord) -> None:
     """Finds out how long the last ledger is: closed by BookKeeper, but not yet in the list; or open."""
-    ledger_id, metadata = record.ledger_id, record.metadata
+    ledger_id = record.ledger_id
     info = ledgers.infos[ledger_id]
-    if metadata.closed:
-        ledgers.infos[ledger_id] = replace(info, entries=metadata.last_entry_id + 1, size=metadata.length)
+    if record.metadata.closed:
+        entries, size = await length_of(bookkeeper, record)
+        ledgers.infos[ledger_id] = replace(info, entries=entries, size=size)
         ledgers.remove(())
         return
     ledgers.open(info)
-    reader = await bookkeeper.open(ledger_id, metadata.password or b"")
+    ledgers.open_entries, ledgers.open_bytes = await length_of(bookkeeper, record)
+
+
+async def length_of(bookkeeper: BookKeeper, record: LedgerRecord) -> tuple[int, int]:
+    """How many entries and bytes a ledger has: as its metadata say, or bookies of one that is open. Nobody is fenced.
+
+    Raises:
+        NotFound: it is gone. BadBytes, Unauthorized, Unavailable: too few bookies tell.
+    """
+    metadata = record.metadata
+    if metadata.closed:
+        return metadata.last_entry_id + 1, metadata.length
+    reader = await bookkeeper.open(record.ledger_id, metadata.password or b"")
     last = await last_readable(reader)
-    ledgers.open_entries = last + 1
-    if last >= 0:
-        ledgers.open_bytes = (await reader.read_entry(last)).length
+    return last + 1, (await reader.read_entry(last)).length if last >= 0 else 0
 
 
 async def last_readable(reader: LedgerReader) -> int:
@@ -138,19 +149,30 @@ async def _readable(reader: LedgerReader, entry_id: int) -> bool:
     return True
 
 
+async def read_cursor_state(bookkeeper: BookKeeper, info: ManagedCursorInfo) -> CursorState | None:
+    """What a cursor stored last: the end of its ledger, or its node; None where neither tells.
+
+    Raises:
+        NotFound, BadBytes: its ledger cannot be read.
+    """
+    if info.ledger_id != NO_CURSOR_LEDGER:
+        reader = await bookkeeper.open(info.ledger_id)
+        last = await last_readable(reader)
+        if last >= 0:
+            entry = await reader.read_entry(last)
+            return decode_cursor_state(bytes(entry.payload), source=f"ledger {info.ledger_id}")
+    return info.state
+
+
 async def _cursor(
     bookkeeper: BookKeeper, ledgers: LedgerList, name: str, info: ManagedCursorInfo, version: Version
 ) -> ColdCursor:
-    state, lost = info.state or CursorState(ledgers.before_first), None
-    if info.ledger_id != NO_CURSOR_LEDGER:
-        try:
-            reader = await bookkeeper.open(info.ledger_id)
-            last = await last_readable(reader)
-            if last >= 0:
-                entry = await reader.read_entry(last)
-                state = decode_cursor_state(bytes(entry.payload), source=f"ledger {info.ledger_id}")
-        except (NotFound, BadBytes) as e:
-            lost = e.message
+    state, lost = info.state, None
+    try:
+        state = await read_cursor_state(bookkeeper, info)
+    except (NotFound, BadBytes) as e:
+        lost = e.message
+    state = state or CursorState(ledgers.before_first)
     acks = Acks(ledgers, ledgers.before_first)
     acks.load(state)
     return ColdCursor(name, info, version, state, acks, lost)

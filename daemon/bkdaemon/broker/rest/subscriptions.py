@@ -304,9 +304,9 @@ async def examine(service: BrokerService, request: Request) -> Response:
 
 
 async def id_at_time(service: BrokerService, request: Request) -> dict[str, int]:
-    """The first message published at or after a time."""
-    topic = await opened(service, request)
-    return message_id(topic.name, await topic.ledger.find_by_publish_time(int(request.path_params["time"])), -1)
+    """The first message published at or after a time: of what is compacted first, which the topic may have let go."""
+    topic, ms = await opened(service, request), int(request.path_params["time"])
+    return message_id(topic.name, await topic.compaction.at_time(ms) or await topic.ledger.find_by_publish_time(ms), -1)
 
 
 async def _message(topic: Topic, position: Position) -> Response:

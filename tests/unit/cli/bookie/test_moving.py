@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from bkrecovery.drain import DrainClaim, DrainClaims
+from bkrecovery.drain import DrainClaim, DrainClaims, drained, refuse_drained
 from bkrecovery.job_state import JobState
 
 from bkctl.cli.jobs import parse_rate
@@ -233,6 +234,39 @@ def test_a_cancel_that_cannot_make_the_bookie_writable_is_done_by_the_next(
     assert list(on(tree, lambda store: DrainClaims(store, ROOT).all())) == [LIVE], "nothing is forgotten"
     on(tree, lambda store: store.delete_any(f"{ROOT}/available/readonly/{LIVE}"))  # its operator did it
     assert run(*cancel).json()["items"][0]["drained_by"] is not None
+    assert on(tree, lambda store: DrainClaims(store, ROOT).all()) == {}
+
+
+def test_a_cancel_of_a_bookie_that_is_down_is_done_once_it_is_back(
+    tree: MemoryTree, run: Callable[..., Answer]
+) -> None:
+    """It may come back read-only: the claim stays, which knows that it was not; copies are not kept off it any more."""
+
+    async def claim(store: MemoryStore) -> None:
+        for bookie in (LIVE, OTHER):
+            await DrainClaims(store, ROOT).take(bookie, DrainClaim("bob@b", 0))
+            await DrainClaims(store, ROOT).leave(bookie, done=False)
+
+    on(tree, claim)
+    on(tree, lambda store: store.delete_any(f"{ROOT}/available/{LIVE}"))
+    cancel = ("bookie", "drain", "--cancel", "-o", "json")
+    plan = run(*cancel, LIVE, OTHER, "--dry-run").json()["plan"]["steps"]
+    assert ["is down: the claim stays" in step for step in plan] == [True, False]
+    answer = run(*cancel, LIVE, OTHER, "--yes")
+    assert (answer.code, [row["bookie_id"] for row in answer.json()["items"]]) == (1, [OTHER])
+    answer = run(*cancel, LIVE, "--yes")
+    assert (answer.code, answer.error()["kind"]) == (6, "unavailable")
+    assert "--cancel" in answer.error()["hint"]
+    claims = on(tree, lambda store: DrainClaims(store, ROOT).all())
+    assert (list(claims), claims[LIVE].was_read_only) == ([LIVE], False)
+    refuse_drained(claims, [LIVE])
+    assert drained(claims) == frozenset()
+    assert drained({LIVE: replace(claims[LIVE], cancelled_by=None)}) == {LIVE}
+    on(tree, lambda store: BookieRegistry(store, ROOT).register(LIVE, BookieServiceInfo(), read_only=True))
+    assert run(*cancel, LIVE, "--yes").error()["kind"] == "no_admin_port", "it is told as soon as it is there"
+    on(tree, lambda store: store.delete_any(f"{ROOT}/available/readonly/{LIVE}"))
+    on(tree, lambda store: BookieRegistry(store, ROOT).register(LIVE, BookieServiceInfo()))
+    assert run(*cancel, LIVE, "--yes").code == 0
     assert on(tree, lambda store: DrainClaims(store, ROOT).all()) == {}
 
 

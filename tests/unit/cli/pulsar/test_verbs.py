@@ -26,7 +26,10 @@ def test_topics_are_listed_whole_or_by_partition() -> None:
     assert by_name["persistent://golden/ns1/parts"]["partitions"] == 3
     assert "persistent://golden/ns1/parts-partition-0" not in by_name
     assert by_name["persistent://golden/ns1/roll"]["ledgers"] == 3
-    assert by_name["persistent://golden/ns1/roll"]["entries"] == 100  # the third ledger is open
+    roll = by_name["persistent://golden/ns1/roll"]
+    assert (roll["entries"], roll["closed_entries"]) == (None, 100), "the third ledger is open, its bookies are away"
+    lines = bkctl("topic", "list", "golden/ns1", "--no-bookies", tree=java_cluster()).stdout.splitlines()
+    assert "≥ 100" in next(line for line in lines if line.startswith("persistent://golden/ns1/roll"))
     assert by_name["persistent://golden/ns1/moved"]["terminated"] is True
     names = bkctl("topic", "list", "--partitions", "-o", "name", tree=java_cluster()).stdout.splitlines()
     assert {"persistent://golden/ns1/parts-partition-2", "persistent://golden/ns1/spécial name"} <= set(names)

@@ -15,12 +15,13 @@ from bkdaemon.broker.cluster.topic_policies import (
     read_entry,
     schema_text,
 )
+from bkdaemon.broker.compaction.compaction import COMPACTION_CURSOR
 
 from bkctl.codec.pulsar_entry import decode_metadata, split_entry
 from bkctl.errors import Corrupt
 from bkctl.model.topic import TopicName
 from tests.broker.admin import Admin, administering
-from tests.unit.daemon.broker.logs import read_all
+from tests.unit.daemon.broker.logs import read_all, until
 from tests.unit.daemon.broker.rest.test_rest import CALLS
 
 EVENTS = Path(__file__).resolve().parents[4] / "data/pulsar_rest/change_events.jsonl"
@@ -140,5 +141,36 @@ def test_another_broker_reads_them_without_fencing() -> None:
         assert await backend.policies.ttl_s(part) == 5
         await admin.ok("POST", f"{path}/messageTTL?messageTTL=6")  # the log was not fenced meanwhile
         assert (await reader.of("public/default"))["persistent://public/default/parts"]["messageTTLInSeconds"] == 6
+
+    administering(scenario)
+
+
+def test_policies_of_a_long_lived_namespace_are_compacted_and_found_in_few_ledgers() -> None:
+    async def scenario(admin: Admin) -> None:
+        path = "/admin/v2/persistent/public/default"
+        for name in ("a", "b", "gone"):
+            await admin.ok("PUT", f"{path}/{name}")
+            for seconds in range(1, 6):
+                await admin.ok("POST", f"{path}/{name}/messageTTL?messageTTL={seconds}")
+        await admin.ok("DELETE", f"{path}/gone?force=true")
+        events = await admin.topic("persistent://public/default/__change_events")
+        assert events.rules.compacts
+        assert COMPACTION_CURSOR in events.ledger.cursors, "nothing is trimmed before it was compacted"
+        assert not await events.ledger.trim()
+        assert len(events.ledger.ledgers.ids) > 15
+        await admin.service._check_compaction()
+        assert events.compaction.running, "by itself, with no threshold anywhere"
+        await until(lambda: not events.compaction.running)
+        assert events.compaction.status == {"status": "SUCCESS", "lastError": ""}
+        await admin.service._check_compaction()
+        assert not events.compaction.running, "nothing came since"
+        await until(lambda: len(events.ledger.ledgers.ids) < 3)  # of 16; the topic lets go of them by itself
+        await admin.ok("POST", f"{path}/b/messageTTL?messageTTL=9")
+        reader = TopicPolicyReader(admin.service.bookkeeper, admin.service.backend.meta.ledgers)
+        found = await reader.of("public/default")
+        assert {name: policies["messageTTLInSeconds"] for name, policies in found.items()} == {
+            "persistent://public/default/a": 5,
+            "persistent://public/default/b": 9,
+        }
 
     administering(scenario)

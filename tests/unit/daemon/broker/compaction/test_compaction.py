@@ -10,6 +10,7 @@ import pytest
 from bkdaemon.broker.backend import TopicRules
 from bkdaemon.broker.compaction.compacted_ledger import PASSWORD
 from bkdaemon.broker.compaction.compaction import COMPACTION_CURSOR
+from bkdaemon.broker.compaction.record import CompactionRecord, WriteTimes
 from bkdaemon.broker.ledger.trimmer import COMPACTED
 from bkdaemon.broker.samples import broker_samples
 from bkdaemon.broker.topic import Topic
@@ -17,7 +18,7 @@ from bkdaemon.broker.topic import Topic
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import Command, ErrorCode
 from bkctl.codec.pulsar_compacted import encode_compacted_to
-from bkctl.codec.pulsar_entry import split_entry
+from bkctl.codec.pulsar_entry import decode_metadata, split_entry
 from bkctl.errors import Conflict
 from bkctl.model.ledger import DigestType
 from bkctl.model.topic import EARLIEST, Position, TopicName
@@ -348,6 +349,52 @@ def test_what_java_compacted_is_read_and_compacted_again() -> None:
         assert figures["pulsar_compaction_succeed_count"] == 1
         assert figures["pulsar_compaction_compacted_entries_count"] == 4
         assert figures.keys() >= {f"pulsar_compaction_{way}_throughput" for way in ("read", "write")}
+        latencies = {name.removeprefix("pulsar_compaction_latency_"): value for name, value in figures.items()}
+        bounds = ["0_5", "1", "5", "10", "20", "50", "100", "200", "1000"]
+        assert latencies.keys() >= {*(f"le_{bound}" for bound in bounds), "overflow", "sum", "count"}
+        assert sum(latencies[f"le_{bound}"] for bound in bounds) + latencies["overflow"] == latencies["count"] == 4
+        assert latencies["sum"] > 0
+        again = {one.name: one.value for one in broker_samples(admin.service)}
+        assert again["pulsar_compaction_latency_count"] == 0, "each scrape tells what came since the one before"
+
+    administering(scenario)
+
+
+def test_latencies_fall_into_javas_buckets() -> None:
+    record = CompactionRecord(lambda: 0)
+    for latency_us in (0, 500, 501, 1_000_000, 1_000_001):
+        record.stored(latency_us)
+    assert record.take_latencies() == ([2, 1, 0, 0, 0, 0, 0, 0, 1, 1], 2_001_002)
+    assert sum(record.take_latencies().buckets) == 0
+    now_s = iter((1.0, 2.0, 5.0, 6.0))
+    writes = WriteTimes(record, lambda: next(now_s))
+    writes.began()
+    writes.began()
+    writes.confirmed(0)
+    writes.confirmed(1)
+    assert record.take_latencies().total_us == 8_000_000
+
+
+def test_a_message_by_time_is_looked_for_in_what_was_compacted() -> None:
+    async def scenario(admin: Admin) -> None:
+        await java_topics(admin.cluster, admin.service.bookkeeper)
+        topic = await admin.topic(GOLDEN)
+        compacted = await topic.compaction.ledger()
+        assert compacted is not None
+        times = {
+            position.entry_id: decode_metadata(entry).publish_time
+            for position, entry in await compacted.read(EARLIEST, 10, 10_000)
+        }
+        assert times[6] < times[9] < times[11]
+
+        async def at(ms: int) -> tuple[int, int]:
+            found = await admin.ok("GET", f"/admin/v2/persistent/golden/ns1/compact/messageid/{ms}")
+            return found["ledgerId"], found["entryId"]
+
+        assert [await at(ms) for ms in (0, times[6], times[6] + 1, times[9], times[11])] == [
+            (67, 6), (67, 6), (67, 9), (67, 9), (67, 11),
+        ]  # fmt: skip
+        assert await at(times[11] + 1) == tuple(await topic.ledger.find_by_publish_time(times[11] + 1))
 
     administering(scenario)
 
