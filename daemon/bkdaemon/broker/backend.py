@@ -57,6 +57,10 @@ class TopicRules:
     failover_delay_ms: int = 1000
     delayed_delivery: bool = True
     delayed_tick_ms: int = 1000
+    message_size_max: int = 0
+    """Of a topic's own policies, 0 for none: the broker's, which clients hold to, is with the backend."""
+    pause_on_ack_state: bool = False
+    """Shared subscriptions get nothing new while more ranges are acknowledged than their cursor stores."""
     backlog_exceeded: str | None = None
     """Of a topic over its quota: `producer_request_hold` or `producer_exception`."""
     schema_compatibility: str = "FULL"

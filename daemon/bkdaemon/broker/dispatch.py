@@ -132,7 +132,9 @@ class Dispatcher(ABC):
     @property
     def _new_is_there(self) -> bool:
         ledgers = self.subscription.ledger.ledgers
-        return ledgers.contains(ledgers.at_or_after(self.subscription.cursor.read_position))
+        return not self.subscription.paused and ledgers.contains(
+            ledgers.at_or_after(self.subscription.cursor.read_position)
+        )
 
     @property
     def waiting(self) -> tuple[int, int]:

@@ -220,13 +220,16 @@ class NonPersistentTopic:
         """Offers entries to every subscription; receipts at once."""
         receipts = []
         answers = []
-        for sequence_id, highest, messages, entry, _ in sends:
+        most = self.rules.message_size_max
+        for sequence_id, highest, messages, entry, chunk in sends:
             try:
                 if not checksum_ok(entry):
                     raise Refusal(ErrorCode.CHECKSUM, "Checksum failed on the broker")
                 metadata = decode_metadata(entry)
                 if self.rules.encryption_required and not metadata.encryption_keys:
                     raise Refusal(ErrorCode.METADATA, "Messages must be encrypted")
+                if 0 < most < len(entry) and not chunk:
+                    raise Refusal(ErrorCode.NOT_ALLOWED, "Exceed maximum message size")
             except (BadBytes, Refusal) as error:
                 code = error.code if isinstance(error, Refusal) else ErrorCode.METADATA
                 answers.append(

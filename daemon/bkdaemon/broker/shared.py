@@ -261,9 +261,9 @@ class Shared(Dispatcher):
     async def _read_new(self) -> bool:
         if self.held_back or len(self.replay) >= self._replay_max or len(self._delayed) >= DELAYED_MAX:
             return False
-        generation = self.generation
-        subscription = self.subscription
-        cursor = subscription.cursor
+        generation, subscription, cursor = self.generation, self.subscription, self.subscription.cursor
+        if subscription.pauses():
+            return False
         entries = await subscription.ledger.read_on(
             cursor.read_position, self._wanted, subscription.rules.read_bytes_max, cursor
         )

@@ -74,6 +74,7 @@ class Subscription:
         self.flow_ms = self.mark_moved_ms = 0
         self.dispatch_limits: Limits = ()
         self.throttled: dict[str, int] = {}
+        self.paused = False
         self._told_end: set[int] = set()
         self._going: asyncio.Task[None] | None = None
         self._moving: asyncio.Future[None] | None = None  # while a seek is under way
@@ -128,7 +129,7 @@ class Subscription:
         if self.dispatcher is None or not self.consumers:
             if self.dispatcher is not None:
                 self.dispatcher.close()
-            self.type = kind
+            self.type, self.paused = kind, False
             self.dispatcher = self._new_dispatcher(kind)
         consumer.subscription = self
         self.dispatcher.add(consumer)
@@ -192,6 +193,11 @@ class Subscription:
         if consumer.connection.conversation.knows_end_of_topic:
             consumer.connection.queue((encode_command(Command.REACHED_END_OF_TOPIC, consumer_id=consumer.consumer_id),))
 
+    def pauses(self) -> bool:
+        """Whether nothing new is read, as more ranges are acknowledged than the cursor stores; an ack may end it."""
+        self.paused = self.rules.pause_on_ack_state and self.cursor.range_count > self.ledger.settings.ranges_max
+        return self.paused
+
     # -- acknowledgements ----------------------------------------------------------------------------------------------
 
     def ack(self, consumer: Consumer, message: Any) -> None:
@@ -227,6 +233,8 @@ class Subscription:
             consumer.messages_acked += self._messages_of(consumer, whole)
             self.cursor.ack(whole)
             dispatcher.acked(consumer, whole)
+        if self.paused:
+            dispatcher.wake()
 
     def _messages_of(self, consumer: Consumer, positions: list[Position]) -> int:
         """How many messages an acknowledgement of entries counts for: those that somebody holds, else one an entry."""

@@ -143,9 +143,11 @@ class Topic:
 
     @rules.setter
     def rules(self, rules: TopicRules) -> None:
-        exceeded = rules.backlog_exceeded is not None and self._rules.backlog_exceeded is None
-        self._rules = rules
-        if exceeded:
+        old, self._rules = self._rules, rules
+        if old.pause_on_ack_state and not rules.pause_on_ack_state:
+            for subscription in self.subscriptions.values():
+                subscription.wake()
+        if rules.backlog_exceeded is not None and old.backlog_exceeded is None:
             self._close_producers()
         if rules.migrated_to is not None:
             self._send_away(rules.migrated_to)
@@ -227,13 +229,15 @@ class Topic:
             )
         if not checksum_ok(entry):
             return send_error(producer, named, ErrorCode.CHECKSUM, "Checksum failed on the broker")
-        if self.rules.encryption_required:
+        if self._rules.encryption_required:
             try:
                 encrypted = bool(decode_metadata(entry).encryption_keys)
             except BadBytes as error:
                 return send_error(producer, named, ErrorCode.METADATA, error.message)
             if not encrypted:
                 return send_error(producer, named, ErrorCode.METADATA, "Messages must be encrypted")
+        if 0 < self._rules.message_size_max < len(entry) and not chunk:
+            return send_error(producer, named, ErrorCode.NOT_ALLOWED, "Exceed maximum message size")
         if self._deduplication is not None:
             verdict = self._deduplication.judge(producer.name, sequence_id, highest, entry if chunk else None)
             if verdict is Verdict.DUPLICATE:

@@ -10,7 +10,8 @@
     subscription_expiration_time_minutes, max_topics_per_namespace, is_allow_auto_update_schema,
     publishMaxMessageRate, topicDispatchRate, subscriptionDispatchRate, clusterSubscribeRate,
     deduplicationEnabled, autoTopicCreationOverride, autoSubscriptionCreationOverride, max_*, delayed_delivery_policies,
-    compaction_threshold, schema_compatibility_strategy, schema_validation_enforced, subscription_types_enabled
+    compaction_threshold, schema_compatibility_strategy, schema_validation_enforced, subscription_types_enabled,
+    dispatcherPauseOnAckStatePersistentEnabled
 
 Policies are read again when they are older than POLICIES_AGE_MAX_S. Those of single topics (topic_policies) come before
 those of their namespace. Source: Policies.java, AbstractTopic.java.
@@ -58,6 +59,9 @@ AUTO_UPDATE_STRATEGIES: Final = {
 """What schema_auto_update_compatibility_strategy, the old way to say it, means."""
 SUBSCRIPTIONS_KEY: Final = "#subscriptions"
 """Of a topic's own policies: those of its subscriptions."""
+MESSAGE_SIZE_KEY: Final = "#max_message_size"
+"""Of a topic's own policies: those of a namespace have none."""
+PAUSE_KEY: Final = "dispatcherPauseOnAckStatePersistentEnabled"
 QUOTA_BYTES: Final = "destination_storage"
 QUOTA_AGE: Final = "message_age"
 
@@ -231,6 +235,8 @@ TOPIC_KEYS: Final = {
     "autoSubscriptionCreationOverride": "autoSubscriptionCreationOverride",
     "deduplicationSnapshotIntervalSeconds": "deduplicationSnapshotIntervalSeconds",
     "subscriptionPolicies": SUBSCRIPTIONS_KEY,
+    "maxMessageSize": MESSAGE_SIZE_KEY,
+    "dispatcherPauseOnAckStatePersistentEnabled": PAUSE_KEY,
 }
 """Of the fields of a topic's policies, and of the keys in those of a namespace."""
 
@@ -309,6 +315,7 @@ def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName
         auto = policies.get("schema_auto_update_compatibility_strategy")
         compatibility = AUTO_UPDATE_STRATEGIES.get(str(auto), compatibility)
     auto_update = policies.get("is_allow_auto_update_schema")
+    pause, own_size = policies.get(PAUSE_KEY), int(policies.get(MESSAGE_SIZE_KEY) or 0)
     types = policies.get("subscription_types_enabled") or config.subscription_types.split(",")
 
     def limit(key: str, default: int) -> int:
@@ -338,6 +345,8 @@ def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName
         consumers_max=limit("max_consumers_per_topic", config.consumers_max),
         consumers_per_subscription_max=limit("max_consumers_per_subscription", config.consumers_per_subscription_max),
         subscription_types=frozenset(name.strip() for name in types if name.strip()),
+        message_size_max=own_size if own_size < config.max_message_size else 0,
+        pause_on_ack_state=config.pause_on_ack_state if pause is None else bool(pause),
         failover_delay_ms=config.failover_delay_ms,
         delayed_delivery=bool(delayed.get("active", config.delayed_delivery)),
         delayed_tick_ms=int(delayed.get("tickTime", config.delayed_tick_ms)),

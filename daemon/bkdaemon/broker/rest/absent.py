@@ -1,9 +1,9 @@
-"""What Pulsar has and this broker has not: offload, replication, resource groups, anti-affinity.
+"""What Pulsar has and this broker has not: offload, replication.
 
 What a Java broker has stored of them is told; changing it is refused with 405 and the reason, as nobody would act on
 it. Permissions are refused with 501, as by a Java broker without authorization; transactions, packages and functions
 with 503, as by one without them. Source: NamespacesBase.java, PersistentTopicsBase.java, ResourceQuotasBase.java,
-BundlesQuotas.java, ResourceGroupsBase.java, TransactionsBase.java.
+BundlesQuotas.java, TransactionsBase.java.
 """
 
 from __future__ import annotations
@@ -11,14 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 
-from bkctl.errors import NotFound, Refused
-from bkctl.meta.documents import Json, read_document
-from bkctl.meta.pulsar_cluster import CLUSTERS
+from bkctl.errors import NotFound
 from bkdaemon.broker.rest.base import (
     ADMIN,
-    BAD_REQUEST,
     METHOD_NOT_ALLOWED,
     Answered,
     Handler,
@@ -29,7 +26,7 @@ from bkdaemon.broker.rest.base import (
 )
 from bkdaemon.broker.rest.namespaces import NAMESPACE, policies_of
 from bkdaemon.broker.rest.topic_policies import topic_there
-from bkdaemon.broker.rest.topics import NO_CONTENT, TOPIC, opened
+from bkdaemon.broker.rest.topics import TOPIC, opened
 
 if TYPE_CHECKING:
     from bkdaemon.broker.service import BrokerService
@@ -42,9 +39,7 @@ STORED: Final[dict[str, tuple[str, Any]]] = {
     "offloadThreshold": ("offload_threshold", -1),
     "offloadThresholdInSeconds": ("offload_threshold_in_seconds", -1),
     "offloadDeletionLagMs": ("offload_deletion_lag_ms", _NONE),
-    "resourcegroup": ("resource_group_name", _NONE),
     "entryFilters": ("entryFilters", _NONE),
-    "dispatcherPauseOnAckStatePersistent": ("dispatcherPauseOnAckStatePersistentEnabled", False),
 }
 """Of the path behind a namespace: the key in its policies, and what is told where it is not set."""
 STORED_OF_TOPIC: Final[dict[str, tuple[str, Any]]] = {
@@ -53,12 +48,8 @@ STORED_OF_TOPIC: Final[dict[str, tuple[str, Any]]] = {
     "replication": ("replicationClusters", _NONE),
     "shadowTopics": ("shadowTopics", _NONE),
     "entryFilters": ("entryFilters", _NONE),
-    "maxMessageSize": ("maxMessageSize", NO_CONTENT),
-    "dispatcherPauseOnAckStatePersistent": ("dispatcherPauseOnAckStatePersistentEnabled", False),
 }
 """Of the path behind a topic: the field in its own policies, and what is told where it is not set."""
-GROUPS: Final = f"{ADMIN}/resourcegroups"
-GROUP_NODES: Final = "/admin/resourcegroups"
 ELSEWHERE: Final = {
     f"{ADMIN}/functions": "Function worker service is not available: this broker runs no functions",
     f"{ADMIN}/worker": "Function worker service is not available: this broker runs no functions",
@@ -136,55 +127,6 @@ async def shutdown(service: BrokerService, request: Request) -> Response:
     return reason(METHOD_NOT_ALLOWED, "This broker is not stopped by REST: send SIGTERM, it leaves gracefully")
 
 
-# -- groups of namespaces that shall be apart -------------------------------------------------------------------------
-
-
-async def anti_affinity(service: BrokerService, request: Request) -> Response:
-    """The group of namespaces that are to be on different brokers, as it is stored."""
-    await policies_of(service, request)
-    found = await service.backend.meta.namespaces.local_policies(namespace_of(request))
-    group = found.get("namespaceAntiAffinityGroup")
-    return NO_CONTENT if group is None else PlainTextResponse(str(group))
-
-
-async def anti_affine(service: BrokerService, request: Request) -> list[str]:
-    """The namespaces of a tenant in such a group."""
-    namespaces, cluster = service.backend.meta.namespaces, request.path_params["cluster"]
-    if await service.store.exists(f"{CLUSTERS}/{cluster}") is None:
-        raise Refused(f"Cluster {cluster} does not exist.")
-    tenant, group = request.query_params.get("tenant"), request.path_params["group"].lower()
-    if not tenant:
-        raise Answered(BAD_REQUEST, "Tenant should not be null")
-    found = {name: await namespaces.local_policies(name) for name in await namespaces.namespaces(tenant)}
-    return [name for name, local in found.items() if (local.get("namespaceAntiAffinityGroup") or "").lower() == group]
-
-
-# -- groups of resources ----------------------------------------------------------------------------------------------
-
-
-async def groups(service: BrokerService, request: Request) -> list[str]:
-    """Groups of resources, as they are stored."""
-    try:
-        return await service.store.children(GROUP_NODES)
-    except NotFound:
-        return []
-
-
-async def group(service: BrokerService, request: Request) -> Json:
-    """One of them."""
-    found = await read_document(service.store, f"{GROUP_NODES}/{request.path_params['group']}")
-    if found is None:
-        raise NotFound("ResourceGroup does not exist")
-    return found.value
-
-
-async def no_group(service: BrokerService, request: Request) -> Response:
-    """Nobody would hold to it."""
-    if request.method == "DELETE":
-        await group(service, request)
-    return reason(METHOD_NOT_ALLOWED, "This broker has no resource groups")
-
-
 # -- replication ------------------------------------------------------------------------------------------------------
 
 
@@ -235,24 +177,14 @@ def _stored_routes() -> dict[tuple[str, str], Handler]:
     return table
 
 
-_AFFINITY: Final = _refusing("anti-affinity groups: every broker may serve every bundle")
 ABSENT: Final[dict[tuple[str, str], Handler]] = {
     **_stored_routes(),
-    ("POST", NAMESPACE + "/resourcegroup/{group}"): _refusing("resource groups"),
     ("GET", f"{NAMESPACE}/scanOffloadedLedgers"): scanned,
-    ("GET", f"{NAMESPACE}/antiAffinity"): anti_affinity,
-    ("POST", f"{NAMESPACE}/antiAffinity"): _AFFINITY,
-    ("DELETE", f"{NAMESPACE}/antiAffinity"): _AFFINITY,
-    ("GET", ADMIN + "/namespaces/{cluster}/antiAffinity/{group}"): anti_affine,
     ("POST", f"{NAMESPACE}/migration"): migrate,
     ("PUT", f"{TOPIC}/offload"): _of_topic("offload: everything stays in BookKeeper"),
     ("GET", f"{TOPIC}/offload"): offload_status,
     ("GET", f"{TOPIC}/backlog"): _of_topic("estimate of unloaded topics: see stats, or `bkctl topic why-kept`"),
     ("GET", TOPIC + "/subscription/{subscription}/replicatedSubscriptionStatus"): replicated,
     ("POST", TOPIC + "/subscription/{subscription}/replicatedSubscriptionStatus"): set_replicated,
-    ("GET", GROUPS): groups,
-    ("GET", GROUPS + "/{group}"): group,
-    ("PUT", GROUPS + "/{group}"): no_group,
-    ("DELETE", GROUPS + "/{group}"): no_group,
     ("POST", f"{ADMIN}/brokers/shutdown"): shutdown,
 }

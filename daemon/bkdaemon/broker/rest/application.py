@@ -7,7 +7,7 @@
     rest_bookies      bookies and racks          rest_broker_stats    statistics of the broker
     rest_checks       what a policy must be      rest_absent          what this broker has not
     rest_isolation    which brokers a namespace may be on, which fail together
-    rest_permissions, rest_quotas, rest_stored       what is stored and told, but nobody is held to here
+    rest_permissions, rest_quotas, rest_stored, rest_groups    what is stored and told, but nobody is held to here
 
 A path that is none is answered with 404 and a reason, another method of one with 405.
 
@@ -52,6 +52,7 @@ from bkdaemon.broker.rest.broker_stats import BROKER_STATS
 from bkdaemon.broker.rest.bundles import BUNDLES
 from bkdaemon.broker.rest.checks import PRECONDITION, Kind, typed
 from bkdaemon.broker.rest.clusters import CLUSTER_ROUTES
+from bkdaemon.broker.rest.groups import GROUP_ROUTES
 from bkdaemon.broker.rest.isolation import ISOLATION_ROUTES
 from bkdaemon.broker.rest.namespaces import NAMESPACES, remove_namespace
 from bkdaemon.broker.rest.permissions import PERMISSIONS
@@ -87,7 +88,7 @@ def application(service: BrokerService) -> Starlette:
             SUBSCRIPTIONS,
             TOPICS,
         ),
-        *(TOPIC_POLICIES, PERMISSIONS, QUOTA_ROUTES, STORED_ROUTES, ABSENT, BUNDLES, LAST),
+        *(TOPIC_POLICIES, PERMISSIONS, QUOTA_ROUTES, STORED_ROUTES, GROUP_ROUTES, ABSENT, BUNDLES, LAST),
     )
     handlers = {NOT_FOUND: _no_path, METHOD_NOT_ALLOWED: _no_method}
     return Starlette(

@@ -17,7 +17,7 @@ from bkctl.meta.documents import Json
 from bkctl.meta.namespaces import bundles_value, new_policies
 from bkctl.meta.pulsar_cluster import CLUSTERS
 from bkctl.model.bundle import Bundles
-from bkdaemon.broker.cluster.policies import AFFINITY_KEY, QUOTA_AGE, QUOTA_BYTES
+from bkdaemon.broker.cluster.policies import AFFINITY_KEY, PAUSE_KEY, QUOTA_AGE, QUOTA_BYTES
 from bkdaemon.broker.rest import topics as rest_topics
 from bkdaemon.broker.rest.base import (
     ADMIN,
@@ -254,6 +254,16 @@ def quota_kind(request: Request) -> str:
 # -- what is kept beside the policies ---------------------------------------------------------------------------------
 
 
+async def pause(service: BrokerService, request: Request) -> bool:
+    """Whether Shared subscriptions pause while more ranges are acknowledged than are stored."""
+    return bool((await policies_of(service, request)).get(PAUSE_KEY))
+
+
+async def set_pause(service: BrokerService, request: Request) -> None:
+    """They do (POST), or do not (DELETE), whatever broker.conf says."""
+    await change_policies(service, request, lambda old: {**old, PAUSE_KEY: request.method == "POST"})
+
+
 async def affinity(service: BrokerService, request: Request) -> Json:
     """The groups of bookies that a namespace's ledgers go to."""
     await policies_of(service, request)
@@ -374,6 +384,9 @@ NAMESPACES: Final[dict[tuple[str, str], Handler]] = {
     ("PUT", NAMESPACE): put_namespace,
     ("DELETE", NAMESPACE): delete_namespace,
     ("GET", NAMESPACE + "/topics"): namespace_topics,
+    ("GET", NAMESPACE + "/dispatcherPauseOnAckStatePersistent"): pause,
+    ("POST", NAMESPACE + "/dispatcherPauseOnAckStatePersistent"): set_pause,
+    ("DELETE", NAMESPACE + "/dispatcherPauseOnAckStatePersistent"): set_pause,
     ("GET", NAMESPACE + "/persistence/bookieAffinity"): affinity,
     ("POST", NAMESPACE + "/persistence/bookieAffinity"): set_affinity,
     ("DELETE", NAMESPACE + "/persistence/bookieAffinity"): delete_affinity,

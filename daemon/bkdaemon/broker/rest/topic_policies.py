@@ -15,11 +15,11 @@ from starlette.requests import Request
 
 from bkctl.errors import NotFound, UsageError
 from bkctl.model.topic import TopicName
-from bkdaemon.broker.cluster.policies import merged
+from bkdaemon.broker.cluster.policies import MESSAGE_SIZE_KEY, PAUSE_KEY, merged
 from bkdaemon.broker.cluster.topic_policies import Policies, system_topic, write_policies
 from bkdaemon.broker.rest.applied import is_said, of_broker
-from bkdaemon.broker.rest.base import Handler, body_of, flag, null, number, own, topic_of
-from bkdaemon.broker.rest.checks import FULL_RATES, check_room, checked, full_rate
+from bkdaemon.broker.rest.base import Answered, Handler, body_of, flag, null, number, own, topic_of
+from bkdaemon.broker.rest.checks import FULL_RATES, PRECONDITION, check_room, checked, full_rate, typed
 from bkdaemon.broker.rest.namespaces import quota_kind
 from bkdaemon.broker.rest.topics import NO_CONTENT, TOPIC
 
@@ -77,6 +77,7 @@ POLICIES: Final = {
     "subscriptionDispatchRate": _simple("subscriptionDispatchRate", "subscriptionDispatchRate"),
     "subscribeRate": _simple("subscribeRate", "clusterSubscribeRate"),
     "autoSubscriptionCreation": _simple("autoSubscriptionCreationOverride", "autoSubscriptionCreationOverride"),
+    "maxMessageSize": _simple("maxMessageSize", MESSAGE_SIZE_KEY, NO_CONTENT),
     "deduplicationSnapshotInterval": _simple(
         "deduplicationSnapshotIntervalSeconds", "deduplicationSnapshotIntervalSeconds"
     ),
@@ -109,7 +110,10 @@ def _handlers(path: str, policy: _Policy) -> tuple[Handler, Handler, Handler]:
         value = await body_of(request)
         if path == "messageTTL":
             value = number(request, "messageTTL", 0) if "messageTTL" in request.query_params else value
-        value = full_rate(policy.key, value) if policy.key in FULL_RATES else checked(policy.key, value)
+        if policy.key == MESSAGE_SIZE_KEY:
+            value = _message_size(value, service.config.max_message_size)
+        else:
+            value = full_rate(policy.key, value) if policy.key in FULL_RATES else checked(policy.key, value)
         if value is None:
             return await remove(service, request)
         kind = quota_kind(request)
@@ -165,6 +169,33 @@ def _dispatch_rate(config: BrokerConfig, messages: int, size: int) -> dict[str, 
         "relativeToPublishRate": config.dispatch_relative,
         "ratePeriodInSecond": 1,
     }
+
+
+# -- those without a body, or with a limit of the broker's ------------------------------------------------------------
+
+
+async def pause(service: BrokerService, request: Request) -> bool:
+    """Whether its Shared subscriptions pause while more ranges are acknowledged than are stored."""
+    policies = await service.backend.policies.of_topic(await topic_there(service, request))
+    return bool((policies or {}).get(PAUSE_KEY))
+
+
+async def set_pause(service: BrokerService, request: Request) -> Any:
+    """They do (POST), or do not (DELETE), whatever the namespace says; a topic without policies is left without."""
+    on = request.method == "POST"
+    if not on and await service.backend.policies.of_topic(await topic_there(service, request)) is None:
+        return None
+    return await _change(service, request, lambda old: old | {PAUSE_KEY: on})
+
+
+def _message_size(value: Any, most: int) -> int | None:
+    if value is None:
+        return None
+    size = int(typed("int", value, "maxMessageSize"))
+    if not 0 <= size <= most:
+        text = "topic-level maxMessageSize must be greater than or equal to 0 and must be smaller than that in the "
+        raise Answered(PRECONDITION, text + "broker-level")
+    return size
 
 
 # -- the rate of one subscription -------------------------------------------------------------------------------------
@@ -247,6 +278,9 @@ def _routes() -> dict[tuple[str, str], Handler]:
     url = f"{TOPIC}/{{subscription}}/dispatchRate"
     return table | {
         ("DELETE", f"{TOPIC}/policies"): forget,
+        ("GET", f"{TOPIC}/dispatcherPauseOnAckStatePersistent"): pause,
+        ("POST", f"{TOPIC}/dispatcherPauseOnAckStatePersistent"): set_pause,
+        ("DELETE", f"{TOPIC}/dispatcherPauseOnAckStatePersistent"): set_pause,
         ("GET", url): subscription_rate,
         ("POST", url): put_subscription_rate,
         ("DELETE", url): delete_subscription_rate,

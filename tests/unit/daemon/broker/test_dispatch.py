@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import Command, ErrorCode, encode_command
 from bkctl.codec.pulsar_entry import split_entry
 from bkctl.codec.pulsar_hash import SLOTS
-from tests.broker.raw import PORT, RawClient, Said, Stage, on_stage
+from bkctl.model.topic import TopicName
+from tests.broker.backend import SETTINGS
+from tests.broker.raw import PORT, RawClient, Said, Stage, entry_of, on_stage
 from tests.unit.daemon.broker.logs import Broker, on_brokers
 
 TOPIC = "persistent://public/default/t"
@@ -181,6 +184,58 @@ def test_an_ack_that_ends_a_full_subscription_is_enough_for_the_next_messages() 
         assert [number(s) for s in await client.messages(5)] == list(range(10, 15))
 
     on_stage(scenario, rules=TopicRules(unacked_per_subscription_max=10, read_entries_max=5))
+
+
+@pytest.mark.parametrize("ends", ["ack", "rules"])
+def test_nothing_new_while_more_is_acknowledged_than_is_stored(ends: str) -> None:
+    """dispatcherPauseOnAckStatePersistentEnabled: an ack that leaves few enough ranges, or other rules, end it."""
+
+    async def scenario(stage: Stage) -> None:
+        client = await producer(stage)
+        await client.subscribe(TOPIC, kind=SHARED)
+        client.flow(10)
+        await publish(client, 0, 20)
+        said = await client.messages(10)
+        client.ack(*said[2:9:2])  # four ranges, where two are stored
+        await asyncio.sleep(1)
+        client.flow(10)
+        await asyncio.sleep(1)
+        assert waiting(client) == []
+        client.send(Command.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=0, message_ids=[said[1].message.message_id])
+        assert [number(s) for s in await client.messages(1)] == [1], "what was sent before is sent again"
+        if ends == "ack":
+            client.ack(said[3], said[5])
+        else:
+            topic = stage.server.topics.open[TopicName.parse(TOPIC)]
+            topic.rules = replace(topic.rules, pause_on_ack_state=False)
+        assert [number(s) for s in await client.messages(9)] == list(range(10, 19))
+
+    few = replace(SETTINGS, ranges_max=2)
+    on_stage(scenario, rules=TopicRules(pause_on_ack_state=True), settings=few)
+
+
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+def test_a_message_that_is_larger_than_its_topic_takes(domain: str) -> None:
+    """As AbstractTopic.isExceedMaximumMessageSize: with its metadata; chunks are let through."""
+
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        await client.produce(f"{domain}://public/default/t")
+        most = len(entry_of(0, b"x" * 100))
+        stage.server.topics.open[TopicName.parse(f"{domain}://public/default/t")].rules = TopicRules(
+            message_size_max=most
+        )
+        client.publish(0, b"x" * 100)
+        assert (await client.next(Command.SEND_RECEIPT)).message.sequence_id == 0
+        client.publish(1, b"x" * 101)
+        told = (await client.next(Command.SEND_ERROR)).message
+        words = (1, ErrorCode.NOT_ALLOWED, "Exceed maximum message size")
+        assert (told.sequence_id, told.error, told.message) == words
+        entry = entry_of(2, b"x" * 101, num_chunks_from_msg=2, chunk_id=0, uuid="u", total_chunk_msg_size=202)
+        client.send(Command.SEND, entry, producer_id=0, sequence_id=2, is_chunk=True)
+        assert (await client.next(Command.SEND_RECEIPT)).message.sequence_id == 2
+
+    on_stage(scenario)
 
 
 def test_slices_and_reads_are_as_long_as_the_rules_say() -> None:

@@ -60,7 +60,7 @@ def test_javas_events_byte_for_byte() -> None:
 def test_the_same_calls_leave_the_same_events_and_get_the_same_answers() -> None:
     """The recorded calls, one after the other; then what is stored is compared with what Java stored."""
     calls = [call for call in json.loads(CALLS.read_text()) if PATH.search(call["request"]["path"])]
-    skipped = {"maxMessageSize", "compactionThreshold"}  # nothing here would hold to the one, calls lack the other
+    skipped = {"compactionThreshold"}  # calls lack it
     calls = [call for call in calls if not any(word in call["request"]["path"] for word in skipped)]
     assert len(calls) > 50
 
