@@ -191,6 +191,7 @@ def _broker(service: BrokerService, rows: list[_TopicRow], cluster: Labels) -> I
         yield Sample("bkctl_broker_stalls_total", "counter", count, (*cluster, ("kind", kind)))
     yield Sample("bkctl_broker_standing_still", "gauge", service.watch.still, cluster)
     yield Sample("bkctl_ml_cache_hits_total", "counter", cache.hits, cluster)
+    yield Sample("bkctl_ml_skipped_entries_total", "counter", cache.skipped, cluster)
     yield Sample("bkctl_ml_cache_misses_total", "counter", cache.misses, cluster)
     yield Sample("bkctl_ml_catch_up_cache_size", "gauge", cache.catch_up_bytes, cluster)
     yield Sample("bkctl_broker_bundles_owned", "gauge", len(service.backend.ownership.owned), cluster)
