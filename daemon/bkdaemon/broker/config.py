@@ -96,7 +96,7 @@ class BrokerConfig:
     consumer_metadata_max: int = key("maxConsumerMetadataSize", java_int, 1024, least=0)
     # two that Java sets otherwise where the file says nothing: 1,000, as its connections have threads of their own, and
     # half of the memory outside of its heap, which Python has not; -1 is no limit in both
-    pending_sends_max: int = key("maxPendingPublishRequestsPerConnection", java_int, 4000, least=1)
+    pending_sends_max: int = key("maxPendingPublishRequestsPerConnection", java_int, 1000, least=1)
     publish_buffer_mb: int = key("maxMessagePublishBufferSizeInMB", java_int, 256, least=-1)
     stats_s: int = key("statsUpdateFrequencyInSecs", java_int, 60, least=1)
 

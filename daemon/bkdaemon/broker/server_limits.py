@@ -34,7 +34,7 @@ class ServerLimits:
     liveness_s: float = 5.0
     pattern_length_max: int = 50
     consumer_metadata_max: int = 1024
-    pending_sends_max: int = 4000
+    pending_sends_max: int = 1000
     unfinished_bytes_max: int = 256 * MIB
     connections_max: int = 0
     connections_per_address_max: int = 0
