@@ -42,6 +42,11 @@ def slot_of(key: bytes) -> int:
     return murmur3(key) % SLOTS or 1
 
 
+def ring_slot_of(key: bytes) -> int:
+    """The slot of a key, or a consumer's point, where the slots are divided by a ring: 1 to 65535."""
+    return murmur3(key) % (SLOTS - 1) + 1
+
+
 def topics_hash(names: Iterable[str]) -> str:
     """The hash of a list of topics, in any order."""
     return int(crc32c(",".join(sorted(names)).encode())).to_bytes(4, "little").hex()

@@ -29,6 +29,7 @@ FEATURES: Final = ("batches", "chunks", "seeks", "delays", "keys", "repeats", "t
 STEPS: Final = {"chunks": 8, "repeats": 10}
 """How many numbers one message may have."""
 DELAY_MS_MAX: Final = 6000
+TOGETHER_MS: Final = 250
 RANGES: Final = 3
 TIMED: Final = "t0"
 """A subscription of a topic whose messages are in the order of their times: nothing is in it twice."""
@@ -290,12 +291,14 @@ class SeekingConsumer(Consumer):
 
 
 class DelayingProducer(Producer):
-    """Half of what it sends has a time."""
+    """Half of what it sends has a time, often that of others."""
 
     def _made(self, number: int, payload: bytes, key: str) -> bytes:
         if self.random.random() < 0.5:
             return super()._made(number, payload, key)
         at_ms = self._world.clock.now_ms() + self.random.randrange(DELAY_MS_MAX)
+        if self.random.random() < 0.5:
+            at_ms += -at_ms % TOGETHER_MS
         return entry_of(number, payload, producer=self.name, partition_key=key, deliver_at_time=at_ms)
 
 

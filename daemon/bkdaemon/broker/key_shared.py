@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.codec.pulsar import KEY_SHARED_STICKY, ErrorCode
 from bkctl.codec.pulsar_entry import decode_metadata, message_key
-from bkctl.codec.pulsar_hash import SLOTS, murmur3, slot_of
+from bkctl.codec.pulsar_hash import SLOTS, ring_slot_of, slot_of
 from bkctl.errors import BadBytes
 from bkctl.model.topic import Position
 from bkdaemon.broker.consumer import Consumer
@@ -39,40 +40,75 @@ def look_ahead(rules: TopicRules, consumers: int) -> int:
     return min(rules.unacked_per_subscription_max or NO_LIMIT, rules.unacked_per_consumer_max * consumers or NO_LIMIT)
 
 
-def entry_slot(metadata: Any) -> int:
+def entry_slot(metadata: Any, division: Ring | Ranges) -> int:
     """The slot of an entry; one without a key goes by its producer and number."""
     if metadata is None:
         return 1
     key = message_key(metadata)
-    return slot_of(key if key is not None else f"{metadata.producer_name}-{metadata.sequence_id}".encode())
+    return division.slot_of(key if key is not None else f"{metadata.producer_name}-{metadata.sequence_id}".encode())
 
 
 class Ring:
-    """Automatic division of the slots."""
+    """Automatic division of the slots, the same at every broker: by the names of consumers, numbered where alike."""
+
+    slot_of = staticmethod(ring_slot_of)
 
     def __init__(self) -> None:
-        self._points: list[tuple[int, int, Consumer]] = []
+        self._consumers: dict[int, list[Consumer]] = {}  # at a point: who came first has it
+        self._points: list[int] = []
+        self._numbers: dict[Consumer, int] = {}
+
+    def _points_of(self, consumer: Consumer) -> list[int]:
+        number = self._numbers[consumer]
+        return [ring_slot_of(f"{consumer.name}\0{number}\0{i}".encode()) for i in range(RING_POINTS)]
 
     def add(self, consumer: Consumer) -> None:
         """A consumer joins."""
-        order = id(consumer)
-        points = [(murmur3(f"{consumer.name}{order}{i}".encode()) % SLOTS, order, consumer) for i in range(RING_POINTS)]
-        self._points = sorted(self._points + points, key=lambda p: p[:2])
+        taken = {number for other, number in self._numbers.items() if other.name == consumer.name}
+        self._numbers[consumer] = next(number for number in count() if number not in taken)
+        for point in self._points_of(consumer):
+            self._consumers.setdefault(point, []).append(consumer)
+        self._points = sorted(self._consumers)
 
     def remove(self, consumer: Consumer) -> None:
-        """A consumer leaves."""
-        self._points = [p for p in self._points if p[2] is not consumer]
+        """A consumer leaves; one that is not there is gone already."""
+        if consumer not in self._numbers:
+            return
+        for point in self._points_of(consumer):
+            there = self._consumers[point]
+            there.remove(consumer)
+            if not there:
+                del self._consumers[point]
+        del self._numbers[consumer]
+        self._points = sorted(self._consumers)
 
     def owner(self, slot: int) -> Consumer | None:
         """Whose slot it is."""
         if not self._points:
             return None
-        at = bisect_left(self._points, slot, key=lambda p: p[0])
-        return self._points[at % len(self._points)][2]
+        at = bisect_left(self._points, slot)
+        return self._consumers[self._points[at % len(self._points)]][0]
+
+    def ranges(self) -> list[tuple[int, int, Consumer]]:
+        """What is whose, in order: first and last slot."""
+        found: list[tuple[int, int, Consumer]] = []
+        first = 1
+        for last in (*self._points, SLOTS - 1):
+            owner = self.owner(last)
+            if owner is None or first > last:
+                break
+            if found and found[-1][2] is owner:
+                found[-1] = (found[-1][0], last, owner)
+            else:
+                found.append((first, last, owner))
+            first = last + 1
+        return found
 
 
 class Ranges:
     """Ranges that consumers chose."""
+
+    slot_of = staticmethod(slot_of)
 
     def __init__(self) -> None:
         self._ranges: list[tuple[int, int, Consumer]] = []
@@ -103,9 +139,13 @@ class Ranges:
         """Whose slot it is; None where nobody chose it."""
         return next((c for start, end, c in self._ranges if start <= slot <= end), None)
 
+    def ranges(self) -> list[tuple[int, int, Consumer]]:
+        """What is whose, in order: first and last slot."""
+        return sorted(self._ranges, key=lambda r: r[0])
+
     def hold(self, entry: bytes) -> bool:
         """True if somebody chose the slot of an entry."""
-        return self.owner(entry_slot(_metadata(entry))) is not None
+        return self.owner(entry_slot(_metadata(entry), self)) is not None
 
 
 class KeyShared(Shared):
@@ -158,6 +198,10 @@ class KeyShared(Shared):
         """Whether consumers chose their ranges, and whether order may be lost."""
         mode, unordered = self._mode or (0, False)
         return mode == KEY_SHARED_STICKY, unordered
+
+    def ranges(self) -> list[tuple[int, int, Consumer]]:
+        """What is whose, in order: first and last slot."""
+        return self._division.ranges()
 
     def owner(self, slot: int) -> Consumer | None:
         """Whose slot it is now."""
@@ -251,7 +295,7 @@ class KeyShared(Shared):
         for position, entry in entries:
             if position not in self._slots and not self.subscription.cursor.is_acked(position):
                 learned = True
-                self._slots[position] = entry_slot(_metadata(entry))
+                self._slots[position] = entry_slot(_metadata(entry), self._division)
         return learned
 
     def _consumer_for(
@@ -259,7 +303,7 @@ class KeyShared(Shared):
     ) -> Consumer | None:
         slot = self._slots.get(position)
         if slot is None:
-            slot = self._slots[position] = entry_slot(metadata)
+            slot = self._slots[position] = entry_slot(metadata, self._division)
         if self._ordered:
             if slot in held:
                 return None

@@ -119,7 +119,7 @@ class NonPersistentSubscription:
         if not self.consumers:
             return None
         if self.type == SubscriptionType.KEY_SHARED:
-            return self._division.owner(entry_slot(metadata))
+            return self._division.owner(entry_slot(metadata, self._division))
         if self.type != SubscriptionType.SHARED:
             return self.consumers[0]
         for offset in range(1, len(self.consumers) + 1):

@@ -205,6 +205,10 @@ def subscription_stats(
     if isinstance(dispatcher, KeyShared):
         sticky, told["allowOutOfOrderDelivery"] = dispatcher.policy
         told["keySharedMode"] = "STICKY" if sticky else "AUTO_SPLIT"
+        ranges = dispatcher.ranges()
+        for one, consumer in zip(consumers, subscription.consumers, strict=True):
+            one["drainingHashes"] = []
+            one["keyHashRangeArrays"] = [[first, last] for first, last, owner in ranges if owner is consumer]
     if cursor is None:
         told["msgDropRate"] = lost.size
     return told
