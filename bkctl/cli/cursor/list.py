@@ -5,7 +5,7 @@ from __future__ import annotations
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.render import moment
-from bkctl.cli.topic._topics import Topics, opened, shown
+from bkctl.cli.topic._topics import Topics, logs_of_each, opened, shown
 
 COMMAND = Command(
     effect=Effect.READS,
@@ -22,7 +22,7 @@ async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
     """Lists the cursors of topics. kind: subscription, deduplication, compaction, replication. Never fences."""
     names = list(env.names(topics))
     async with opened(env, *names) as access:
-        logs = [log for name in names for log in await access.logs(name)]
+        logs = [log async for log in logs_of_each(env, access, topics, names)]
     return [
         {
             "topic": str(log.topic),

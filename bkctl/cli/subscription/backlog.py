@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.render import moment
-from bkctl.cli.topic._topics import Access, Topics, opened, shown
+from bkctl.cli.topic._topics import Access, Topics, logs_of_each, opened, shown
 
 if TYPE_CHECKING:
     from bkdaemon.broker.ledger.cold import ColdCursor, ColdTopic
@@ -32,9 +32,8 @@ async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
     rows = []
     names = list(env.names(topics))
     async with opened(env, *names) as access:
-        for name in names:
-            for log in await access.logs(name):
-                rows += [await _item(access, log, cursor) for cursor in log.cursors.values()]
+        async for log in logs_of_each(env, access, topics, names):
+            rows += [await _item(access, log, cursor) for cursor in log.cursors.values()]
     return rows
 
 

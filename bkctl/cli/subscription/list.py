@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
-from bkctl.cli.topic._topics import Topics, cursor_item, opened
+from bkctl.cli.topic._topics import Topics, cursor_item, logs_of_each, opened
 
 COMMAND = Command(
     effect=Effect.READS,
@@ -20,5 +20,5 @@ async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
     """Lists the durable subscriptions of topics with their backlogs, in entries. Never fences."""
     names = list(env.names(topics))
     async with opened(env, *names) as access:
-        logs = [log for name in names for log in await access.logs(name)]
+        logs = [log async for log in logs_of_each(env, access, topics, names)]
     return [cursor_item(log, cursor) for log in logs for cursor in log.cursors.values()]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from bkctl.cli.render import moment
-from bkctl.errors import UsageError
+from bkctl.errors import BadBytes, NotFound, UsageError
 from bkctl.model.topic import Position, TopicName
 
 if TYPE_CHECKING:
@@ -34,12 +34,15 @@ class Access(NamedTuple):
     stores: Stores
     bookkeeper: BookKeeper
 
-    async def logs(self, name: str) -> list[ColdTopic]:
-        """The logs behind a name with their cursors: one, or those of its partitions."""
+    async def logs(self, name: str, *, whole: bool = True) -> list[ColdTopic]:
+        """The logs behind a name with their cursors: one, or those of its partitions.
+
+        What bookies do not tell is an error, or left out if they need not be whole.
+        """
         from bkdaemon.broker.ledger.cold import logs_of, read_topic
 
         topics = await logs_of(self.stores, topic_name(name))
-        return [await read_topic(self.bookkeeper, self.stores, topic) for topic in topics]
+        return [await read_topic(self.bookkeeper, self.stores, topic, whole=whole) for topic in topics]
 
 
 @asynccontextmanager
@@ -55,6 +58,32 @@ async def opened(env: Env, *names: str) -> AsyncIterator[Access]:
 
     async with env.cluster() as cluster, cluster.bookkeeper() as bookkeeper:
         yield Access(Stores.of(await cluster.pulsar()), bookkeeper)
+
+
+async def logs_of_each(
+    env: Env, access: Access, topics: Sequence[str], names: list[str], *, whole: bool = True
+) -> AsyncIterator[ColdTopic]:
+    """The logs of names that were given as `topics`; one of several that cannot be had is a warning, and exit 1.
+
+    If they need not be whole, a warning tells where bookies do not say how long an open ledger is.
+
+    Raises:
+        NotFound, BadBytes: it is the only one.
+    """
+    from bkctl.cli.ledger._items import is_one, some_failed
+
+    for name in names:
+        try:
+            logs = await access.logs(name, whole=whole)
+        except (NotFound, BadBytes) as error:
+            if is_one(topics):
+                raise
+            some_failed(env, error)
+            continue
+        for log in logs:
+            if log.unknown is not None:
+                env.warn(f"{log.topic}: the length of its open ledger is not known: {log.unknown}")
+            yield log
 
 
 def topic_name(text: str) -> TopicName:

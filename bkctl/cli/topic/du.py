@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
-from bkctl.cli.topic._topics import Access, Topics, opened
+from bkctl.cli.topic._topics import Access, Topics, logs_of_each, opened
 
 if TYPE_CHECKING:
     from bkdaemon.broker.ledger.cold import ColdTopic
@@ -31,8 +31,11 @@ async def run(env: Env, topics: Topics) -> AsyncIterator[list[dict[str, object]]
     """
     names = list(env.names(topics))
     async with opened(env, *names) as access:
-        for name in names:
-            yield [await _item(access, log, first=index == 0) for index, log in enumerate(await access.logs(name))]
+        seen = set()
+        async for log in logs_of_each(env, access, topics, names):
+            whole = log.topic.partitioned
+            yield [await _item(access, log, first=whole not in seen)]
+            seen.add(whole)
 
 
 async def _item(access: Access, log: ColdTopic, *, first: bool) -> dict[str, object]:

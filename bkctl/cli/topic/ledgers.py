@@ -8,7 +8,7 @@ import typer
 
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
-from bkctl.cli.topic._topics import Access, Topic, opened
+from bkctl.cli.topic._topics import Access, Topics, logs_of_each, opened
 from bkctl.errors import Exit
 
 if TYPE_CHECKING:
@@ -36,22 +36,23 @@ _PREFIX: Final = "pulsar/"
 
 async def run(
     env: Env,
-    topic: Topic,
+    topics: Topics,
     scan: Annotated[
         bool, typer.Option("--scan", help="look at every ledger of the cluster for those that name the topic")
     ] = False,
 ) -> list[dict[str, object]]:
-    """Lists a topic's ledgers: its data, the cursors' own, compacted ones, those of its schemas. Never fences.
+    """Lists the ledgers of topics: their data, the cursors' own, compacted ones, those of their schemas. Never fences.
 
     component and owner are what the ledger's own metadata say of whose it is. state is `missing`, and the command exits
-    with 1, for a ledger that BookKeeper does not know. --scan adds ledgers that name the topic while no node of the
-    topic names them (kind `unnamed`): left behind, of a delayed-delivery index, or just being made.
+    with 1, for a ledger that BookKeeper does not know. --scan adds ledgers that name a topic while no node of it
+    names them (kind `unnamed`): left behind, of a delayed-delivery index, or just being made.
     """
     from bkdaemon.broker.ledger.cold import ledgers_of
 
     rows: list[dict[str, object]] = []
-    async with opened(env, topic) as access:
-        logs = await access.logs(topic)
+    names = list(env.names(topics))
+    async with opened(env, *names) as access:
+        logs = [log async for log in logs_of_each(env, access, topics, names, whole=False)]
         for log in logs:
             for ledger_id, kind, whose, record in await ledgers_of(access.bookkeeper, access.stores, log):
                 rows.append(_row(log, ledger_id, kind, whose, record))
@@ -68,16 +69,17 @@ def _row(
     metadata = record.metadata if record is not None else None
     data = kind == "data"
     closed = metadata is not None and metadata.closed
+    entries, size = (metadata.last_entry_id + 1, metadata.length) if metadata is not None and closed else (None, None)
+    if data:
+        entries, size = log.length(ledger_id)
     marks = marks_of(metadata.custom_metadata if metadata is not None else {})
     return {
         "ledger_id": ledger_id,
         "kind": kind,
         "of": whose,
         "state": metadata.state if metadata is not None else "missing",
-        "entries": log.ledgers.entries(ledger_id)
-        if data
-        else (metadata.last_entry_id + 1 if metadata is not None and closed else None),
-        "size": log.ledgers.size(ledger_id) if data else (metadata.length if metadata is not None and closed else None),
+        "entries": entries,
+        "size": size,
         "bookies": sorted({b for e in metadata.ensembles for b in e.bookies}) if metadata else None,
         "topic": str(log.topic),
         "component": marks.pop("component", None),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
-from bkctl.cli.topic._topics import Topic, opened, shown
+from bkctl.cli.topic._topics import Topics, logs_of_each, opened, shown
 from bkctl.model.topic import Position
 
 COMMAND = Command(
@@ -13,17 +13,23 @@ COMMAND = Command(
     columns=("from", "to", "entries", "bookies", "subscriptions"),
     wide=("topic", "ledger_id", "write_quorum_size", "ack_quorum_size"),
 )
+NO_END = 1 << 63
 
 
-async def run(env: Env, topic: Topic) -> list[dict[str, object]]:
-    """Shows a log fragment by fragment: positions, bookies, and the subscriptions that stand there. Never fences."""
+async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
+    """Shows logs fragment by fragment: positions, bookies, and the subscriptions that stand there. Never fences.
+
+    to and entries are null for the end of an open ledger whose bookies do not answer.
+    """
     rows: list[dict[str, object]] = []
-    async with opened(env, topic) as access:
-        for log in await access.logs(topic):
+    names = list(env.names(topics))
+    async with opened(env, *names) as access:
+        async for log in logs_of_each(env, access, topics, names, whole=False):
             marks = {name: cursor.acks.mark_delete for name, cursor in log.cursors.items()}
             for ledger_id in log.ledgers.ids:
                 record = log.records.get(ledger_id)
-                last = log.ledgers.entries(ledger_id) - 1
+                length, _ = log.length(ledger_id)
+                last = NO_END if length is None else length - 1
                 ensembles = record.metadata.ensembles if record is not None else ()
                 starts = [int(e.first_entry_id) for e in ensembles] or [0]
                 for index, start in enumerate(starts):
@@ -40,8 +46,8 @@ async def run(env: Env, topic: Topic) -> list[dict[str, object]]:
                             "topic": str(log.topic),
                             "ledger_id": ledger_id,
                             "from": shown(Position(ledger_id, start)),
-                            "to": shown(Position(ledger_id, end)),
-                            "entries": max(0, end - start + 1),
+                            "to": shown(Position(ledger_id, end)) if end != NO_END else None,
+                            "entries": max(0, end - start + 1) if end != NO_END else None,
                             "bookies": ensembles[index].bookies if ensembles else None,
                             "subscriptions": inside,
                             "write_quorum_size": record.metadata.write_quorum_size if record is not None else None,

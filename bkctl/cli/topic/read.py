@@ -10,7 +10,7 @@ import typer
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.render import moment
-from bkctl.cli.topic._topics import Topic, opened, parse_position, shown
+from bkctl.cli.topic._topics import Topics, logs_of_each, opened, parse_position, shown
 from bkctl.errors import BadBytes, UsageError
 from bkctl.model.topic import EARLIEST, Position
 
@@ -31,12 +31,12 @@ COMPRESSIONS = ("none", "lz4", "zlib", "zstd", "snappy")
 
 async def run(
     env: Env,
-    topic: Topic,
+    topics: Topics,
     first: Annotated[str | None, typer.Option("--from", metavar="LEDGER:ENTRY", help="the first entry")] = None,
-    count: Annotated[int | None, typer.Option("--count", metavar="N", help="at most so many entries")] = None,
+    count: Annotated[int | None, typer.Option("--count", metavar="N", help="at most so many entries in all")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="write the payloads' bytes and nothing else")] = False,
 ) -> AsyncIterator[list[dict[str, object]]]:
-    """Reads the entries of a topic from its bookies, past its broker and without fencing.
+    """Reads the entries of topics from their bookies, past their brokers and without fencing.
 
     An entry is what a producer sent in one go: a message, or a batch of `messages`; payload is as it was sent, that
     of a batch with the messages' own heads, compressed where `compression` says so.
@@ -46,9 +46,10 @@ async def run(
     if count is not None and count < 1:
         raise UsageError(f"--count {count} is below 1")
     start = EARLIEST if first is None else parse_position(first)
-    async with opened(env, topic) as access:
+    names = list(env.names(topics))
+    async with opened(env, *names) as access:
         left = count
-        for log in await access.logs(topic):
+        async for log in logs_of_each(env, access, topics, names):
             async for batch in read_entries(access.bookkeeper, log, start, left):
                 if left is not None:
                     left -= len(batch)

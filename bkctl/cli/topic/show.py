@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
-from bkctl.cli.ledger._items import is_one, some_failed
-from bkctl.cli.topic._topics import Access, Topics, opened, shown, topic_name
-from bkctl.errors import BadBytes, NotFound
+from bkctl.cli.ledger._items import is_one
+from bkctl.cli.topic._topics import Access, Topics, logs_of_each, opened, shown, topic_name
 
 if TYPE_CHECKING:
     from bkdaemon.broker.ledger.cold import ColdTopic
@@ -31,15 +30,8 @@ async def run(env: Env, topics: Topics) -> object:
     backlog is that of the slowest subscription; owner the broker that serves the topic, null where none does.
     """
     names = list(env.names(topics))
-    items: list[dict[str, object]] = []
     async with opened(env, *names) as access:
-        for name in names:
-            try:
-                items += [await _item(access, log) for log in await access.logs(name)]
-            except (NotFound, BadBytes) as error:
-                if is_one(topics):
-                    raise
-                some_failed(env, error)
+        items = [await _item(access, log) async for log in logs_of_each(env, access, topics, names)]
         alone = is_one(topics) and len(items) == 1
         return items[0] if alone and not await access.stores.topics.partitions(topic_name(names[0])) else items
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
-from bkctl.cli.topic._acting import targets
-from bkctl.cli.topic._topics import Topics, opened
+from bkctl.cli.topic._topics import Topics, logs_of_each, opened
 
 COMMAND = Command(
     effect=Effect.READS,
@@ -20,26 +19,26 @@ async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
 
     owner is null where a client that asks makes a broker take the bundle. loaded: the owner has the topic open.
     """
-    from bkdaemon.broker.ledger.cold_edit import is_loaded
+    from bkdaemon.broker.ledger.cold_edit import is_loaded, owner_of
 
     rows: list[dict[str, object]] = []
     names = list(env.names(topics))
     async with opened(env, *names) as access:
-        for name in names:
-            for log, owner in await targets(access, name):
-                bundle = (await access.stores.namespaces.bundles(log.topic.namespace_name)).of(str(log.topic))
-                record = log.records.get(log.info.ledgers[-1].ledger_id) if log.info.ledgers else None
-                writing = record is not None and not record.metadata.closed
-                rows.append(
-                    {
-                        "topic": str(log.topic),
-                        "bundle": bundle.range,
-                        "owner": owner.native_url if owner is not None else None,
-                        "loaded": is_loaded(log, owner),
-                        "open_ledger": int(record.ledger_id) if record is not None and writing else None,
-                        "bookies": record.metadata.last_ensemble.bookies if record is not None and writing else None,
-                        "namespace_bundle": str(bundle),
-                        "web_url": owner.http_url if owner is not None else None,
-                    }
-                )
+        async for log in logs_of_each(env, access, topics, names, whole=False):
+            owner = await owner_of(access.stores, log.topic)
+            bundle = (await access.stores.namespaces.bundles(log.topic.namespace_name)).of(str(log.topic))
+            record = log.records.get(log.info.ledgers[-1].ledger_id) if log.info.ledgers else None
+            writing = record is not None and not record.metadata.closed
+            rows.append(
+                {
+                    "topic": str(log.topic),
+                    "bundle": bundle.range,
+                    "owner": owner.native_url if owner is not None else None,
+                    "loaded": is_loaded(log, owner),
+                    "open_ledger": int(record.ledger_id) if record is not None and writing else None,
+                    "bookies": record.metadata.last_ensemble.bookies if record is not None and writing else None,
+                    "namespace_bundle": str(bundle),
+                    "web_url": owner.http_url if owner is not None else None,
+                }
+            )
     return rows

@@ -49,7 +49,8 @@ class ColdCursor:
 
 @dataclass(slots=True)
 class ColdTopic:
-    """One log. missing are ledgers of its list that BookKeeper does not know."""
+    """One log. missing are ledgers of its list that BookKeeper does not know; unknown tells why the open one has no
+    length: too few bookies answer."""
 
     topic: TopicName
     info: ManagedLedgerInfo
@@ -57,6 +58,13 @@ class ColdTopic:
     ledgers: LedgerList
     records: dict[int, LedgerRecord]
     cursors: dict[str, ColdCursor] = field(default_factory=dict)
+    unknown: str | None = None
+
+    def length(self, ledger_id: int) -> tuple[int, int] | tuple[None, None]:
+        """Entries and bytes of one of its ledgers, if they are known."""
+        if self.unknown is not None and ledger_id == self.ledgers.ids[-1]:
+            return None, None
+        return self.ledgers.entries(ledger_id), self.ledgers.size(ledger_id)
 
     @property
     def missing(self) -> list[int]:
@@ -79,23 +87,30 @@ async def logs_of(stores: Stores, topic: TopicName) -> list[TopicName]:
     return [topic]
 
 
-async def read_topic(bookkeeper: BookKeeper, stores: Stores, topic: TopicName, *, cursors: bool = True) -> ColdTopic:
-    """One log as it is now.
+async def read_topic(
+    bookkeeper: BookKeeper, stores: Stores, topic: TopicName, *, cursors: bool = True, whole: bool = True
+) -> ColdTopic:
+    """One log as it is now; what bookies do not tell is left out if it need not be whole.
 
     Raises:
-        NotFound: there is none. Unavailable: too few bookies tell how long its open ledger is.
+        NotFound: there is none. Unavailable: too few bookies tell how long its open ledger is, or what a cursor has.
     """
     info, version = await stores.ledgers.read(topic.path)
     wanted = [ledger.ledger_id for ledger in info.ledgers]
     records = {int(record.ledger_id): record async for record in bookkeeper.ledgers.read_many(wanted)}
-    ledgers = LedgerList(info.ledgers)
+    ledgers, unknown = LedgerList(info.ledgers), None
     if info.ledgers and info.ledgers[-1].entries is None and info.ledgers[-1].ledger_id in records:
-        await _measure(bookkeeper, ledgers, records[info.ledgers[-1].ledger_id])
-    found = ColdTopic(topic, info, version, ledgers, records)
+        try:
+            await _measure(bookkeeper, ledgers, records[info.ledgers[-1].ledger_id])
+        except Unavailable as e:
+            if whole:
+                raise
+            unknown = e.message
+    found = ColdTopic(topic, info, version, ledgers, records, unknown=unknown)
     if cursors:
         names = await stores.ledgers.cursors(topic.path)
         for name, stored in sorted((await stores.ledgers.read_cursors(topic.path, names)).items()):
-            found.cursors[name] = await _cursor(bookkeeper, ledgers, name, stored.info, stored.version)
+            found.cursors[name] = await _cursor(bookkeeper, ledgers, name, stored.info, stored.version, whole=whole)
     return found
 
 
@@ -165,12 +180,14 @@ async def read_cursor_state(bookkeeper: BookKeeper, info: ManagedCursorInfo) -> 
 
 
 async def _cursor(
-    bookkeeper: BookKeeper, ledgers: LedgerList, name: str, info: ManagedCursorInfo, version: Version
+    bookkeeper: BookKeeper, ledgers: LedgerList, name: str, info: ManagedCursorInfo, version: Version, *, whole: bool
 ) -> ColdCursor:
     state, lost = info.state, None
     try:
         state = await read_cursor_state(bookkeeper, info)
-    except (NotFound, BadBytes) as e:
+    except (NotFound, BadBytes, Unavailable) as e:
+        if whole and isinstance(e, Unavailable):
+            raise
         lost = e.message
     state = state or CursorState(ledgers.before_first)
     acks = Acks(ledgers, ledgers.before_first)

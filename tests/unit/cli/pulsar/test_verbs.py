@@ -150,6 +150,29 @@ def test_several_are_shown_at_once_and_one_that_is_missing_is_a_warning(noun: st
     assert bkctl(noun, "show", none, tree=java_cluster()).code == Exit.NOT_FOUND
 
 
+MOVED, ROLL = "persistent://golden/ns1/moved", "persistent://golden/ns1/roll"
+
+
+@pytest.mark.parametrize(("noun", "verb"), [("topic", "ledgers"), ("topic", "map"), ("topic", "where")])
+def test_of_several_topics_one_that_is_missing_is_a_warning_and_bookies_may_be_away(noun: str, verb: str) -> None:
+    several = bkctl(
+        noun, verb, "golden/ns1/none", "-", "-o", "json", tree=java_cluster(), stdin=f"{ROLL}\n{MOVED}\n".encode()
+    )
+    assert several.code == Exit.FINDINGS, several.stderr
+    assert {row["topic"] for row in several.json()["items"]} == {MOVED, ROLL}
+    assert ["golden/ns1/none" in warning for warning in several.json()["warnings"]].count(True) == 1
+    assert bkctl(noun, verb, "golden/ns1/none", tree=java_cluster()).code == Exit.NOT_FOUND
+
+
+def test_what_bookies_that_are_away_would_tell_is_null() -> None:
+    rows = bkctl("topic", "map", ROLL, "-o", "json", tree=java_cluster())
+    assert [row["entries"] is None for row in rows.json()["items"]] == [False, False, True], rows.stdout
+    assert ["not known" in warning for warning in rows.json()["warnings"]] == [True]
+    data = bkctl("topic", "ledgers", ROLL, "-o", "json", tree=java_cluster()).json()["items"]
+    assert [row["entries"] for row in data if row["kind"] == "data"] == [50, 50, None]
+    assert bkctl("topic", "show", ROLL, tree=java_cluster()).code == Exit.UNAVAILABLE
+
+
 def test_the_leader() -> None:
     shown = bkctl("broker", "leader", "-o", "json", tree=java_cluster()).json()
     assert shown == {"broker": "127.0.0.1:28180", "service_url": "http://127.0.0.1:28180"}
