@@ -50,6 +50,10 @@ class TopicRules:
     look_ahead_per_consumer_max: int = 2000
     look_ahead_per_subscription_max: int = 20_000
     """Of Key_Shared: entries that wait for their consumer before nothing new is read; 0: as many as may be unacked."""
+    ring_points: int = 100
+    """Of Key_Shared: a consumer's places on the ring that divides the slots."""
+    failover_by_ring: bool = False
+    """Of Failover: a partition's name picks who is active, as a topic's does, not its number."""
     producers_max: int = 0
     consumers_max: int = 0
     consumers_per_subscription_max: int = 0

@@ -21,7 +21,7 @@ STRATEGIES: Final = (
 SIMILAR: Final = 0.9
 """How much of two keys is the same, for one to be a slip of the other."""
 _FLAGS: Final = """
-    activeConsumerFailoverConsistentHashing aggregatePublisherStatsByProducerName
+    aggregatePublisherStatsByProducerName
     allowAclChangesOnNonExistentTopics allowOverrideEntryFilters authenticateMetricsEndpoint
     authenticateOriginalAuthData authenticationEnabled authorizationAllowWildcardsMatching authorizationEnabled
     bookkeeperClientExposeStatsToPrometheus bookkeeperClientHealthCheckEnabled bookkeeperClientLimitStatsLogging
@@ -98,7 +98,7 @@ _INTS: Final = """
     managedLedgerOffloadPrefetchRounds managedLedgerPrometheusStatsLatencyRolloverSeconds
     managedLedgerStatsPeriodSeconds maxConcurrentHttpRequests maxConcurrentNonPersistentMessagePerConnection
     maxHttpServerConnections maxSameAddressConsumersPerTopic maxSameAddressProducersPerTopic
-    maxSecondsToClearTopicNameCache maxUnackedMessagesPerBroker maxUnloadBundleNumPerShedding
+    maxSecondsToClearTopicNameCache maxUnloadBundleNumPerShedding
     metadataStoreBatchingMaxDelayMillis metadataStoreBatchingMaxOperations metadataStoreBatchingMaxSizeKb
     metadataStoreCacheExpirySeconds metadataStoreOperationTimeoutSeconds minUnloadMessage
     minUnloadMessageThroughput numAcceptorThreads numCacheExecutorThreadPoolSize numExecutorThreadPoolSize
@@ -107,7 +107,7 @@ _INTS: Final = """
     replicatedSubscriptionsSnapshotMaxCachedPerSubscription replicatedSubscriptionsSnapshotTimeoutSeconds
     replicationConnectionsPerBroker replicationPolicyCheckDurationSeconds replicationProducerQueueSize
     resourceUsageTransportPublishIntervalInSecs statsUpdateInitialDelayInSecs
-    subscriptionKeySharedConsistentHashingReplicaPoints topicFencingTimeoutSeconds topicNameCacheMaxCapacity
+    topicFencingTimeoutSeconds topicNameCacheMaxCapacity
     topicOrderedExecutorThreadNum topicPublisherThrottlingTickTimeMillis
     transactionBufferClientMaxConcurrentRequests transactionBufferSnapshotMaxTransactionCount
     transactionBufferSnapshotMinTimeInMillis transactionBufferSnapshotSegmentSize
@@ -147,7 +147,7 @@ _NUMBERS: Final = """
     loadBalancerMemoryResourceWeight loadBalancerMsgRateDifferenceShedderThreshold
     loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold loadBalancerOverrideBrokerNicSpeedGbps
     managedLedgerCacheEvictionFrequency managedLedgerCacheEvictionWatermark
-    maxUnackedMessagesPerSubscriptionOnBrokerBlocked maxUnloadPercentage
+    maxUnloadPercentage
 """
 _TEXTS: Final = """
     additionalServletDirectory additionalServlets additionalSystemCursorNames advertisedListeners

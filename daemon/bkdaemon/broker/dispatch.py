@@ -324,7 +324,7 @@ class SingleActive(Dispatcher):
         if len(group) == 1 or not self._failover:
             return group[0]
         topic = self.subscription.topic.name
-        if topic.partition >= 0:
+        if topic.partition >= 0 and not self.subscription.rules.failover_by_ring:
             return group[topic.partition % len(group)]
         ring = sorted((murmur3(f"{c.name}{i}".encode()), k) for k, c in enumerate(group) for i in range(RING_POINTS))
         at = bisect_left(ring, (murmur3(str(topic).encode()), -1))

@@ -1,7 +1,7 @@
 """Key_Shared: entries of one key to one consumer, in order.
 
-A key's hash is a slot of 65,536. In sticky mode consumers say which ranges are theirs; otherwise each consumer has a
-hundred points on a ring, so that a joiner takes a little from everybody. A slot that has moved waits until its former
+A key's hash is a slot of 65,536. In sticky mode consumers say which ranges are theirs; otherwise each consumer has
+its points on a ring, so that a joiner takes a little from everybody. A slot that has moved waits until its former
 consumer has acknowledged, or lost, all it holds of it; and no entry overtakes an older one of its slot that waits.
 Source: PersistentStickyKeyDispatcherMultipleConsumers.java, HashRangeExclusiveStickyKeyConsumerSelector.java,
 ConsistentHashingStickyKeyConsumerSelector.java, DrainingHashesTracker.java.
@@ -53,14 +53,15 @@ class Ring:
 
     slot_of = staticmethod(ring_slot_of)
 
-    def __init__(self) -> None:
+    def __init__(self, points_each: int = RING_POINTS) -> None:
+        self._points_each = points_each
         self._consumers: dict[int, list[Consumer]] = {}  # at a point: who came first has it
         self._points: list[int] = []
         self._numbers: dict[Consumer, int] = {}
 
     def _points_of(self, consumer: Consumer) -> list[int]:
         number = self._numbers[consumer]
-        return [ring_slot_of(f"{consumer.name}\0{number}\0{i}".encode()) for i in range(RING_POINTS)]
+        return [ring_slot_of(f"{consumer.name}\0{number}\0{i}".encode()) for i in range(self._points_each)]
 
     def add(self, consumer: Consumer) -> None:
         """A consumer joins."""
@@ -171,7 +172,7 @@ class KeyShared(Shared):
         mode = (meta.keySharedMode, meta.allowOutOfOrderDelivery) if meta is not None else (0, False)
         if not self.consumers:
             self._mode = mode
-            self._division = Ranges() if mode[0] == KEY_SHARED_STICKY else Ring()
+            self._division = Ranges() if mode[0] == KEY_SHARED_STICKY else Ring(self.subscription.rules.ring_points)
         elif self._mode is not None and mode != self._mode:
             raise Refusal(
                 ErrorCode.CONSUMER_BUSY, f"Subscription is of different type. {_difference(self._mode, mode)}"

@@ -70,7 +70,8 @@ class NonPersistentSubscription:
         if not self.consumers:
             self.type = kind
             meta = consumer.key_shared
-            self._division = Ranges() if meta is not None and meta.keySharedMode else Ring()
+            sticky = meta is not None and meta.keySharedMode
+            self._division = Ranges() if sticky else Ring(self.topic.rules.ring_points)
         if kind == SubscriptionType.KEY_SHARED:
             self._division.add(consumer)
         consumer.subscription = self

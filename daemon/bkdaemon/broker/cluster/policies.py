@@ -341,6 +341,8 @@ def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName
         unacked_per_subscription_max=limit("max_unacked_messages_per_subscription", config.unacked_per_subscription),
         look_ahead_per_consumer_max=config.look_ahead_per_consumer,
         look_ahead_per_subscription_max=config.look_ahead_per_subscription,
+        ring_points=config.ring_points,
+        failover_by_ring=config.failover_by_ring,
         producers_max=limit("max_producers_per_topic", config.producers_max),
         consumers_max=limit("max_consumers_per_topic", config.consumers_max),
         consumers_per_subscription_max=limit("max_consumers_per_subscription", config.consumers_per_subscription_max),

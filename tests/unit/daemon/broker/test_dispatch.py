@@ -22,7 +22,7 @@ from tests.broker.raw import PORT, RawClient, Said, Stage, entry_of, on_stage
 from tests.unit.daemon.broker.logs import Broker, on_brokers
 
 TOPIC = "persistent://public/default/t"
-SHARED, KEY_SHARED = 1, 3
+SHARED, FAILOVER, KEY_SHARED = 1, 2, 3
 
 
 async def producer(stage: Stage) -> RawClient:
@@ -398,6 +398,31 @@ def test_joining_and_leaving_moves_no_slot_between_others() -> None:
     ring.remove(people[4])  # type: ignore[arg-type]
     assert [ring.owner(slot) for slot in range(SLOTS)] == before
     assert Ranges().owner(5) is None
+
+
+@pytest.mark.parametrize("by_ring", [False, True])
+def test_a_partitions_number_picks_who_is_active_or_its_name_if_that_is_wanted(by_ring: bool) -> None:
+    async def scenario(stage: Stage) -> None:
+        picked = []
+        for partition in range(6):
+            name = TopicName.parse(f"{TOPIC}-partition-{partition}")
+            topic = await stage.server.topics.get(name, create=True)
+            topic.rules = replace(topic.rules, failover_by_ring=by_ring)
+            client = await stage.client()
+            for index in range(3):
+                await client.subscribe(str(name), kind=FAILOVER, consumer_id=index, consumer_name=f"c{index}")
+            dispatcher = topic.subscriptions["s"].dispatcher  # type: ignore[union-attr]
+            picked.append(dispatcher.active.name)  # type: ignore[union-attr]
+        assert (picked == ["c0", "c1", "c2"] * 2) is not by_ring
+
+    on_stage(scenario)
+
+
+def test_a_consumer_has_so_many_points_on_the_ring() -> None:
+    ring = Ring(points_each=1)
+    for name in ("a", "b"):
+        ring.add(Somebody(name))  # type: ignore[arg-type]
+    assert len(ring.ranges()) == 3, "each its arc, and what is beyond the last point is the first one's"
 
 
 def test_slots_are_divided_as_java_divides_them() -> None:
