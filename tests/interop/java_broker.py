@@ -34,7 +34,8 @@ class JavaBroker:
                 stdin=subprocess.DEVNULL,
             )
         for jars in LIBRARY.glob("pulsar-*"):
-            (self.cluster.home / jars.name).symlink_to(jars)
+            if not (here := self.cluster.home / jars.name).exists():  # another broker of the cluster has it
+                here.symlink_to(jars)
 
     @property
     def url(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
@@ -50,6 +49,8 @@ async def run(
     tell without being fenced. Where they do not, or are not to be asked (--no-bookies), both are null, and `≥ n` in a
     table; open_ledger then says which ledgers were not counted, closed_entries and closed_size what the others have.
     """
+    import asyncio
+
     from bkdaemon.broker.own_backend import Stores
 
     wanted = [namespace_name(name) for name in env.names(namespaces or ())]
