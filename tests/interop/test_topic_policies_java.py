@@ -30,6 +30,12 @@ def cluster() -> Iterator[JavaCluster]:
     yield from running(2)
 
 
+@pytest.fixture(scope="module")
+def java(cluster: JavaCluster) -> JavaBroker:
+    """The cluster's Java broker; a test starts and stops it."""
+    return JavaBroker(cluster)
+
+
 def ttl_of(web: str, name: str = "t") -> object:
     return ask(web, "GET", f"{TOPIC[:-1]}{name}/messageTTL")[1]
 
@@ -64,8 +70,7 @@ def our_broker(cluster: JavaCluster, home: Path) -> tuple[str, subprocess.Popen[
     return web, process
 
 
-def test_each_holds_what_the_other_stored(cluster: JavaCluster, tmp_path: Path) -> None:
-    java = JavaBroker(cluster)
+def test_each_holds_what_the_other_stored(cluster: JavaCluster, java: JavaBroker, tmp_path: Path) -> None:
     java_web = java.web_url.removeprefix("http://")
     try:
         java.up()
@@ -93,9 +98,8 @@ def test_each_holds_what_the_other_stored(cluster: JavaCluster, tmp_path: Path) 
         java.down(kill=True)
 
 
-def test_each_finds_what_the_other_compacted(cluster: JavaCluster, tmp_path: Path) -> None:
+def test_each_finds_what_the_other_compacted(cluster: JavaCluster, java: JavaBroker, tmp_path: Path) -> None:
     """The events themselves are gone from the topic: they are in its compacted ledger alone."""
-    java = JavaBroker(cluster)
     java_web = java.web_url.removeprefix("http://")
     try:
         java.up()
