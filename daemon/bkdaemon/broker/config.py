@@ -94,9 +94,8 @@ class BrokerConfig:
     topic_loads_max: int = key("maxConcurrentTopicLoadRequest", java_int, 5000, least=1)
     pattern_length_max: int = key("subscriptionPatternMaxLength", java_int, 50, least=0)
     consumer_metadata_max: int = key("maxConsumerMetadataSize", java_int, 1024, least=0)
-    # two that Java sets otherwise where the file says nothing: 1,000, as its connections have threads of their own, and
-    # half of the memory outside of its heap, which Python has not; -1 is no limit in both
     pending_sends_max: int = key("maxPendingPublishRequestsPerConnection", java_int, 1000, least=1)
+    # Java's is half of the memory outside of its heap, which Python has not; -1 is no limit at either
     publish_buffer_mb: int = key("maxMessagePublishBufferSizeInMB", java_int, 256, least=-1)
     stats_s: int = key("statsUpdateFrequencyInSecs", java_int, 60, least=1)
 
