@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from bkdaemon.broker.deduplication import Deduplication
+from bkdaemon.broker.delays import Delays
 from bkdaemon.broker.dispatch import Dispatcher, SingleActive
 from bkdaemon.broker.ledger import search
 from bkdaemon.broker.ledger.acks import Acks
@@ -92,21 +93,10 @@ def delays_ignored() -> Any:
 def times_missed() -> Any:
     """When several entries have come due, one is sent."""
 
-    def broken(_: Any) -> Any:
-        def one(self: Shared) -> None:
-            self._timer = None
-            now_ms = self.subscription.now_ms()
-            due = [position for at_ms, position in self._delayed if at_ms <= now_ms]
-            self._delayed[:] = sorted(entry for entry in self._delayed if entry[0] > now_ms)
-            for position in due[:1]:
-                self._again_later(position)
-            if self._delayed:
-                self._set_timer(now_ms)
-            self.wake()
+    def broken(come: Any) -> Any:
+        return lambda self: come(self)[:1]
 
-        return one
-
-    return _patched(Shared, "_time_came", broken)
+    return _patched(Delays, "come", broken)
 
 
 def snapshot_without_numbers() -> Any:

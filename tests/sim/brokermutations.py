@@ -62,9 +62,9 @@ def snapshot_is_all() -> Any:
     """Deduplication knows its last snapshot, and not what was stored since."""
 
     def broken(_: Any) -> Any:
-        async def forgetful(ledger: Any, snapshot_entries: int) -> Deduplication:
+        async def forgetful(ledger: Any, snapshot_entries: int, producers_max: int) -> Deduplication:
             cursor = ledger.cursors.get(CURSOR) or await ledger.open_cursor(CURSOR, EARLIEST)
-            return Deduplication(cursor, snapshot_entries)
+            return Deduplication(cursor, snapshot_entries, producers_max)
 
         return staticmethod(forgetful)
 

@@ -38,6 +38,8 @@ class TopicRules:
     auto_create_subscription: bool = True
     deduplication: bool = False
     deduplication_entries: int = 1000
+    deduplication_producers: int = 10_000
+    """Names of producers that a snapshot keeps."""
     batch_index_acks: bool = True
     encryption_required: bool = False
     read_entries_max: int = 100
@@ -57,10 +59,19 @@ class TopicRules:
     producers_max: int = 0
     consumers_max: int = 0
     consumers_per_subscription_max: int = 0
+    same_address_producers_max: int = 0
+    same_address_consumers_max: int = 0
+    """Of clients with one address; 0 for any number, as of the others."""
+    strict_subscription_names: bool = False
+    """New subscriptions have names of letters, digits and _-=:. alone."""
     subscription_types: frozenset[str] = frozenset({"Exclusive", "Shared", "Failover", "Key_Shared"})
     failover_delay_ms: int = 1000
     delayed_delivery: bool = True
     delayed_tick_ms: int = 1000
+    delayed_strict: bool = False
+    """No message goes out before its time; else up to a tick before."""
+    delay_max_ms: int = 0
+    """For how long at most a message may be delayed, 0 for any time."""
     message_size_max: int = 0
     """Of a topic's own policies, 0 for none: the broker's, which clients hold to, is with the backend."""
     pause_on_ack_state: bool = False

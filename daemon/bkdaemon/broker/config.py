@@ -93,6 +93,7 @@ class BrokerConfig:
     lookups_max: int = key("maxConcurrentLookupRequest", java_int, 50_000, least=1)
     topic_loads_max: int = key("maxConcurrentTopicLoadRequest", java_int, 5000, least=1)
     pattern_length_max: int = key("subscriptionPatternMaxLength", java_int, 50, least=0)
+    pattern_evaluation: bool = key("enableBrokerSideSubscriptionPatternEvaluation", java_flag, True)
     consumer_metadata_max: int = key("maxConsumerMetadataSize", java_int, 1024, least=0)
     pending_sends_max: int = key("maxPendingPublishRequestsPerConnection", java_int, 1000, least=1)
     # Java's is half of the memory outside of its heap, which Python has not; -1 is no limit at either
@@ -164,6 +165,7 @@ class BrokerConfig:
 
     # policies
     deduplication: bool = key("brokerDeduplicationEnabled", java_flag, False)
+    deduplication_producers: int = key("brokerDeduplicationMaxNumberOfProducers", java_int, 10_000, least=0)
     deduplication_entries: int = key("brokerDeduplicationEntriesInterval", java_int, 1000, least=1)
     deduplication_snapshot_s: int = key("brokerDeduplicationSnapshotIntervalSeconds", limit, 120)
     retention_minutes: int = key("defaultRetentionTimeInMinutes", java_int, 0, least=-1)
@@ -198,6 +200,9 @@ class BrokerConfig:
     producers_max: int = key("maxProducersPerTopic", limit, 0)
     consumers_max: int = key("maxConsumersPerTopic", limit, 0)
     consumers_per_subscription_max: int = key("maxConsumersPerSubscription", limit, 0)
+    same_address_producers_max: int = key("maxSameAddressProducersPerTopic", limit, 0)
+    same_address_consumers_max: int = key("maxSameAddressConsumersPerTopic", limit, 0)
+    strict_subscription_names: bool = key("strictlyVerifySubscriptionName", java_flag, False)
     publish_messages: int = key("maxPublishRatePerTopicInMessages", limit, 0)
     publish_bytes: int = key("maxPublishRatePerTopicInBytes", long_limit, 0)
     broker_publish_messages: int = key("brokerPublisherThrottlingMaxMessageRate", limit, 0)
@@ -214,6 +219,8 @@ class BrokerConfig:
     failover_delay_ms: int = key("activeConsumerFailoverDelayTimeMillis", java_int, 1000, least=0)
     delayed_delivery: bool = key("delayedDeliveryEnabled", java_flag, True)
     delayed_tick_ms: int = key("delayedDeliveryTickTimeMillis", java_long, 1000, least=1)
+    delayed_strict: bool = key("isDelayedDeliveryDeliverAtTimeStrict", java_flag, False)
+    delay_max_ms: int = key("delayedDeliveryMaxDelayInMillis", long_limit, 0)
     schema_compatibility: str = key("schemaCompatibilityStrategy", one_of(*STRATEGIES), "FULL")
     schema_auto_update: bool = key("isAllowAutoUpdateSchemaEnabled", java_flag, True)
     schema_enforced: bool = key("isSchemaValidationEnforced", java_flag, False)

@@ -32,7 +32,7 @@ _FLAGS: Final = """
     clientLibraryVersionCheckEnabled clusterMigrationAutoResourceCreation
     createTopicToRemoteClusterForReplication disableHttpDebugMethods dispatchThrottlingForFilteredEntriesEnabled
     dispatchThrottlingOnBatchMessageEnabled dispatchThrottlingOnNonBacklogConsumerEnabled
-    dispatcherDispatchMessagesInSubscriptionThread enableBrokerSideSubscriptionPatternEvaluation enableBusyWait
+    dispatcherDispatchMessagesInSubscriptionThread enableBusyWait
     enableNamespaceIsolationUpdateOnTime enableNonPersistentTopics enablePackagesManagement
     enablePersistentTopics enableReplicatedSubscriptions enableRunBookieAutoRecoveryTogether
     enableRunBookieTogether exposeBundlesMetricsInPrometheus exposeConsumerLevelMetricsInPrometheus
@@ -40,7 +40,7 @@ _FLAGS: Final = """
     exposePreciseBacklogInPrometheus exposeProducerLevelMetricsInPrometheus exposePublisherStats
     exposeSubscriptionBacklogSizeInPrometheus exposeTopicLevelMetricsInPrometheus failureDomainsEnabled
     functionsWorkerEnablePackageManagement functionsWorkerEnabled haProxyProtocolEnabled
-    httpRequestsFailOnUnknownPropertiesEnabled httpRequestsLimitEnabled isDelayedDeliveryDeliverAtTimeStrict
+    httpRequestsFailOnUnknownPropertiesEnabled httpRequestsLimitEnabled
     isRunningStandalone lazyCursorRecovery loadBalancerAutoUnloadSplitBundlesEnabled
     loadBalancerDebugModeEnabled loadBalancerDistributeBundlesEvenlyEnabled loadBalancerMultiPhaseBundleUnload
     loadBalancerSheddingBundlesWithPoliciesEnabled loadBalancerTransferEnabled lowerBoundarySheddingEnabled
@@ -50,7 +50,7 @@ _FLAGS: Final = """
     persistentUnackedRangesWithMultipleEntriesEnabled preciseDispatcherFlowControl
     preciseTimeBasedBacklogQuotaCheck preferLaterVersions replicationMetricsEnabled replicationTlsEnabled
     schemaLedgerForceRecovery skipBrokerShutdownOnOOM splitTopicAndPartitionLabelInPrometheus
-    strictBookieAffinityEnabled strictTopicNameEnabled strictlyVerifySubscriptionName
+    strictBookieAffinityEnabled strictTopicNameEnabled
     subscriptionKeySharedEnable subscriptionKeySharedUseClassicPersistentImplementation
     subscriptionKeySharedUseConsistentHashing subscriptionRedeliveryTrackerEnabled
     subscriptionSharedUseClassicPersistentImplementation systemTopicEnabled tlsAllowInsecureConnection
@@ -66,7 +66,7 @@ _INTS: Final = """
     bookkeeperClientGetBookieInfoRetryIntervalSeconds bookkeeperClientNumIoThreads
     bookkeeperClientNumWorkerThreads bookkeeperClientSpeculativeReadTimeoutInMillis
     bookkeeperClientThrottleValue bookkeeperExplicitLacIntervalInMills bookkeeperNumberOfChannelsPerBookie
-    bookkeeperTlsCertFilesRefreshDurationSeconds brokerDeduplicationMaxNumberOfProducers
+    bookkeeperTlsCertFilesRefreshDurationSeconds
     brokerDeduplicationProducerInactivityTimeoutMinutes brokerDeduplicationSnapshotFrequencyInSeconds
     brokerPublisherThrottlingTickTimeMillis brokerServicePurgeInactiveFrequencyInSeconds
     clusterMigrationCheckDurationSeconds delayedDeliveryMaxIndexesPerBucketSnapshotSegment
@@ -97,7 +97,7 @@ _INTS: Final = """
     managedLedgerNewEntriesCheckDelayInMillis managedLedgerNumSchedulerThreads managedLedgerOffloadMaxThreads
     managedLedgerOffloadPrefetchRounds managedLedgerPrometheusStatsLatencyRolloverSeconds
     managedLedgerStatsPeriodSeconds maxConcurrentHttpRequests maxConcurrentNonPersistentMessagePerConnection
-    maxHttpServerConnections maxSameAddressConsumersPerTopic maxSameAddressProducersPerTopic
+    maxHttpServerConnections
     maxSecondsToClearTopicNameCache maxUnloadBundleNumPerShedding
     metadataStoreBatchingMaxDelayMillis metadataStoreBatchingMaxOperations metadataStoreBatchingMaxSizeKb
     metadataStoreCacheExpirySeconds metadataStoreOperationTimeoutSeconds minUnloadMessage
@@ -122,7 +122,7 @@ _LONGS: Final = """
     bookkeeperClientHealthCheckErrorThresholdPerInterval bookkeeperClientHealthCheckIntervalSeconds
     bookkeeperClientHealthCheckQuarantineTimeInSeconds bookkeeperClientTimeoutInSeconds
     brokerServiceCompactionPhaseOneLoopTimeInSeconds delayedDeliveryFixedDelayDetectionLookahead
-    delayedDeliveryMaxDelayInMillis delayedDeliveryMinIndexCountPerBucket
+    delayedDeliveryMinIndexCountPerBucket
     dispatchThrottlingRatePerReplicatorInByte httpMaxRequestSize inflightSaslContextExpiryMs
     keySharedUnblockingIntervalMs loadBalanceSheddingDelayInSeconds loadBalancerBrokerLoadDataTTLInSeconds
     loadBalancerInFlightServiceUnitStateWaitingTimeInMillis loadBalancerServiceUnitStateMonitorIntervalInSeconds

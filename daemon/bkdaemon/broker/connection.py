@@ -291,7 +291,9 @@ class Connection(asyncio.Protocol):
             self.say(Command.ERROR, request_id=NO_REQUEST, error=error_code(error), message=error.message)
             self.end(error.message)
             return
-        self.queue((self.conversation.accept(message, server_version=self.server.backend.server_version),))
+        watchers = self.server.limits.pattern_evaluation
+        version = self.server.backend.server_version
+        self.queue((self.conversation.accept(message, server_version=version, topic_watchers=watchers),))
 
     def later(self, work: Coroutine[Any, Any, None], failed: Callable[[ErrorCode, str], None]) -> None:
         """Runs a request that has to wait; `failed` tells the client why it could not be done."""

@@ -18,7 +18,7 @@ from bkdaemon.broker.consumer import Consumer
 from bkdaemon.broker.migration import CONSUMER, send_away
 from bkdaemon.broker.refusal import Refusal
 from bkdaemon.broker.requests import Handler, topic_named
-from bkdaemon.broker.subscription import TYPE_NAMES, Subscription
+from bkdaemon.broker.subscription import TYPE_NAMES, Subscription, strict_name_refusal
 from bkdaemon.broker.topic import AnyTopic, Topic, reserved
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ async def _create(connection: Connection, message: Any, attempt: Attempt[Consume
         identity = f"{connection.peer.rpartition(':')[0]} {new.name} {new.consumer_id}"
         if topic.persistent and not topic.limits.subscribing.admit(topic.rules.subscribe_rate, identity):
             raise Refusal(ErrorCode.NOT_ALLOWED, "Subscribe limited by subscribe rate limit per consumer.")
+        _check_room(topic, connection.address)
         subscription.add(new, kind)
     except Refusal:
         await subscription.forget_if_unused()
@@ -100,8 +101,11 @@ async def _create(connection: Connection, message: Any, attempt: Attempt[Consume
 async def _check(connection: Connection, topic: AnyTopic, message: Any, *, durable: bool) -> None:
     """Raises: Refusal, what a topic takes no such consumer for, in Java's order."""
     kind = TYPE_NAMES[message.subType]
-    if 0 < topic.rules.consumers_max <= sum(len(s.consumers) for s in topic.subscriptions.values()):
-        raise Refusal(ErrorCode.CONSUMER_BUSY, "Topic reached max consumers limit")
+    _check_room(topic, None)
+    if topic.rules.strict_subscription_names and message.subscription not in topic.subscriptions:
+        wrong = strict_name_refusal(message.subscription)
+        if wrong is not None:
+            raise Refusal(ErrorCode.PRODUCER_BUSY, wrong)
     if durable and not topic.rules.auto_create_subscription and message.subscription not in topic.subscriptions:
         raise Refusal(ErrorCode.SUBSCRIPTION_NOT_FOUND, "Subscription does not exist")
     if message.HasField("schema"):
@@ -116,6 +120,18 @@ async def _check(connection: Connection, topic: AnyTopic, message: Any, *, durab
         raise Refusal(ErrorCode.PRODUCER_BUSY, "Empty subscription name")
     if reserved(message.subscription):
         raise Refusal(ErrorCode.PRODUCER_BUSY, "Subscription with reserved subscription name attempted")
+
+
+def _check_room(topic: AnyTopic, address: str | None) -> None:
+    """Raises: Refusal, the topic has all the consumers it may have, or all those of a client's address."""
+    rules = topic.rules
+    if 0 < rules.consumers_max <= sum(len(s.consumers) for s in topic.subscriptions.values()):
+        raise Refusal(ErrorCode.CONSUMER_BUSY, "Topic reached max consumers limit")
+    if address is None or rules.same_address_consumers_max <= 0:
+        return
+    theirs = sum(c.connection.address == address for s in topic.subscriptions.values() for c in s.consumers)
+    if theirs >= rules.same_address_consumers_max:
+        raise Refusal(ErrorCode.CONSUMER_BUSY, "Topic reached max same address consumers limit")
 
 
 def _used(topic: AnyTopic) -> bool:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 CURSOR: Final = "pulsar.dedup"
 PRODUCERS_MAX: Final = 10_000
-"""As brokerDeduplicationMaxNumberOfProducers: names that a snapshot keeps, the latest."""
 REPLAY_ENTRIES: Final = 1000
 REPLAY_BYTES: Final = 8 * 1024 * 1024
 UNFINISHED_ENTRIES_MAX: Final = 10_000
@@ -64,10 +63,12 @@ class Deduplication:
     Args:
         cursor: keeps the snapshots.
         snapshot_entries: so many entries lie between two of them.
+        producers_max: names that a snapshot keeps, the latest.
     """
 
-    def __init__(self, cursor: Cursor, snapshot_entries: int) -> None:
+    def __init__(self, cursor: Cursor, snapshot_entries: int, producers_max: int = PRODUCERS_MAX) -> None:
         self._cursor = cursor
+        self._producers_max = producers_max
         self._snapshot_entries = snapshot_entries
         self._stored: dict[str, int] = dict(cursor.longs)
         self._pushed: dict[str, int] = dict(self._stored)
@@ -76,10 +77,12 @@ class Deduplication:
         self._count = self._since = 0
 
     @staticmethod
-    async def recover(ledger: ManagedLedger, snapshot_entries: int) -> Deduplication:
+    async def recover(
+        ledger: ManagedLedger, snapshot_entries: int, producers_max: int = PRODUCERS_MAX
+    ) -> Deduplication:
         """Reads the last snapshot, and what was stored since."""
         cursor = ledger.cursors.get(CURSOR) or await ledger.open_cursor(CURSOR, EARLIEST)
-        self = Deduplication(cursor, snapshot_entries)
+        self = Deduplication(cursor, snapshot_entries, producers_max)
         position = ledger.next_position(cursor.mark_delete)
         last = ledger.last_confirmed
         while position <= last:
@@ -190,7 +193,7 @@ class Deduplication:
         if not self._since:
             return
         self._since = 0
-        while len(self._stored) > PRODUCERS_MAX:
+        while len(self._stored) > self._producers_max:
             oldest = next(iter(self._stored))
             del self._stored[oldest]
             self._pushed.pop(oldest, None)

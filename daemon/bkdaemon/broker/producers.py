@@ -153,6 +153,9 @@ class ProducerTable:
     def _admit_shared(self, producer: Producer) -> None:
         if self._exclusive is not None or self._waiting:
             raise Refusal(ErrorCode.PRODUCER_BUSY, self._others())
+        address, most = producer.connection.address, producer.topic.rules.same_address_producers_max
+        if 0 < most <= sum(there.connection.address == address for there in self.by_name.values()):
+            raise Refusal(ErrorCode.PRODUCER_BUSY, f"Topic '{self._topic}' reached max same address producers limit")
         other = self.by_name.get(producer.name)
         if other is not None and not other.gone:
             raise Refusal(

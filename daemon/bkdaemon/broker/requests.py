@@ -161,8 +161,11 @@ def topics_of_namespace(connection: Connection, message: Any) -> None:
 
     async def work() -> None:
         names = await _topics(connection, message.namespace, message.mode)
-        most = connection.server.limits.pattern_length_max
-        wanted = message.HasField("topics_pattern") and len(message.topics_pattern) <= most
+        limits = connection.server.limits
+        most = limits.pattern_length_max
+        wanted = (
+            limits.pattern_evaluation and message.HasField("topics_pattern") and len(message.topics_pattern) <= most
+        )
         compiled = _compiled(without_scheme(message.topics_pattern)) if wanted else None
         shown = names if compiled is None else _fitting(names, compiled)
         known = topics_hash(shown)
@@ -184,10 +187,12 @@ def watch_topic_list(connection: Connection, message: Any) -> None:
     watcher_id, namespace = message.watcher_id, message.namespace
     failed = connection.error_for(message.request_id)
     pattern = without_scheme(message.topics_pattern)
-    most = connection.server.limits.pattern_length_max
-    if len(pattern) > most:
-        why = f"Unable to create topic list watcher: Pattern longer than maximum: {most}"
-        failed(ErrorCode.NOT_ALLOWED, why)
+    limits = connection.server.limits
+    if not limits.pattern_evaluation or len(pattern) > limits.pattern_length_max:
+        why = f"Pattern longer than maximum: {limits.pattern_length_max}"
+        if not limits.pattern_evaluation:
+            why = "Evaluating subscription patterns is disabled."
+        failed(ErrorCode.NOT_ALLOWED, f"Unable to create topic list watcher: {why}")
         return
     compiled = _compiled(pattern)
     if compiled is None:

@@ -28,6 +28,7 @@ class ServerLimits:
         connections_max, connections_per_address_max: open ones.
         lookups_max: lookups and lists of topics that are answered at a time; more are refused.
         topic_loads_max: topics that are opened at a time; more wait.
+        pattern_evaluation: false leaves patterns of topics to the clients, who cannot watch lists either.
     """
 
     keep_alive_s: float = 30
@@ -40,6 +41,7 @@ class ServerLimits:
     connections_per_address_max: int = 0
     lookups_max: int = 50_000
     topic_loads_max: int = 5000
+    pattern_evaluation: bool = True
 
     @classmethod
     def of(cls, config: BrokerConfig) -> ServerLimits:
@@ -55,4 +57,5 @@ class ServerLimits:
             connections_per_address_max=config.connections_per_address_max,
             lookups_max=config.lookups_max,
             topic_loads_max=config.topic_loads_max,
+            pattern_evaluation=config.pattern_evaluation,
         )

@@ -5,8 +5,7 @@
 
 Within one priority each consumer gets up to 20 entries before the next; consumers of one connection that are behind may
 be fed in longer turns (see turns.py). All chunks of one message go to one consumer.
-Source: PersistentDispatcherMultipleConsumers.java, MessageRedeliveryController.java,
-InMemoryDelayedDeliveryTracker.java.
+Source: PersistentDispatcherMultipleConsumers.java, MessageRedeliveryController.java.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from bkctl.codec.pulsar_entry import count_unacked, decode_metadata
 from bkctl.errors import BadBytes
 from bkctl.model.topic import Position
 from bkdaemon.broker.consumer import Consumer, Delivery
+from bkdaemon.broker.delays import Delays
 from bkdaemon.broker.dispatch import Dispatcher
 from bkdaemon.broker.throttle import readable
 from bkdaemon.broker.turns import SUSTAINED_S, TURN_ENTRIES, Turns, turns_of
@@ -57,8 +57,7 @@ class Shared(Dispatcher):
         self.redeliveries: dict[Position, int] = {}
         self._redeliveries_max = REDELIVERIES_KEPT
         self._order: list[Position] = []  # heap of replay, with some that are gone
-        self._delayed: list[tuple[int, Position]] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._delays = Delays(subscription, self._time_came)
         self._current: Consumer | None = None
         self._slice_left = 0
         self._chunked: dict[str, Consumer] = {}
@@ -94,7 +93,7 @@ class Shared(Dispatcher):
     def _forget(self) -> None:
         self.replay.clear()
         self._order.clear()
-        self._delayed.clear()
+        self._delays.clear()
         self._chunked.clear()
         cursor = self.subscription.cursor
         cursor.read_position = self.subscription.ledger.next_position(cursor.mark_delete)
@@ -102,9 +101,9 @@ class Shared(Dispatcher):
 
     def close(self) -> None:
         """No entry's time comes any more."""
-        for timer in (self._timer, self._turn_timer):
-            if timer is not None:
-                timer.cancel()
+        self._delays.close()
+        if self._turn_timer is not None:
+            self._turn_timer.cancel()
         self._limit.remove(self)
         super().close()
 
@@ -177,7 +176,7 @@ class Shared(Dispatcher):
     @property
     def waiting(self) -> tuple[int, int]:
         """Entries that wait for their time, and to be sent again."""
-        return len(self._delayed), len(self.replay)
+        return len(self._delays), len(self.replay)
 
     @property
     def full(self) -> bool:
@@ -208,7 +207,7 @@ class Shared(Dispatcher):
             return False
         if any(self._possible(position) for position in islice(self.replay, LOOKED_AT_MAX)):
             return True
-        room = len(self.replay) < self._replay_max and len(self._delayed) < DELAYED_MAX and not self.held_back
+        room = len(self.replay) < self._replay_max and len(self._delays) < DELAYED_MAX and not self.held_back
         return room and self._new_is_there
 
     async def _step(self) -> bool:
@@ -221,6 +220,7 @@ class Shared(Dispatcher):
             self._wait_for_turn()
             return False
         generation = self.generation
+        self._take_delayed()
         positions = self._take_replay()
         if positions:
             try:
@@ -259,7 +259,7 @@ class Shared(Dispatcher):
         return readable(limits, wanted, rules.read_bytes_max, self._per_entry)[0] if limits else wanted
 
     async def _read_new(self) -> bool:
-        if self.held_back or len(self.replay) >= self._replay_max or len(self._delayed) >= DELAYED_MAX:
+        if self.held_back or len(self.replay) >= self._replay_max or len(self._delays) >= DELAYED_MAX:
             return False
         generation, subscription, cursor = self.generation, self.subscription, self.subscription.cursor
         if subscription.pauses():
@@ -370,13 +370,7 @@ class Shared(Dispatcher):
             cursor.ack((position,))
             return True
         at_ms = metadata.deliver_at_time
-        if at_ms and self.subscription.rules.delayed_delivery:
-            now_ms = self.subscription.now_ms()
-            if at_ms > now_ms + self.subscription.rules.delayed_tick_ms:
-                heapq.heappush(self._delayed, (at_ms, position))
-                self._set_timer(now_ms)
-                return True
-        return False
+        return bool(at_ms and self.subscription.rules.delayed_delivery and self._delays.hold(at_ms, position))
 
     def _delivery(self, position: Position, entry: bytes, metadata: Any) -> Delivery:
         count = self.redeliveries.get(position, 0) if self.redeliveries else 0
@@ -480,19 +474,12 @@ class Shared(Dispatcher):
 
     # -- delays ------------------------------------------------------------------------------------------------------
 
-    def _set_timer(self, now_ms: int) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        wait_s = max(self._delayed[0][0] - now_ms, 0) / 1000
-        self._timer = asyncio.get_running_loop().call_later(wait_s, self._time_came)
+    def _take_delayed(self) -> None:
+        for position in self._delays.come():
+            self._again_later(position)
 
     def _time_came(self) -> None:
-        self._timer = None
-        now_ms = self.subscription.now_ms()
-        while self._delayed and self._delayed[0][0] <= now_ms:
-            self._again_later(heapq.heappop(self._delayed)[1])
-        if self._delayed:
-            self._set_timer(now_ms)
+        self._take_delayed()
         self.wake()
 
 

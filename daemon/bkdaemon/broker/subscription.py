@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,6 +46,14 @@ TYPE_NAMES: Final = {
     SubscriptionType.KEY_SHARED: "Key_Shared",
 }
 _MANY: Final = (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
+_STRICT_NAME: Final = re.compile(r"[-=:.\w]*", re.ASCII)
+
+
+def strict_name_refusal(name: str) -> str | None:
+    """Why a subscription may not be called so where strictlyVerifySubscriptionName is set; None if it may."""
+    if _STRICT_NAME.fullmatch(name):
+        return None
+    return f"Please let the subscription only contains '/w(a-zA-Z_0-9)' or '_', the current value is {name}"
 
 
 class Subscription:

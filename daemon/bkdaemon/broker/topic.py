@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias, Union
 
 from bkctl.codec.pulsar import NO_REQUEST, Command, ErrorCode, encode_command, encode_receipts
 from bkctl.codec.pulsar_entry import checksum_ok, decode_metadata
-from bkctl.errors import BadBytes, BkctlError
+from bkctl.errors import BkctlError
 from bkctl.model.topic import EARLIEST, Position, TopicName
 from bkdaemon.broker.compaction.compaction import COMPACTION_CURSOR, TopicCompaction
 from bkdaemon.broker.deduplication import Deduplication, Verdict
 from bkdaemon.broker.ledger.entry_stamps import EntryStamps
 from bkdaemon.broker.ledger.state import State
+from bkdaemon.broker.message_rules import forbidden
 from bkdaemon.broker.migration import CONSUMER, PRODUCER, send_away, tell_moved
 from bkdaemon.broker.producers import Producer, ProducerTable
 from bkdaemon.broker.rates import keep_sent
@@ -117,7 +118,8 @@ class Topic:
             if not reserved(cursor_name):
                 topic.subscriptions[cursor_name] = Subscription(topic, cursor_name, cursor)
         if rules.deduplication:
-            topic._deduplication = await Deduplication.recover(ledger, rules.deduplication_entries)
+            names = rules.deduplication_producers
+            topic._deduplication = await Deduplication.recover(ledger, rules.deduplication_entries, names)
         topic._stamps = await EntryStamps.recover(ledger, rules, now_ms)
         if rules.compacts:
             await topic.compaction.prepare()
@@ -229,15 +231,11 @@ class Topic:
             )
         if not checksum_ok(entry):
             return send_error(producer, named, ErrorCode.CHECKSUM, "Checksum failed on the broker")
-        if self._rules.encryption_required:
-            try:
-                encrypted = bool(decode_metadata(entry).encryption_keys)
-            except BadBytes as error:
-                return send_error(producer, named, ErrorCode.METADATA, error.message)
-            if not encrypted:
-                return send_error(producer, named, ErrorCode.METADATA, "Messages must be encrypted")
-        if 0 < self._rules.message_size_max < len(entry) and not chunk:
-            return send_error(producer, named, ErrorCode.NOT_ALLOWED, "Exceed maximum message size")
+        rules = self._rules
+        if rules.encryption_required or rules.message_size_max > 0 or rules.delay_max_ms > 0:
+            why = forbidden(rules, entry, chunk=chunk)
+            if why is not None:
+                return send_error(producer, named, *why)
         if self._deduplication is not None:
             verdict = self._deduplication.judge(producer.name, sequence_id, highest, entry if chunk else None)
             if verdict is Verdict.DUPLICATE:

@@ -203,12 +203,9 @@ def merged(policies: Mapping[str, Any], own: Policies) -> dict[str, Any]:
         found[key] = value
     if own.get("backLogQuotaMap"):
         found["backlog_quota_map"] = {**(policies.get("backlog_quota_map") or {}), **own["backLogQuotaMap"]}
-    if own.get("delayedDeliveryEnabled") is not None:
-        found["delayed_delivery_policies"] = {
-            "tickTime": own.get("delayedDeliveryTickTimeMillis") or 0,
-            "active": own["delayedDeliveryEnabled"],
-            "maxDeliveryDelayInMillis": own.get("delayedDeliveryMaxDelayInMillis") or 0,
-        }
+    delayed = {key: own[field] for field, key in DELAYED_KEYS.items() if own.get(field) is not None}
+    if delayed:
+        found["delayed_delivery_policies"] = {**(policies.get("delayed_delivery_policies") or {}), **delayed}
     return found
 
 
@@ -239,6 +236,12 @@ TOPIC_KEYS: Final = {
     "dispatcherPauseOnAckStatePersistentEnabled": PAUSE_KEY,
 }
 """Of the fields of a topic's policies, and of the keys in those of a namespace."""
+DELAYED_KEYS: Final = {
+    "delayedDeliveryEnabled": "active",
+    "delayedDeliveryTickTimeMillis": "tickTime",
+    "delayedDeliveryMaxDelayInMillis": "maxDeliveryDelayInMillis",
+}
+"""The same of what delayed_delivery_policies say."""
 
 
 def settings_of(config: BrokerConfig, policies: Mapping[str, Any]) -> LedgerSettings:
@@ -318,10 +321,6 @@ def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName
     pause, own_size = policies.get(PAUSE_KEY), int(policies.get(MESSAGE_SIZE_KEY) or 0)
     types = policies.get("subscription_types_enabled") or config.subscription_types.split(",")
 
-    def limit(key: str, default: int) -> int:
-        found = policies.get(key)
-        return default if found is None else int(found)
-
     return TopicRules(
         auto_create_topic=not policies.get("deleted")
         and (system or bool(creation.get("allowAutoTopicCreation", config.auto_create))),
@@ -329,6 +328,7 @@ def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName
         auto_create_subscription=bool(subscribing.get("allowAutoSubscriptionCreation", config.auto_subscribe)),
         deduplication=not system and bool(policies.get("deduplicationEnabled", config.deduplication)),
         deduplication_entries=config.deduplication_entries,
+        deduplication_producers=config.deduplication_producers,
         batch_index_acks=config.batch_index_acks,
         encryption_required=not system and bool(policies.get("encryption_required") or config.encryption_required),
         migrated_to=policies.get(MIGRATED_KEY),
@@ -337,31 +337,54 @@ def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName
         read_entries_max=config.read_entries_max,
         read_bytes_max=config.read_bytes_max,
         slice_entries=config.slice_entries,
-        unacked_per_consumer_max=limit("max_unacked_messages_per_consumer", config.unacked_per_consumer),
-        unacked_per_subscription_max=limit("max_unacked_messages_per_subscription", config.unacked_per_subscription),
         look_ahead_per_consumer_max=config.look_ahead_per_consumer,
         look_ahead_per_subscription_max=config.look_ahead_per_subscription,
         ring_points=config.ring_points,
         failover_by_ring=config.failover_by_ring,
-        producers_max=limit("max_producers_per_topic", config.producers_max),
-        consumers_max=limit("max_consumers_per_topic", config.consumers_max),
-        consumers_per_subscription_max=limit("max_consumers_per_subscription", config.consumers_per_subscription_max),
+        strict_subscription_names=config.strict_subscription_names,
         subscription_types=frozenset(name.strip() for name in types if name.strip()),
         message_size_max=own_size if own_size < config.max_message_size else 0,
         pause_on_ack_state=config.pause_on_ack_state if pause is None else bool(pause),
         failover_delay_ms=config.failover_delay_ms,
         delayed_delivery=bool(delayed.get("active", config.delayed_delivery)),
         delayed_tick_ms=int(delayed.get("tickTime", config.delayed_tick_ms)),
+        delayed_strict=config.delayed_strict,
+        delay_max_ms=int(delayed.get("maxDeliveryDelayInMillis", config.delay_max_ms)),
         schema_compatibility=config.schema_compatibility if compatibility == "UNDEFINED" else compatibility,
         schema_validation_enforced=bool(policies.get("schema_validation_enforced", False)) or config.schema_enforced,
         schema_auto_update=config.schema_auto_update if auto_update is None else bool(auto_update),
-        subscriptions_max=limit("max_subscriptions_per_topic", config.subscriptions_max),
-        compaction_threshold=limit("compaction_threshold", config.compaction_threshold),
         always_compacted=always_compacted(topic),
         compaction_keeps_unkeyed=config.compaction_keeps_unkeyed,
         compaction_keeps_stamps=config.expose_entry_metadata,
+        **limits_of(config, policies, topic),
         **({} if topic.local.startswith(SYSTEM_PREFIX) else rates_of(config, policies)),
     )
+
+
+def limits_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName) -> dict[str, Any]:
+    """How much of what a topic may have, by names in TopicRules; those of Pulsar's own have any number of clients."""
+
+    def limit(key: str, default: int) -> int:
+        found = policies.get(key)
+        return default if found is None else int(found)
+
+    limits = {
+        "unacked_per_consumer_max": limit("max_unacked_messages_per_consumer", config.unacked_per_consumer),
+        "unacked_per_subscription_max": limit("max_unacked_messages_per_subscription", config.unacked_per_subscription),
+        "subscriptions_max": limit("max_subscriptions_per_topic", config.subscriptions_max),
+        "compaction_threshold": limit("compaction_threshold", config.compaction_threshold),
+    }
+    if always_compacted(topic):
+        return limits
+    return limits | {
+        "producers_max": limit("max_producers_per_topic", config.producers_max),
+        "consumers_max": limit("max_consumers_per_topic", config.consumers_max),
+        "consumers_per_subscription_max": limit(
+            "max_consumers_per_subscription", config.consumers_per_subscription_max
+        ),
+        "same_address_producers_max": config.same_address_producers_max,
+        "same_address_consumers_max": config.same_address_consumers_max,
+    }
 
 
 def rates_of(config: BrokerConfig, policies: Mapping[str, Any]) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def _table(config: BrokerConfig) -> dict[str, Any]:
         "delayed_delivery_policies": {
             "tickTime": config.delayed_tick_ms,
             "active": config.delayed_delivery,
-            "maxDeliveryDelayInMillis": 0,
+            "maxDeliveryDelayInMillis": config.delay_max_ms,
         },
         "compaction_threshold": config.compaction_threshold,
         "autoSubscriptionCreationOverride": {"allowAutoSubscriptionCreation": config.auto_subscribe},

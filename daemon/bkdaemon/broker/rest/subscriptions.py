@@ -34,6 +34,7 @@ from bkdaemon.broker.rest.base import (
 from bkdaemon.broker.rest.checks import LONG_MAX
 from bkdaemon.broker.rest.stats import java_time, shown
 from bkdaemon.broker.rest.topics import JAVA_LATEST, NO_CONTENT, TOPIC, message_id, opened, opened_any
+from bkdaemon.broker.subscription import strict_name_refusal
 from bkdaemon.broker.topic import Topic
 
 if TYPE_CHECKING:
@@ -107,6 +108,10 @@ async def subscriptions(service: BrokerService, request: Request) -> list[str]:
 
 async def create(service: BrokerService, request: Request) -> Any:
     """A new subscription, at the end of the topic unless a message id is given; the topic is made where rules allow."""
+    if service.config.strict_subscription_names:
+        wrong = strict_name_refusal(request.path_params["subscription"])
+        if wrong is not None:
+            raise Answered(BAD_REQUEST, wrong)
     parts = await on_partitions(service, request, _create_on_partition)
     made = parts.values() if parts is not None else [await _create(service, request)]
     if not any(made):
