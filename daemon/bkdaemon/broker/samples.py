@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 from bkctl.codec.pulsar import SubscriptionType
 from bkdaemon.broker.compaction.record import LATENCIES_US, CompactionRecord
 from bkdaemon.broker.ledger.backlog import bytes_behind
+from bkdaemon.broker.oldest import oldest_of
 from bkdaemon.broker.rates import Flow, internal_topic, sent, subscriptions_of
 from bkdaemon.broker.rest.stats import DELAYED_BYTES, internal_bytes, times
 from bkdaemon.broker.subscription import Subscription
@@ -76,6 +77,7 @@ def broker_samples(service: BrokerService) -> Iterator[Sample]:
     for namespace, count in Counter(row.topic.name.namespace_name for row in rows).items():
         yield Sample("pulsar_topics_count", "gauge", count, (cluster, ("namespace", namespace)))
     yield from _table(rows, TOPIC_FIGURES)
+    yield from _table([row for row in rows if isinstance(row.topic, Topic)], STORED_FIGURES)
     yield from _compactions(service, rows)
     yield from _table([one for row in rows for one in row.subscriptions], SUBSCRIPTION_FIGURES)
     yield from process_samples()
@@ -220,6 +222,13 @@ def _record(row: _TopicRow) -> CompactionRecord:
     return row.topic.compaction.record
 
 
+def _backlog_age_s(row: _TopicRow) -> int:
+    """How old the oldest backlog is; -1 where it is not known."""
+    assert isinstance(row.topic, Topic)
+    oldest = oldest_of(row.topic)
+    return -1 if oldest is None else oldest.age_s(row.topic.now_ms())
+
+
 def _compacted(row: _TopicRow) -> tuple[int, int]:
     """Entries and bytes of the compacted ledger."""
     found = row.topic.compaction.opened if isinstance(row.topic, Topic) else None
@@ -250,7 +259,15 @@ TOPIC_FIGURES: Final[dict[str, Callable[[_TopicRow], float]]] = {
     "pulsar_storage_logical_size": lambda row: row.size,
     "pulsar_storage_size": lambda row: row.size * row.copies,
     "pulsar_storage_backlog_size": lambda row: max((one.backlog_bytes for one in row.subscriptions), default=0),
+    "pulsar_publish_rate_limit_times": lambda row: row.topic.limits.publish_waits,
+    "pulsar_delayed_message_index_size_bytes": (
+        lambda row: DELAYED_BYTES * sum(one.waiting[0] for one in row.subscriptions)
+    ),
 }
+STORED_FIGURES: Final[dict[str, Callable[[_TopicRow], float]]] = {
+    "pulsar_storage_backlog_age_seconds": _backlog_age_s,
+}
+"""Of topics that store something."""
 SUBSCRIPTION_FIGURES: Final[dict[str, Callable[[_SubscriptionRow], float]]] = {
     "pulsar_subscription_back_log": lambda row: row.backlog,
     "pulsar_subscription_back_log_no_delayed": lambda row: row.backlog - row.waiting[0],

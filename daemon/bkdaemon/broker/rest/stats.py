@@ -14,6 +14,7 @@ from bkctl.codec.pulsar import SubscriptionType
 from bkdaemon.broker.key_shared import KeyShared
 from bkdaemon.broker.ledger.backlog import bytes_behind
 from bkdaemon.broker.ledger.state import State
+from bkdaemon.broker.oldest import oldest_of
 from bkdaemon.broker.rates import Rates, internal, internal_topic, sent, subscriptions_of
 from bkdaemon.broker.topic import Topic
 
@@ -90,7 +91,7 @@ def topic_stats(topic: Topic | NonPersistentTopic, rates: Rates, quota: BacklogQ
         "backlogSize": max((one["backlogSize"] for one in subscriptions.values()), default=0),
         "backlogQuotaLimitSize": quota.size if quota is not None else 0,
         "backlogQuotaLimitTime": quota.age_s if quota is not None else 0,
-        "oldestBacklogMessageAgeSeconds": -1 if log is not None else 0,
+        **_oldest(topic),
         "publishRateLimitedTimes": topic.limits.publish_waits,
         **dict.fromkeys(TOPIC_ZEROS, 0),
         "publishers": [_publisher(topic, producer, rates) for producer in topic.producers.by_name.values()],
@@ -110,6 +111,19 @@ def topic_stats(topic: Topic | NonPersistentTopic, rates: Rates, quota: BacklogQ
     elif "pulsar.topic.epoch" in log.properties:
         told["topicEpoch"] = int(log.properties["pulsar.topic.epoch"])
     return told
+
+
+def _oldest(topic: Topic | NonPersistentTopic) -> dict[str, Any]:
+    """Who has the oldest backlog, and how old that is; -1 where it is not known."""
+    if not isinstance(topic, Topic):
+        return {"oldestBacklogMessageAgeSeconds": 0}
+    oldest = oldest_of(topic)
+    if oldest is None:
+        return {"oldestBacklogMessageAgeSeconds": -1}
+    return {
+        "oldestBacklogMessageAgeSeconds": oldest.age_s(topic.now_ms()),
+        "oldestBacklogMessageSubscriptionName": oldest.cursor,
+    }
 
 
 def _compaction(topic: Topic) -> dict[str, int]:
@@ -298,10 +312,13 @@ def sum_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
 def partitioned_stats(parts: list[dict[str, Any]]) -> dict[str, Any]:
     """GET …/partitioned-stats, but for what it says of single partitions."""
     total = sum_of(parts)
-    for key in ("ownerBroker", "deduplicationStatus", "topicEpoch"):
+    for key in ("ownerBroker", "deduplicationStatus", "topicEpoch", "oldestBacklogMessageSubscriptionName"):
         total.pop(key, None)
     total["compaction"] = dict(COMPACTION)
-    total["oldestBacklogMessageAgeSeconds"] = 0
+    oldest = max(parts, key=lambda part: int(part.get("oldestBacklogMessageAgeSeconds", -1)))
+    age_s = total["oldestBacklogMessageAgeSeconds"] = max(0, oldest.get("oldestBacklogMessageAgeSeconds", -1))
+    if age_s:
+        total["oldestBacklogMessageSubscriptionName"] = oldest["oldestBacklogMessageSubscriptionName"]
     total["averageMsgSize"] = sum((part["averageMsgSize"] for part in parts), 0.0) / len(parts)
     return total
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
+from bkdaemon.broker.rest.stats import partitioned_stats
 from bkdaemon.broker.samples import broker_samples
 
-from bkctl.model.topic import EARLIEST
+from bkctl.model.topic import EARLIEST, LATEST
 from tests.broker.admin import Admin, administering
+from tests.unit.daemon.broker.logs import until
 from tests.unit.daemon.broker.test_upkeep import publish
 
 JAVA = Path(__file__).resolve().parents[3] / "data/pulsar_rest/metrics.txt"
@@ -62,3 +65,38 @@ def test_figures_of_a_topic() -> None:
         assert len(names) == len(set(names))  # one block a name
 
     administering(scenario)
+
+
+def test_the_age_of_the_oldest_backlog() -> None:
+    """It is known as soon as the ledger in which it begins is closed: the time of its end."""
+
+    async def scenario(admin: Admin) -> None:
+        async def told() -> tuple[int, str | None]:
+            stats = await admin.ok("GET", "/admin/v2/persistent/public/default/a/stats")
+            text = (await admin.ask("GET", "/metrics")).data.decode()
+            (figure,) = re.findall(r"^pulsar_storage_backlog_age_seconds\{.*\} (\S+)$", text, re.MULTILINE)
+            assert float(figure) == stats["oldestBacklogMessageAgeSeconds"]
+            return stats["oldestBacklogMessageAgeSeconds"], stats.get("oldestBacklogMessageSubscriptionName")
+
+        topic = await admin.topic("public/default/a")
+        slow = await topic.subscription("slow", durable=True, initial=EARLIEST)
+        assert await told() == (-1, None)
+        await publish(topic, 15)
+        await topic.subscription("none", durable=True, initial=LATEST)
+        await until(lambda: len(topic.ledger.ledgers.ids) == 2)
+        await asyncio.sleep(100)
+        assert await told() == (100, "slow")
+        slow.cursor.ack_cumulative(topic.ledger.ledgers.at(9))
+        assert await told() == (-1, None), "the ledger of its next entry has no end yet"
+
+    administering(scenario, entries_per_ledger=10, rollover_min_minutes=0, retention_minutes=-1, retention_mb=-1)
+
+
+def test_the_oldest_backlog_of_partitions_is_the_oldest_of_all() -> None:
+    part = {"averageMsgSize": 0.0, "oldestBacklogMessageAgeSeconds": -1}
+    told = {"oldestBacklogMessageAgeSeconds": 7, "oldestBacklogMessageSubscriptionName": "s"}
+    other = {"oldestBacklogMessageAgeSeconds": 3, "oldestBacklogMessageSubscriptionName": "t"}
+    none = partitioned_stats([part, part])
+    assert none["oldestBacklogMessageAgeSeconds"] == 0
+    assert "oldestBacklogMessageSubscriptionName" not in none
+    assert told.items() <= partitioned_stats([part | other, part | told, part]).items()
