@@ -101,7 +101,11 @@ class ManagedLedgerStore:
 
     async def delete(self, name: str, version: Version) -> None:
         """Deletes the node; its cursors must be gone."""
-        await self.store.delete(self.path(name), version)
+        try:
+            await self.store.delete(self.path(name), version)
+        except Unavailable:
+            if await self.store.exists(self.path(name)) is not None:
+                raise
 
     # -- cursors ----------------------------------------------------------------------------------------------------
 
@@ -163,10 +167,14 @@ class ManagedLedgerStore:
         Raises:
             Conflict: it was changed, or the managed ledger has another owner.
         """
+        path = self.cursor_path(name, cursor)
         try:
-            await self.store.multi([Check(self.path(name), owned), Delete(self.cursor_path(name, cursor), version)])
+            await self.store.multi([Check(self.path(name), owned), Delete(path, version)])
         except NotFound:
             pass
+        except Unavailable:
+            if await self.store.exists(path) is not None:
+                raise
 
     # -- writes whose answer may be lost ------------------------------------------------------------------------------
 

@@ -22,8 +22,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from bkctl.errors import BkctlError, UsageError
+from bkctl.errors import BkctlError, LedgerClosed, UsageError
 from bkctl.meta.managed_ledgers import ManagedLedgerStore
+from bkctl.model.status import Status
 from bkctl.model.topic import EARLIEST, Position
 from bkdaemon.broker.ledger.cache import EntryCache
 from bkdaemon.broker.ledger.ledger_node import LedgerContext
@@ -48,6 +49,7 @@ class Log:
         self.ledger = ledger
         self._waiting: deque[tuple[list[Position], int, asyncio.Future[list[Position]]]] = deque()
         self._news = asyncio.Event()
+        self._end: BkctlError | None = None
         ledger.on_confirmed = self._confirmed
         ledger.on_failed = self._failed
 
@@ -102,8 +104,8 @@ class Log:
                 yield entries
                 start = self.ledger.next_position(entries[-1][0])
                 continue
-            if self.ledger.error is not None:
-                raise self.ledger.error
+            if (end := self._end or self.ledger.error) is not None:
+                raise end
             self._news.clear()
             if not self.ledger.ledgers.contains(self.ledger.ledgers.at_or_after(start)):
                 await self._news.wait()
@@ -122,8 +124,11 @@ class Log:
         return await self.ledger.open_cursor(name, initial)
 
     async def close(self) -> None:
-        """Stores the cursors and closes the ledger. Idempotent."""
-        await self.ledger.close()
+        """Stores the cursors and closes the ledger; who still waits for something is told. Idempotent."""
+        try:
+            await self.ledger.close()
+        finally:
+            self._failed(self.ledger.error or LedgerClosed(f"{self.ledger.name} is closed", status=Status.FENCED))
 
     async def __aenter__(self) -> Log:
         return self
@@ -145,6 +150,7 @@ class Log:
         self._news.set()
 
     def _failed(self, error: BkctlError) -> None:
+        self._end = self._end or error
         while self._waiting:
             future = self._waiting.popleft()[2]
             if not future.done():

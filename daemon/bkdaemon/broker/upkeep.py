@@ -173,11 +173,10 @@ class Upkeep:
 
     async def _age_s(self, topic: Topic, subscription: Subscription, now: int) -> float:
         """How old the first entry behind a cursor's mark-delete position is; 0 where there is none."""
-        position = topic.ledger.next_position(subscription.cursor.mark_delete)
-        if not topic.ledger.ledgers.contains(position):
-            return 0.0
-        found = await topic.ledger.read(position, 1, 1)
-        return (now - publish_time(found[0][1])) / 1000 if found else 0.0
+        log = topic.ledger
+        first = log.next_position(subscription.cursor.mark_delete)
+        found = await log.lost.look(first, log.next_position(log.last_confirmed))
+        return (now - publish_time(found[1])) / 1000 if found is not None else 0.0
 
     def _bytes_behind(self, topic: Topic, subscription: Subscription) -> int:
         return bytes_behind(topic.ledger.ledgers, subscription.cursor.mark_delete)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from itertools import islice
 from typing import Final
 
@@ -18,6 +19,8 @@ from bkdaemon.broker.ledger.ledger_list import LedgerList
 
 RANGES_MAX: Final = 10_000
 """Ranges, and batches, that are stored: the lowest. What lies above is delivered again after a restart."""
+ORDER_SLACK: Final = 64
+"""Of the order of batches: places of batches that are whole by now, as long as those that are not are few."""
 
 
 @dataclass(slots=True)
@@ -62,6 +65,7 @@ class Acks:
     def __init__(self, ledgers: LedgerList, mark_delete: Position) -> None:
         self.mark_delete = mark_delete
         self.batches: dict[Position, int] = {}
+        self._order: list[Position] = []  # heap of batches, with some that are whole by now
         self._ledgers = ledgers
         self._ranges: dict[int, _Ranges] = {}
         self._count = 0
@@ -107,8 +111,14 @@ class Acks:
             return False
         if not new:
             return self.ack(position)
-        self.batches[position] = new
+        self._put(position, new)
         return True
+
+    def ack_range(self, ledger_id: int, start: int, end: int) -> bool:
+        """Acknowledges the entries of a ledger from start to end, both included; False if that is no news."""
+        for position in [p for p in self.batches if p.ledger_id == ledger_id and start <= p.entry_id <= end]:
+            del self.batches[position]
+        return self._load(ledger_id, start, end)
 
     def ack_until(self, position: Position) -> bool:
         """Acknowledges everything up to position; False if that is no news."""
@@ -134,7 +144,31 @@ class Acks:
         self.mark_delete = mark_delete
         self._ranges.clear()
         self.batches.clear()
+        self._order.clear()
         self._count = 0
+
+    def reached_with(self, entries: int) -> Position:
+        """The entry with which so many more would be acknowledged, the oldest; the last one where there are fewer."""
+        ledgers, following = self._ledgers, self._ledgers.next(self.mark_delete)
+        if entries <= 0:
+            return self.mark_delete
+        for ledger_id in ledgers.ids[bisect_left(ledgers.ids, following.ledger_id) :]:
+            first = following.entry_id if ledger_id == following.ledger_id else 0
+            count = ledgers.entries(ledger_id)
+            ranges = self._ranges.get(ledger_id) or _Ranges()
+            for start, end in zip((*ranges.starts, count), (*ranges.ends, count), strict=True):
+                if start - first >= entries:
+                    return Position(ledger_id, first + entries - 1)
+                entries -= max(start - first, 0)
+                first = end + 1
+        return ledgers.last
+
+    def _put(self, position: Position, remaining: int) -> None:
+        if position not in self.batches:
+            heappush(self._order, position)
+        self.batches[position] = remaining
+        if len(self._order) > 2 * len(self.batches) + ORDER_SLACK:
+            self._order = sorted(self.batches)
 
     def _add(self, ledger_id: int, start: int, end: int) -> bool:
         ranges = self._ranges.get(ledger_id)
@@ -152,9 +186,8 @@ class Acks:
             self._count -= ranges.cut(last)
             if not ranges.starts:
                 del self._ranges[ledger_id]
-        if self.batches:
-            for batch in [p for p in self.batches if p <= position]:
-                del self.batches[batch]
+        while self._order and self._order[0] <= position:
+            self.batches.pop(heappop(self._order), None)
 
     # -- storing ------------------------------------------------------------------------------------------------------
 
@@ -185,7 +218,7 @@ class Acks:
         for batch in state.batches:
             bits = bits_of(batch.words)
             if bits and not self.is_acked(batch.position) and self._ledgers.contains(batch.position):
-                self.batches[batch.position] = bits
+                self._put(batch.position, bits)
         self.advance()
 
     def settle(self) -> None:
@@ -210,12 +243,11 @@ class Acks:
                 end = one.until.entry_id if ledger_id == one.until.ledger_id else self._ledgers.entries(ledger_id) - 1
                 self._load(ledger_id, start, end)
 
-    def _load(self, ledger_id: int, start: int, end: int) -> None:
+    def _load(self, ledger_id: int, start: int, end: int) -> bool:
         start, end = max(start, 0), min(end, self._ledgers.entries(ledger_id) - 1)
         if ledger_id == self.mark_delete.ledger_id:
             start = max(start, self.mark_delete.entry_id + 1)
-        if start <= end and ledger_id >= self.mark_delete.ledger_id:
-            self._add(ledger_id, start, end)
+        return start <= end and ledger_id >= self.mark_delete.ledger_id and self._add(ledger_id, start, end)
 
 
 def _runs(bits: int) -> Iterator[tuple[int, int]]:

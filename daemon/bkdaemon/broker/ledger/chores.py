@@ -7,11 +7,18 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from bkctl.errors import BkctlError, Unavailable
+
 PAUSE_FIRST_S: Final = 0.1
 PAUSE_MAX_S: Final = 10.0
 """Java's WaitTimeAfterLedgerCreationFailureMs."""
 
 _log = logging.getLogger(__name__)
+
+
+def known_error(error: BaseException, what: str) -> BkctlError:
+    """An error of our tree: this one, or one that tells what a bug of ours, or a cancellation, has ended."""
+    return error if isinstance(error, BkctlError) else Unavailable(f"{what}: {error!r}")
 
 
 class Chores:

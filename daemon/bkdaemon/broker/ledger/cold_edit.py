@@ -145,16 +145,10 @@ def moved(cold: ColdTopic, cursor: ColdCursor, at: Position) -> CursorState:
 
 def skipped(cold: ColdTopic, cursor: ColdCursor, entries: int) -> CursorState:
     """The state of a cursor that has acknowledged so many more entries of its backlog, the oldest."""
-    acks, ledgers = cursor.acks, cold.ledgers
-    position = acks.mark_delete
-    while entries > 0:
-        position = ledgers.next(position)
-        if not ledgers.contains(position):
-            break
-        entries -= not acks.is_acked(position)
+    ledgers = cold.ledgers
     fresh = Acks(ledgers, ledgers.before_first)
     fresh.load(cursor.state)
-    fresh.ack_until(min(position, ledgers.last))
+    fresh.ack_until(fresh.reached_with(entries))
     fresh.advance()
     return fresh.state(dict(cursor.state.longs))
 

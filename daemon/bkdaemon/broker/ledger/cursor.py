@@ -20,32 +20,21 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from bkrecovery.ledger import recover_ledger
-
 from bkctl.codec.managed_ledger import (
     NO_CURSOR_LEDGER,
     AckedRange,
     CursorState,
     ManagedCursorInfo,
     bits_of,
-    decode_cursor_state,
     encode_cursor_state,
     words_of,
 )
-from bkctl.errors import (
-    BadBytes,
-    BkctlError,
-    Conflict,
-    LedgerFenced,
-    NoSuchEntry,
-    NoSuchLedger,
-    Unavailable,
-    UsageError,
-)
+from bkctl.errors import BkctlError, Conflict, LedgerFenced, Unavailable, UsageError
 from bkctl.model.topic import Position
 from bkdaemon.broker.ledger.acks import Acks
+from bkdaemon.broker.ledger.chores import known_error
 from bkdaemon.broker.ledger.origin import Origin
-from bkdaemon.broker.ledger.recovered import create_ledger, delete_ledger
+from bkdaemon.broker.ledger.recovered import create_ledger, delete_ledger, last_state
 
 if TYPE_CHECKING:
     from bkctl.client.writer import LedgerWriter
@@ -54,6 +43,10 @@ if TYPE_CHECKING:
     from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 
 STORE_RETRY_S: Final = 1.0
+LEDGER_RETRY_S: Final = 10.0
+"""After a ledger that is full could not be followed by another."""
+NODE_BYTES_MAX: Final = 512 * 1024
+"""Of a state: ZooKeeper ends the session of who sends it more than 1 MiB."""
 
 _log = logging.getLogger(__name__)
 
@@ -93,7 +86,7 @@ class Cursor:
         self._in_node = self._acks.state({})  # the state that the node has
         self._old_ledger = NO_CURSOR_LEDGER  # recovered, to be deleted when a new one is there
         self._writer: LedgerWriter | None = None
-        self._writer_since = 0.0
+        self._writer_since = self._no_ledger_before_s = 0.0
         self._changed = self._stored = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._storing: asyncio.Task[None] | None = None
@@ -159,7 +152,12 @@ class Cursor:
         for position in positions:
             news += acks.ack(position)
         if news:
-            self._moved(acks.mark_delete, acks.advance())
+            self._moved(acks.advance())
+
+    def ack_range(self, ledger_id: int, first: int, last: int) -> None:
+        """Acknowledges the entries of a ledger from first to last, both included."""
+        if self._acks.ack_range(ledger_id, first, last):
+            self._moved(self._acks.advance())
 
     def ack_cumulative(self, position: Position, ack_set: Sequence[int] | None = None) -> None:
         """Acknowledges everything up to position; with ack_set, of that entry only the bits that are 0."""
@@ -173,19 +171,18 @@ class Cursor:
             news = acks.ack_until(position)
         if news:
             acks.advance()
-            self._moved(before, acks.mark_delete != before)
+            self._moved(acks.mark_delete != before)
 
     def ack_batch(self, position: Position, ack_set: Sequence[int]) -> None:
         """Acknowledges a part of a batch: ack_set has 64-bit words, where bit 1 means still unacknowledged."""
-        before = self._acks.mark_delete
         if self._acks.ack_batch(position, bits_of(ack_set)):
-            self._moved(before, self._acks.advance())
+            self._moved(self._acks.advance())
 
     def touch(self) -> None:
         """`longs` have changed and are to be stored with the next write."""
         self._mark_changed()
 
-    def _moved(self, before: Position, moved: bool) -> None:
+    def _moved(self, moved: bool) -> None:
         if moved:
             self.read_position = max(self.read_position, self._log.ledgers.next(self.mark_delete))
         self._mark_changed()
@@ -201,14 +198,7 @@ class Cursor:
 
     async def skip(self, entries: int) -> None:
         """Acknowledges the next entries of the backlog; durable when it returns."""
-        ledgers = self._log.ledgers
-        position = self.mark_delete
-        while entries > 0:
-            position = ledgers.next(position)
-            if not ledgers.contains(position):
-                break
-            entries -= not self.is_acked(position)
-        self.ack_cumulative(min(position, ledgers.last))
+        self.ack_cumulative(self._acks.reached_with(entries))
         await self.flush()
 
     def ledgers_removed(self) -> None:
@@ -224,9 +214,12 @@ class Cursor:
 
     def _mark_changed(self) -> None:
         self._changed += 1
-        if not self.durable or self._timer is not None or self._storing is not None or self._over:
-            return
-        self._timer = self._loop.call_later(self._pause_s, self._time_to_store)
+        if self._timer is None and self._storing is None:
+            self._store_later(self._pause_s)
+
+    def _store_later(self, delay_s: float) -> None:
+        if self.durable and not self._over and self._timer is None and self._stored < self._changed:
+            self._timer = self._loop.call_later(delay_s, self._time_to_store)
 
     @property
     def _pause_s(self) -> float:
@@ -269,18 +262,16 @@ class Cursor:
                 self._wake(None)
                 if not self._waiting:
                     break
-        except BkctlError as e:
-            error = e
-            _log.warning("%s: the state of cursor %s is not stored: %s", self._log.name, self.name, e)
+        except Exception as e:  # noqa: BLE001 - of a bug of ours too: who waits would wait for ever
+            error = known_error(e, f"the state of cursor {self.name} is not stored")
+            _log.warning("%s: %s", self._log.name, error, exc_info=error is not e)
             if isinstance(e, Conflict | LedgerFenced):
                 self._log.failed(e)
         finally:
             self._storing = None
         if error is not None:
             self._wake(error)
-        if self._stored < self._changed and not self._over and self._timer is None:
-            delay_s = STORE_RETRY_S if error is not None else self._pause_s
-            self._timer = self._loop.call_later(delay_s, self._time_to_store)
+        self._store_later(STORE_RETRY_S if error is not None else self._pause_s)
 
     def _passed(self, position: Position) -> None:
         """A mark-delete position is durable: ledgers up to there are needed no more."""
@@ -303,44 +294,75 @@ class Cursor:
 
     async def _store(self, state: CursorState) -> None:
         """One write, to the cursor's ledger; to the node where the ledger cannot be written."""
-        settings = self._log.settings
         writer = self._writer
         try:
             if writer is not None and writer.error is None:
                 writer.append(encode_cursor_state(state))
                 await writer.flush()
-                age_s = self._loop.time() - self._writer_since
-                if writer.last_pushed + 1 >= settings.cursor_entries_max or age_s >= settings.cursor_age_max_s:
-                    await self._new_ledger(state, state)
+                if self._is_full(writer):
+                    await self._roll(state)
                 return
-            await self._new_ledger(self._in_node, state)
+            await self._switch_to(await self._new_ledger(self._in_node, state), self._in_node)
         except (Conflict, LedgerFenced):
             raise
         except BkctlError as e:
             _log.warning("%s: cursor %s goes into its node: %s", self._log.name, self.name, e)
-            await self._store_in_node(self._acks.state(self.longs, settings.ranges_in_node_max))
+            await self._store_in_node(self._for_node())
 
-    async def _new_ledger(self, before: CursorState, state: CursorState) -> None:
-        """A new cursor ledger with this state, named by the node; the one before it goes."""
+    def _is_full(self, writer: LedgerWriter) -> bool:
+        settings, now_s = self._log.settings, self._loop.time()
+        full = writer.last_pushed + 1 >= settings.cursor_entries_max
+        return now_s >= self._no_ledger_before_s and (full or now_s - self._writer_since >= settings.cursor_age_max_s)
+
+    async def _roll(self, state: CursorState) -> None:
+        """Goes over to another ledger; where none can be made the one that has the state goes on."""
+        try:
+            writer = await self._new_ledger(state, state)
+        except BkctlError as e:
+            _log.warning("%s: cursor %s keeps its ledger: %s", self._log.name, self.name, e)
+            self._no_ledger_before_s = self._loop.time() + LEDGER_RETRY_S
+            return
+        await self._switch_to(writer, state)
+
+    async def _new_ledger(self, before: CursorState, state: CursorState) -> LedgerWriter:
+        """A ledger with this state, of which nobody knows yet."""
         log = self._log
         marks = {"pulsar/managed-ledger": log.name, "pulsar/cursor": self.name}
         writer = await create_ledger(log.context.bookkeeper, log.settings, marks)
-        asked = False
         try:
             first = CursorState(before.mark_delete, state.ranges, state.longs, state.batches)
             states = [state] if before is state else [first, state]
             writer.append_many([encode_cursor_state(one) for one in states])
             await writer.flush()
-            asked = True
+        except BaseException as e:
+            await self._give_up(writer, e)
+            raise
+        return writer
+
+    async def _switch_to(self, writer: LedgerWriter, before: CursorState) -> None:
+        """The node names this ledger; the one before it goes."""
+        try:
             await self._write_node(writer.ledger_id, CursorState(before.mark_delete))
-        except BkctlError as e:
-            writer.abandon()
-            if not (asked and isinstance(e, Unavailable)):  # else the node may name it all the same
-                await delete_ledger(log.context.bookkeeper, writer.ledger_id)
+        except BaseException as e:
+            await self._give_up(writer, e, named=isinstance(e, Unavailable))
             raise
         old, self._writer, self._writer_since = self._writer, writer, self._loop.time()
-        self.switched_ms = log.context.world.clock.now_ms()
+        self.switched_ms = self._log.context.world.clock.now_ms()
         await self._drop(old)
+
+    async def _give_up(self, writer: LedgerWriter, error: BaseException, *, named: bool = False) -> None:
+        """Lets go of a ledger, and deletes it but where the node may name it."""
+        writer.abandon()
+        if isinstance(error, Exception) and not named:
+            await delete_ledger(self._log.context.bookkeeper, writer.ledger_id)
+
+    def _for_node(self) -> CursorState:
+        """What a node gets in place of the ledger: the same, if that is not too much for it."""
+        settings = self._log.settings
+        state = self._acks.state(self.longs, settings.ranges_max)
+        if len(encode_cursor_state(state)) <= NODE_BYTES_MAX:
+            return state
+        return self._acks.state(self.longs, settings.ranges_in_node_max)
 
     async def _store_in_node(self, state: CursorState) -> None:
         await self._write_node(NO_CURSOR_LEDGER, state)
@@ -412,18 +434,7 @@ class Cursor:
         self.read_position = self._log.ledgers.next(self.mark_delete)
 
     async def _last_state(self, ledger_id: int) -> CursorState | None:
-        """The last entry of a cursor's ledger; None where it is lost for good, and older messages come again."""
-        context, settings = self._log.context, self._log.settings
-        try:
-            report = await recover_ledger(context.bookkeeper, ledger_id, settings.password, settings.digest_type)
-            if report.last_entry_id < 0:
-                return None
-            reader = await context.bookkeeper.open(ledger_id, settings.password, settings.digest_type)
-            entry = await reader.read_entry(report.last_entry_id)
-            return decode_cursor_state(bytes(entry.payload), source=f"ledger {ledger_id}")
-        except (NoSuchLedger, NoSuchEntry, BadBytes) as e:
-            _log.warning("%s: the ledger of cursor %s is lost: %s", self._log.name, self.name, e)
-            return None
+        return await last_state(self._log, self.name, ledger_id)
 
     def let_go(self) -> None:
         """No more writes by itself; whoever waits for one is told when the log has failed."""
@@ -477,6 +488,7 @@ class Cursor:
                     await log.context.store.delete_cursor(log.name, self.name, self._version, log.node.version)
             except BkctlError:
                 self._over = log.error is not None  # else it is there as before
+                self._store_later(self._pause_s)
                 raise
             writer, self._writer = self._writer, None
             await self._drop(writer)

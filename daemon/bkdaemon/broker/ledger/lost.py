@@ -3,6 +3,7 @@
     ledger    metadata do not know it any more: acknowledged by every cursor
     entry     every one of its bookies answers "not here", or that its disk fails: acknowledged by the cursor that came
               to it, one entry at a time; those beside it are delivered
+    search    by time: the next entry that can be had stands for those that are lost; nothing is acknowledged
 
 What may come back is waited for: an entry one of whose bookies is away, or of which only bad copies are left. Java is
 less careful: it takes the word of one bookie whose disk fails while the others are away, and with one lost entry skips
@@ -44,35 +45,59 @@ class LostData:
         skipped: entries that were passed over, each time a cursor came to them.
     """
 
-    def __init__(self, log: ManagedLedger) -> None:
+    def __init__(self, log: ManagedLedger, reads: LedgerReads) -> None:
         self.skipped = 0
         self._log = log
+        self._reads = reads
         self._told: set[int] = set()
 
-    async def read(
-        self, reads: LedgerReads, start: Position, entries_max: int, bytes_max: int, cursor: Cursor | None
-    ) -> Found:
+    async def read(self, start: Position, entries_max: int, bytes_max: int, cursor: Cursor | None) -> Found:
         """Entries at or after start, behind what is lost; what that is, cursor acknowledges."""
         while True:
             position = self._log.ledgers.at_or_after(start)
             try:
-                return await reads.read(start, entries_max, bytes_max)
+                return await self._reads.read(start, entries_max, bytes_max)
             except (NotFound, Unavailable):
                 if not self._log.settings.skip_lost:
                     raise
                 if await self._skip(position.ledger_id):
                     start = Position(position.ledger_id + 1, 0)
                     continue
-                found, start = await self._read_singly(reads, position, entries_max, bytes_max, cursor)
+                found, start = await self._read_singly(position, entries_max, bytes_max, cursor)
                 if not found and start == position:
                     raise
             if found:
                 return found
 
+    async def look(self, start: Position, until: Position) -> tuple[Position, bytes] | None:
+        """The first entry from start on, before until, that is not lost; None where there is none.
+
+        Raises:
+            NoSuchEntry, NoSuchLedger, BadBytes, Unavailable: one that may come back, or that is not to be skipped.
+        """
+        ledgers, singly = self._log.ledgers, -1
+        position = ledgers.at_or_after(start)
+        while position < until and ledgers.contains(position):
+            ledger_id, entry_id = position
+            try:
+                if ledger_id == singly:
+                    return position, await self._reads.read_one(ledger_id, entry_id)
+                found = await self._reads.read(position, 1, 1)
+                return found[0] if found and found[0][0] < until else None
+            except (NotFound, Unavailable) as e:
+                if not self._log.settings.skip_lost or (ledger_id == singly and not _is_hopeless(e)):
+                    raise
+            if ledger_id == singly:
+                position = ledgers.next(position)
+            elif ledger_id != ledgers.open_id and await self._is_lost(ledger_id):
+                position = ledgers.at_or_after(Position(ledger_id + 1, 0))
+            singly = ledger_id
+        return None
+
     # -- single entries ---------------------------------------------------------------------------------------------
 
     async def _read_singly(
-        self, reads: LedgerReads, first: Position, entries_max: int, bytes_max: int, cursor: Cursor | None
+        self, first: Position, entries_max: int, bytes_max: int, cursor: Cursor | None
     ) -> tuple[Found, Position]:
         """Entries from first on, up to one that cannot be read; of lost ones nothing, but the position behind them."""
         ledger_id, entry_id = first
@@ -82,7 +107,7 @@ class LostData:
             if len(found) >= max(1, entries_max):
                 break
             try:
-                entry = await reads.read_one(ledger_id, at)
+                entry = await self._reads.read_one(ledger_id, at)
             except (NotFound, Unavailable) as e:
                 if found or not _is_hopeless(e):
                     break
@@ -110,7 +135,7 @@ class LostData:
             )
         if cursor is None:
             return
-        cursor.ack(Position(ledger_id, entry_id) for entry_id in range(first, end))
+        cursor.ack_range(ledger_id, first, end - 1)
         following = log.ledgers.at_or_after(cursor.read_position)
         if Position(ledger_id, first) <= following < Position(ledger_id, end):
             cursor.read_position = log.ledgers.at_or_after(Position(ledger_id, end))
@@ -137,7 +162,7 @@ class LostData:
             )
         behind = log.ledgers.at_or_after(Position(ledger_id, entries))
         for cursor in list(log.cursors.values()):
-            cursor.ack(Position(ledger_id, entry_id) for entry_id in range(entries))
+            cursor.ack_range(ledger_id, 0, entries - 1)
             if cursor.read_position.ledger_id == ledger_id:
                 cursor.read_position = behind
         return True

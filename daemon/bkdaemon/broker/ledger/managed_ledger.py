@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Final
 from bkrecovery.ledger import recover_ledger
 
 from bkctl.codec.managed_ledger import LedgerInfo
-from bkctl.errors import BkctlError, Conflict, LedgerClosed, LedgerFenced, NotFound, Unavailable
+from bkctl.errors import BkctlError, Conflict, LedgerClosed, LedgerFenced, Unavailable
 from bkctl.model.ledger import LedgerMetadata
 from bkctl.model.status import Status
-from bkctl.model.topic import LATEST, Position
-from bkdaemon.broker.ledger.chores import Chores, Pauses
+from bkctl.model.topic import Position
+from bkdaemon.broker.ledger.chores import Chores, Pauses, known_error
 from bkdaemon.broker.ledger.cursor import Cursor
-from bkdaemon.broker.ledger.cursors import load_cursors
+from bkdaemon.broker.ledger.cursors import delete_cursor, load_cursors, open_cursor
 from bkdaemon.broker.ledger.ledger_list import LedgerList
 from bkdaemon.broker.ledger.ledger_node import LedgerContext, LedgerNode
 from bkdaemon.broker.ledger.ledger_reads import LedgerReads
@@ -59,7 +59,7 @@ class ManagedLedger:
 
     Attributes:
         name: tenant/namespace/persistent/encoded-topic.
-        cursors: open cursors by name, durable or not.
+        cursors: open cursors by name, durable or not; cursor_lock is held while one is made or deleted.
         on_confirmed: called on the loop with the positions of adds that are safe, in the order of the adds.
         on_failed: called once: the topic must be closed, adds that are not confirmed have failed.
     """
@@ -77,7 +77,7 @@ class ManagedLedger:
         self.node: LedgerNode
         self.added = self.opened_ms = 0
         self._reads = LedgerReads(context.bookkeeper, settings, self.ledgers, context.cache)
-        self._cursor_lock = asyncio.Lock()
+        self.cursor_lock = asyncio.Lock()
         self._writer: LedgerWriter | None = None
         self._opened_at = 0.0
         self._submitted_bytes = 0
@@ -88,7 +88,7 @@ class ManagedLedger:
         self._run, self._later = self._chores.run, self._chores.later
         self._pauses = Pauses()
         self._trimmer = Trimmer(self)
-        self.lost = LostData(self)
+        self.lost = LostData(self, self._reads)
         self._switch_lock = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
 
@@ -106,23 +106,23 @@ class ManagedLedger:
         """
         self = cls(context, name, settings)
         self.node = await LedgerNode.read(context.store, name, create=create)
-        infos, empty = await recovered_list(context, self.node.info, settings)
+        infos = await recovered_list(context, self.node.info, settings)
         self.ledgers.infos = {info.ledger_id: info for info in infos}
         self.ledgers.remove(())
-        if self.node.info.terminated is not None:
-            await self.node.write()  # whoever had it before can store no acknowledgement from now on
-            self.state = State.TERMINATED
-        else:
-            await self._next_ledger()
-            self.state = State.OPEN
         try:
-            for ledger_id in empty:
-                await delete_ledger(context.bookkeeper, ledger_id)
+            if self.node.info.terminated is not None:
+                await self.node.write()  # whoever had it before can store no acknowledgement from now on
+                self.state = State.TERMINATED
+            else:
+                before = self.node.info.ledgers
+                await self._next_ledger()
+                self.state = State.OPEN
+                await self._forget_empty(before)
             self.cursors.update(await load_cursors(self))
             if self.error is not None:
                 raise self.error  # somebody else took it meanwhile
-        except BkctlError as e:
-            self.failed(e)
+        except BaseException as e:
+            self.failed(known_error(e, f"{name} is not opened"))
             raise
         self._later(settings.retention_check_s, self._trim_again)
         return self
@@ -145,6 +145,12 @@ class ManagedLedger:
         """The ledgers of a list that are still ours, with the figures that are settled by now."""
         known = self.ledgers.infos
         return [known[info.ledger_id] for info in old if info.ledger_id in known]
+
+    async def _forget_empty(self, before: Sequence[LedgerInfo]) -> None:
+        """Deletes those ledgers of the list before that took no entry, and which the node names no more."""
+        for info in before:
+            if info.ledger_id not in self.ledgers.infos:
+                await delete_ledger(self.context.bookkeeper, info.ledger_id)
 
     # -- adding ----------------------------------------------------------------------------------------------------
 
@@ -252,17 +258,19 @@ class ManagedLedger:
         async with self._switch_lock:
             if self.state is not State.SWITCHING:
                 return
+            before = self.node.info.ledgers
             try:
                 await self._close_writer()
                 if self._still(State.SWITCHING):
                     await self._next_ledger()
             except Exception as e:  # noqa: BLE001 - of a bug of ours too: adds would wait for ever
                 _log.error("%s: no next ledger: %s", self.name, e, exc_info=not isinstance(e, BkctlError))
-                self.failed(e if isinstance(e, BkctlError) else Unavailable(f"{self.name}: no next ledger: {e!r}"))
+                self.failed(known_error(e, f"{self.name}: no next ledger"))
                 return
         if self._still(State.SWITCHING):
             self.state = State.OPEN
             self._drain()
+            await self._forget_empty(before)
             await self.trim()
 
     def _still(self, state: State) -> bool:  # asked after every wait
@@ -363,7 +371,7 @@ class ManagedLedger:
         self, start: Position, entries_max: int, bytes_max: int, cursor: Cursor | None = None
     ) -> list[tuple[Position, bytes]]:
         """The same for who reads in order: what is lost for good is skipped, where the settings allow it."""
-        return await self.lost.read(self._reads, start, entries_max, bytes_max, cursor)
+        return await self.lost.read(start, entries_max, bytes_max, cursor)
 
     async def find_by_publish_time(self, ms: int) -> Position:
         """The first entry that was published at or after ms; the next position to be written if there is none."""
@@ -378,17 +386,7 @@ class ManagedLedger:
 
         EARLIEST and LATEST are positions too. A cursor that is not durable lives in memory alone.
         """
-        async with self._cursor_lock:
-            known = self.cursors.get(name)
-            if known is not None:
-                return known
-            ledgers, last = self.ledgers, self.last_confirmed
-            mark_delete = last if initial == LATEST else min(ledgers.previous(ledgers.at_or_after(initial)), last)
-            cursor = Cursor(self, name, mark_delete, durable=durable, properties=dict(properties or {}), asked=initial)
-            if durable:
-                await cursor.create()
-            self.cursors[name] = cursor
-            return cursor
+        return await open_cursor(self, name, initial, durable=durable, properties=dict(properties or {}))
 
     async def delete_cursor(self, name: str) -> None:
         """Forgets a cursor for good, its ledger too.
@@ -396,11 +394,7 @@ class ManagedLedger:
         Raises:
             NotFound: there is none.
         """
-        cursor = self.cursors.get(name)
-        if cursor is None:
-            raise NotFound(f"{self.name} has no cursor {name}", name=self.name, cursor=name)
-        await cursor.delete()
-        self.cursors.pop(name, None)
+        await delete_cursor(self, name)
         self._run(self.trim())
 
     # -- properties, trimming, the end -----------------------------------------------------------------------------
@@ -450,17 +444,18 @@ class ManagedLedger:
         if self.state is not State.TERMINATED:
             if self.state is not State.OPEN:
                 raise self._refusal()
-            self.state = State.SWITCHING
+            self.state, before = State.SWITCHING, self.node.info.ledgers
             try:
                 async with self._switch_lock:
                     await self._close_writer()
                     await self.node.write(self._known, self.last_confirmed)
-            except BkctlError as e:
-                self.failed(e)
+            except BaseException as e:
+                self.failed(known_error(e, f"{self.name} is not terminated"))
                 raise
             self.state = State.TERMINATED
             self._queue.clear()  # what came meanwhile is stored nowhere
             self._queue_bytes += self._reads.tail.expect(-self._queue_bytes)
+            await self._forget_empty(before)
         return self.last_confirmed
 
     async def close(self) -> None:
@@ -471,13 +466,16 @@ class ManagedLedger:
         self._let_go()
         if before is State.FAILED:
             return
-        async with self._switch_lock:
-            for close in (self._close_writer, *(cursor.close for cursor in self.cursors.values())):
-                try:
-                    await close()
-                except BkctlError as e:
-                    _log.warning("%s: not closed in peace: %s", self.name, e)
-        self._reads.tail.clear()
+        try:
+            async with self._switch_lock:
+                for close in (self._close_writer, *(cursor.close for cursor in self.cursors.values())):
+                    try:
+                        await close()
+                    except Exception as e:  # noqa: BLE001 - of a bug of ours too: the others are to be stored
+                        known = isinstance(e, BkctlError)
+                        _log.warning("%s: not closed in peace: %s", self.name, e, exc_info=not known)
+        finally:
+            self._reads.tail.clear()
 
     async def delete(self) -> None:
         """Deletes cursors, ledgers and node of a topic that is to be no more."""

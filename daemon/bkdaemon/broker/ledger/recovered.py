@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 from bkrecovery.ledger import recover_ledger
 
 from bkctl.client.ensembles import IsolatedPlacement
-from bkctl.codec.managed_ledger import LedgerInfo, ManagedLedgerInfo
-from bkctl.errors import BkctlError, NoSuchLedger, NotFound, Unavailable
+from bkctl.codec.managed_ledger import CursorState, LedgerInfo, ManagedLedgerInfo, decode_cursor_state
+from bkctl.errors import BadBytes, BkctlError, NoSuchEntry, NoSuchLedger, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper
     from bkctl.client.writer import LedgerWriter
     from bkdaemon.broker.ledger.ledger_node import LedgerContext, LedgerNode
     from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
+    from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 
 APPLICATION = "pulsar"
 COMPONENT = "managed-ledger"
@@ -53,16 +54,16 @@ async def create_with_marks(
     )
 
 
-async def recovered_list(
-    context: LedgerContext, info: ManagedLedgerInfo, settings: LedgerSettings
-) -> tuple[list[LedgerInfo], list[int]]:
-    """The ledgers of a log after its last one was fenced and recovered, and the empty ones, which leave the list.
+async def recovered_list(context: LedgerContext, info: ManagedLedgerInfo, settings: LedgerSettings) -> list[LedgerInfo]:
+    """The ledgers of a log after its last one was fenced and recovered, without those that are empty.
+
+    Java terminates a log without telling the figures of its last ledger: then they are asked for here.
 
     Raises:
         Unavailable, NotEnoughBookies, …: the last ledger cannot be recovered now.
     """
     infos = list(info.ledgers)
-    if infos and info.terminated is None:
+    if infos and (info.terminated is None or infos[-1].entries is None):
         last = infos.pop()
         try:
             report = await recover_ledger(context.bookkeeper, last.ledger_id, settings.password, settings.digest_type)
@@ -73,7 +74,22 @@ async def recovered_list(
             now_ms = context.world.clock.now_ms()
             entries, size = metadata.last_entry_id + 1, metadata.length
             infos.append(replace(last, entries=entries, size=size, timestamp_ms=now_ms))
-    return [one for one in infos if one.entries], [one.ledger_id for one in infos if not one.entries]
+    return [one for one in infos if one.entries]
+
+
+async def last_state(log: ManagedLedger, cursor: str, ledger_id: int) -> CursorState | None:
+    """The last entry of a cursor's ledger; None where it is lost for good, and older messages come again."""
+    context, settings = log.context, log.settings
+    try:
+        report = await recover_ledger(context.bookkeeper, ledger_id, settings.password, settings.digest_type)
+        if report.last_entry_id < 0:
+            return None
+        reader = await context.bookkeeper.open(ledger_id, settings.password, settings.digest_type)
+        entry = await reader.read_entry(report.last_entry_id)
+        return decode_cursor_state(bytes(entry.payload), source=f"ledger {ledger_id}")
+    except (NoSuchLedger, NoSuchEntry, BadBytes) as e:
+        _log.warning("%s: the ledger of cursor %s is lost: %s", log.name, cursor, e)
+        return None
 
 
 async def listed_ledger(
@@ -92,9 +108,9 @@ async def listed_ledger(
     info = LedgerInfo(writer.ledger_id, timestamp_ms=0)
     try:
         await node.write(lambda old: [*known(old), info])
-    except BkctlError as e:
+    except BaseException as e:
         writer.abandon()
-        if not isinstance(e, Unavailable):
+        if isinstance(e, BkctlError) and not isinstance(e, Unavailable):
             await delete_ledger(context.bookkeeper, writer.ledger_id)
         raise
     return writer, info

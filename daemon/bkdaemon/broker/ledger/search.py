@@ -10,23 +10,23 @@ from bkctl.model.topic import Position
 if TYPE_CHECKING:
     from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 
-ENTRY_BYTES = 1
-
 
 async def first_published(log: ManagedLedger, ms: int) -> Position:
     """The first entry that was published at or after ms; the next position to be written if there is none.
 
-    Times of different producers may be out of order by a little; then the answer is one of the borders.
+    Times of different producers may be out of order by a little; then the answer is one of the borders. Borders are
+    kept as positions: what is trimmed meanwhile changes how many entries lie before them.
     """
-    low, high = 0, log.ledgers.entries_total
-    while low < high:
-        middle = (low + high) // 2
-        found = await log.read(log.ledgers.at(middle), 1, ENTRY_BYTES)
-        if not found or publish_time(found[0][1]) >= ms:
+    ledgers = log.ledgers
+    low, high = ledgers.first, ledgers.next(ledgers.last)
+    while (before := ledgers.index(low)) < (behind := ledgers.index(high)):
+        middle = ledgers.at((before + behind) // 2)
+        found = await log.lost.look(middle, high)
+        if found is None or publish_time(found[1]) >= ms:
             high = middle
         else:
-            low = middle + 1
-    return log.ledgers.at(low)
+            low = ledgers.next(found[0])
+    return ledgers.at_or_after(low)
 
 
 def publish_time(entry: bytes) -> int:

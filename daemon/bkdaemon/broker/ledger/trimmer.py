@@ -62,13 +62,19 @@ class Trimmer:
 
 
 async def delete_log(log: ManagedLedger) -> None:
-    """Deletes a log for good: cursors, node, ledgers, the compacted one too."""
-    compacted = [cursor.longs[COMPACTED] for cursor in log.cursors.values() if COMPACTED in cursor.longs]
-    for cursor in list(log.cursors.values()):
-        await cursor.delete()
-    log.cursors.clear()
-    ledger_ids = [info.ledger_id for info in log.node.info.ledgers]
-    await log.close()
-    await log.node.delete()
-    for ledger_id in (*ledger_ids, *compacted):
-        await delete_ledger(log.context.bookkeeper, ledger_id)
+    """Deletes a log for good: cursors, node, ledgers, the compacted one too. Where that fails halfway it is closed."""
+    bookkeeper = log.context.bookkeeper
+    try:
+        for cursor in list(log.cursors.values()):
+            await cursor.delete()
+            del log.cursors[cursor.name]
+            if COMPACTED in cursor.longs:
+                await delete_ledger(bookkeeper, cursor.longs[COMPACTED])
+        ledger_ids = [info.ledger_id for info in log.node.info.ledgers]
+        await log.close()
+        await log.node.delete()
+    except BaseException:
+        await log.close()
+        raise
+    for ledger_id in ledger_ids:
+        await delete_ledger(bookkeeper, ledger_id)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.requests import Request
 
 from bkdaemon.broker.dispatch import SingleActive
-from bkdaemon.broker.ledger.search import ENTRY_BYTES, publish_time
+from bkdaemon.broker.ledger.search import publish_time
 from bkdaemon.broker.rest.base import flag
 from bkdaemon.broker.topic import Topic
 
@@ -48,11 +48,10 @@ async def as_asked(told: dict[str, Any], topic: AnyTopic, request: Request) -> d
 
 async def _time_behind(log: ManagedLedger, mark_delete: Position, backlog: int) -> int:
     """When the first entry behind a position was published, in ms; -1 where nothing is behind it."""
-    position = log.next_position(mark_delete)
-    if not backlog or not log.ledgers.contains(position):
+    if not backlog:
         return -1
-    found = await log.read(position, 1, ENTRY_BYTES)
-    return publish_time(found[0][1]) if found else -1
+    found = await log.lost.look(log.next_position(mark_delete), log.next_position(log.last_confirmed))
+    return -1 if found is None else publish_time(found[1])
 
 
 def with_reads(told: dict[str, Any], topic: Topic) -> dict[str, Any]:

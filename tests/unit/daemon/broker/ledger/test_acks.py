@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from bkdaemon.broker.ledger.acks import Acks
 from bkdaemon.broker.ledger.ledger_list import LedgerList
 from hypothesis import given, settings
@@ -70,17 +72,25 @@ def test_the_row_agrees_with_a_list(entries: list[int], open_entries: int) -> No
 def test_acks_agree_with_a_set(data: st.DataObject) -> None:
     ledgers = row(*data.draw(st.lists(st.integers(0, 5), max_size=3)), open_entries=data.draw(st.integers(0, 5)))
     plain, acked = every(ledgers), set()
-    acks = Acks(ledgers, ledgers.before_first)
+    acks, parts = Acks(ledgers, ledgers.before_first), set()
     anywhere = st.builds(Position, st.sampled_from([5, *ledgers.ids, 99]), st.integers(-1, 6))
     for _ in range(data.draw(st.integers(0, 25))):
         position = data.draw(anywhere)
-        kind = data.draw(st.sampled_from(["one", "one", "one", "until", "batch", "restart"]))
+        kind = data.draw(st.sampled_from(["one", "one", "one", "until", "batch", "part", "range", "restart"]))
         if kind == "until":
             acks.ack_until(position)
             acked |= {p for p in plain if p <= position}
         elif kind == "batch":
             acks.ack_batch(position, 0)
             acked |= {position} & set(plain)
+        elif kind == "part":
+            acks.ack_batch(position, 2)
+            parts |= {position} & set(plain)
+        elif kind == "range":
+            some = {p for p in plain if p.ledger_id == position.ledger_id and abs(p.entry_id - position.entry_id) < 2}
+            news = acks.ack_range(position.ledger_id, position.entry_id - 1, position.entry_id + 1)
+            assert news == (not some <= acked)
+            acked |= some
         elif kind == "restart":
             again = Acks(ledgers, ledgers.before_first)
             again.load(acks.state({}))
@@ -95,6 +105,28 @@ def test_acks_agree_with_a_set(data: st.DataObject) -> None:
         gap = next((p for p in plain if p not in acked), None)
         assert gap is None or ledgers.next(acks.mark_delete) == gap
         assert acks.above == sum(p in acked and p > acks.mark_delete for p in plain)
+        assert set(acks.batches) == parts - acked
+        left = [p for p in plain if p not in acked]
+        reached = [acks.reached_with(count) for count in range(1, len(left) + 2)]
+        assert reached == [*left, max(plain, default=ledgers.last)]
+
+
+def test_a_mark_delete_position_that_moves_looks_at_no_batch_that_it_does_not_pass() -> None:
+    class Looked(dict[Position, int]):
+        at = 0
+
+        def __iter__(self) -> Iterator[Position]:
+            self.at += len(self)
+            return super().__iter__()
+
+    ledgers = row(10_000)
+    acks = Acks(ledgers, ledgers.before_first)
+    acks.batches = looked = Looked()
+    for entry_id in range(0, 10_000, 2):
+        acks.ack_batch(Position(10, entry_id), 2)
+    for entry_id in range(100):
+        assert acks.ack_until(Position(10, entry_id))
+    assert (looked.at, len(looked)) == (0, 4_950)
 
 
 def test_parts_of_batches() -> None:

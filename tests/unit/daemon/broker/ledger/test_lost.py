@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
+from bkdaemon.broker.topic import Topic
+from bkdaemon.broker.upkeep import Upkeep
 
+from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import Command
-from bkctl.codec.pulsar_entry import split_entry
+from bkctl.codec.pulsar_entry import encode_entry, split_entry
 from bkctl.errors import NoSuchEntry, NoSuchLedger
 from bkctl.model.ids import EntryId
 from bkctl.model.ledger import Ensemble
@@ -250,3 +254,91 @@ def test_lost_entries_at_the_end_are_passed_once() -> None:
         await log.close()
 
     on_brokers(scenario)
+
+
+# -- searches by time -------------------------------------------------------------------------------------------------
+
+
+async def of_times(broker: Broker, *, skips: bool, lost: tuple[int, int]) -> tuple[ManagedLedger, list[Position]]:
+    """A log of entries that were published at 1000, 1010, …; of the second ledger some are lost."""
+    log = await broker.open(replace(EAGER, skip_lost=skips))
+    log.add_many([with_time(1000 + 10 * i) for i in range(35)])
+    await until(lambda: len(broker.confirmed) == 35 and len(log.ledgers.ids) == 4)
+    log._reads.tail.clear()
+    await lose(broker, log, log.ledgers.ids[1], *lost)
+    return log, broker.confirmed
+
+
+def with_time(ms: int) -> bytes:
+    return encode_entry(api.MessageMetadata(producer_name="p", sequence_id=0, publish_time=ms), b"x")
+
+
+@pytest.mark.parametrize("lost", [(0, 1), (3, 5), (5, 10), (0, 10)])
+def test_lost_entries_are_no_hindrance_to_a_search_by_time(lost: tuple[int, int]) -> None:
+    async def scenario(broker: Broker) -> None:
+        log, places = await of_times(broker, skips=True, lost=lost)
+        cursor = await log.open_cursor("s", EARLIEST)
+        gone = {10 + i for i in range(*lost)}
+        for at in range(36):
+            found = await log.find_by_publish_time(1000 + 10 * at)
+            first = min(i for i in range(at, 36) if i not in gone)
+            behind = max((i + 1 for i in range(at) if i not in gone), default=0)  # the last that is too old
+            assert behind <= (places.index(found) if found in places else 35) <= first
+        assert (cursor.backlog(), log.lost.skipped) == (35, 0), "who looks acknowledges nothing"
+        await log.close()
+
+    on_brokers(scenario)
+
+
+def test_a_search_by_time_passes_a_ledger_that_is_lost() -> None:
+    async def scenario(broker: Broker) -> None:
+        log, places = await of_times(broker, skips=True, lost=(3, 4))
+        for ledger_id in log.ledgers.ids[1:3]:
+            await broker.context.bookkeeper.delete(ledger_id)
+            log._reads.forget(ledger_id)
+        assert places[9] < await log.find_by_publish_time(1100) <= places[30]
+        assert await log.find_by_publish_time(1090) == places[9]
+        assert await log.find_by_publish_time(1310) == places[31]
+        await log.close()
+
+    on_brokers(scenario)
+
+
+def test_a_search_by_time_fails_where_what_is_lost_is_not_to_be_skipped() -> None:
+    async def scenario(broker: Broker) -> None:
+        log, _ = await of_times(broker, skips=False, lost=(0, 10))
+        with pytest.raises(NoSuchEntry):
+            await log.find_by_publish_time(1150)
+        await log.close()
+
+    on_brokers(scenario)
+
+
+def test_a_search_by_time_finds_what_it_is_for_though_ledgers_are_trimmed_meanwhile() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await broker.open(EAGER)
+        log.add_many([with_time(1000 + 10 * i) for i in range(35)])
+        await until(lambda: len(broker.confirmed) == 35 and len(log.ledgers.ids) == 4)
+        read = log._reads.read
+
+        async def trimmed_meanwhile(*asked: Any) -> Any:
+            found = await read(*asked)
+            log.forget_ledgers(log.ledgers.ids[:1] if len(log.ledgers.ids) == 4 else [])
+            return found
+
+        log._reads.read = trimmed_meanwhile  # type: ignore[method-assign]
+        assert await log.find_by_publish_time(1200) == broker.confirmed[20]
+        await log.close()
+
+    on_brokers(scenario)
+
+
+def test_the_age_of_a_backlog_is_that_of_what_can_be_read_of_it() -> None:
+    async def scenario(stage: Stage, client: RawClient, log: ManagedLedger) -> None:
+        await lose(stage.broker, log, log.ledgers.ids[0], 0, 2)
+        upkeep = Upkeep(cast("Any", stage))
+        topic = stage.server.topics.open[TopicName.parse(TOPIC)]
+        assert isinstance(topic, Topic)
+        assert await upkeep._age_s(topic, topic.subscriptions["s"], 5001) == 5
+
+    on_stored(scenario, EXCLUSIVE, skips=True)
