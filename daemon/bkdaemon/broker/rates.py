@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 if TYPE_CHECKING:
     from bkctl.model.topic import TopicName
     from bkdaemon.broker.nonpersistent import NonPersistentSubscription
     from bkdaemon.broker.subscription import Subscription
-    from bkdaemon.broker.topic import AnyTopic
+    from bkdaemon.broker.topic import AnyTopic, Topic
     from bkdaemon.broker.topics import Topics
 
     AnySubscription: TypeAlias = Subscription | NonPersistentSubscription
@@ -61,7 +61,7 @@ class Rates:
         Also ("again", topic, subscription, consumer), redeliveries; and ("lost", topic, subscription), whose messages
         are those that expired, and whose size those that a topic without storage dropped; ("acked", topic,
         subscription, consumer), whose messages were acknowledged, and whose size are chunks that the consumer was sent;
-        ("chunked", topic, producer).
+        ("chunked", topic, producer); ("stored", topic), whose messages are entries.
         """
         return self._rates.get(key, NOTHING)
 
@@ -89,6 +89,8 @@ class Rates:
 def _counters(topics: Topics) -> Iterator[tuple[Hashable, Flow]]:
     for name, topic in topics.open.items():
         yield ("in", name), Flow(topic.messages_in, topic.bytes_in)
+        if topic.persistent:
+            yield ("stored", name), Flow(cast("Topic", topic).ledger.added)
         for producer in topic.producers.by_name.values():
             yield ("producer", name, producer.name), Flow(producer.messages_in, producer.bytes_in)
             yield ("chunked", name, producer.name), Flow(producer.chunks_in)

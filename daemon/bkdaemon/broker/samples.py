@@ -56,6 +56,7 @@ class _TopicRow(NamedTuple):
     labels: Labels
     topic: AnyTopic
     flow: Flow
+    stored: Flow
     size: int
     copies: int
     subscriptions: list[_SubscriptionRow]
@@ -101,6 +102,7 @@ def _row(service: BrokerService, topic: AnyTopic, cluster: tuple[str, str]) -> _
         labels,
         topic,
         service.rates.of("in", topic.name),
+        service.rates.of("stored", topic.name),
         log.ledgers.size_total if log is not None else 0,
         log.settings.write_quorum_size if log is not None else 0,
         [_subscription(service, topic, one, labels) for one in subscriptions_of(topic)],
@@ -170,6 +172,7 @@ def _broker(service: BrokerService, rows: list[_TopicRow], cluster: Labels) -> I
         ("pulsar_broker_msg_backlog", sum(one.backlog for one in every)),
         ("pulsar_broker_storage_logical_size", sum(row.size for row in rows)),
         ("pulsar_broker_storage_size", sum(row.size * row.copies for row in rows)),
+        ("pulsar_broker_storage_write_rate", sum(row.stored.messages for row in rows)),
         ("pulsar_ml_count", sum(isinstance(row.topic, Topic) for row in rows)),
         ("pulsar_ml_cache_used_size", cache.tail_bytes),
         ("pulsar_ml_cache_hits_rate", hits.messages),
@@ -266,6 +269,7 @@ TOPIC_FIGURES: Final[dict[str, Callable[[_TopicRow], float]]] = {
 }
 STORED_FIGURES: Final[dict[str, Callable[[_TopicRow], float]]] = {
     "pulsar_storage_backlog_age_seconds": _backlog_age_s,
+    "pulsar_storage_write_rate": lambda row: row.stored.messages,
 }
 """Of topics that store something."""
 SUBSCRIPTION_FIGURES: Final[dict[str, Callable[[_SubscriptionRow], float]]] = {

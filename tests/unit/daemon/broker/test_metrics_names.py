@@ -6,6 +6,7 @@ import asyncio
 import re
 from pathlib import Path
 
+import pytest
 from bkdaemon.broker.rest.stats import partitioned_stats
 from bkdaemon.broker.samples import broker_samples
 
@@ -50,12 +51,15 @@ def test_figures_of_a_topic() -> None:
     async def scenario(admin: Admin) -> None:
         topic = await admin.topic("public/default/a")
         subscription = await topic.subscription("s", durable=True, initial=EARLIEST)
+        await admin.service.look()
+        await asyncio.sleep(2)
         await publish(topic, 10)
         subscription.cursor.ack_cumulative(topic.ledger.ledgers.at(3))
         await admin.service.look()
         text = (await admin.ask("GET", "/metrics")).data.decode()
         found = dict(re.findall(r'^(pulsar_\w+)\{[^}]*namespace="public/default"[^}]*\} (\S+)$', text, re.MULTILINE))
         size = topic.ledger.ledgers.size_total
+        assert float(found["pulsar_storage_write_rate"]) == pytest.approx(5, rel=0.1)  # entries a second
         assert float(found["pulsar_topics_count"]) == 1
         assert float(found["pulsar_subscription_back_log"]) == float(found["pulsar_msg_backlog"]) == 6
         assert float(found["pulsar_storage_logical_size"]) == size
