@@ -7,6 +7,9 @@ Requests follow redirects from broker to broker, as pulsar-admin does. Answers b
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -19,6 +22,10 @@ if TYPE_CHECKING:
 ADMIN: Final = "/admin/v2"
 REDIRECTS_MAX: Final = 10
 ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
+ANSWER_S_MAX: Final = 60.0
+"""For one answer where the command may take for ever, as pulsar-admin waits."""
+ANSWER_SHARE: Final = 0.75
+"""Of the time for the whole command: a broker that does not answer is named then, before the time is over."""
 REDIRECT: Final = 307
 
 
@@ -27,10 +34,10 @@ class Admin:
 
     Args:
         base_url: http://host:port.
-        timeout_s: for one request; None waits for ever.
+        timeout_s: for one request.
     """
 
-    def __init__(self, base_url: str, timeout_s: float | None) -> None:
+    def __init__(self, base_url: str, timeout_s: float) -> None:
         self.base_url = base_url
         self._timeout_s = timeout_s
 
@@ -43,7 +50,8 @@ class Admin:
         """
         if not base_url:
             raise Unavailable("the broker tells no web address in the metadata store")
-        return cls(base_url, env.timeout_s)
+        limit = env.timeout_s
+        return cls(base_url, ANSWER_S_MAX if limit is None else limit * ANSWER_SHARE)
 
     async def get(self, path: str) -> Any:
         """The JSON, or text, of a GET below /admin/v2."""
@@ -55,13 +63,12 @@ class Admin:
         Raises:
             NotFound, Conflict, Refused, Unauthorized, Unavailable, ServerError: with the broker's own words.
         """
-        import asyncio
-
-        return await asyncio.to_thread(self._ask, method, self.base_url + ADMIN + path, body)
+        return await _beside(partial(self._ask, method, self.base_url + ADMIN + path, body))
 
     def _ask(self, method: str, url: str, body: Any) -> Any:
         import urllib.error
         import urllib.request
+        from http.client import HTTPException
 
         class NoRedirect(urllib.request.HTTPRedirectHandler):
             """Redirects are followed with their method and body, which the library does not."""
@@ -84,9 +91,36 @@ class Admin:
                     url = where
                     continue
                 raise _error(e.code, e.read(ANSWER_BYTES_MAX), url) from None
-            except (OSError, ValueError) as e:
-                raise Unavailable(f"broker {url}: {getattr(e, 'reason', e)}", url=url) from None
+            except (OSError, ValueError, HTTPException) as e:
+                why, hint = getattr(e, "reason", e), None
+                if isinstance(why, TimeoutError):
+                    why, hint = f"no answer in {self._timeout_s:g} s", "--timeout SECONDS waits longer"
+                raise Unavailable(f"broker {url}: {why}", hint=hint, url=url) from None
         raise Unavailable(f"{self.base_url} leads from broker to broker without an end", url=url)
+
+
+async def _beside(work: Callable[[], Any]) -> Any:
+    """What blocking work returns, done in a thread that nobody has to wait for: ^C and time limits end the command."""
+    import asyncio
+    import threading
+
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+
+    def tell(set_it: Callable[[Any], None], value: object) -> None:
+        if not done.done():
+            set_it(value)
+
+    def run() -> None:
+        try:
+            told = partial(tell, done.set_result, work())
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is awaited
+            told = partial(tell, done.set_exception, error)
+        with suppress(RuntimeError):  # the command has ended without it
+            loop.call_soon_threadsafe(told)
+
+    threading.Thread(target=run, name="pulsar admin", daemon=True).start()
+    return await done
 
 
 def _decoded(data: bytes) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bkctl.cli.broker._brokers import Brokers, admins
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
+from bkctl.cli.pulsar_admin import Admin
 from bkctl.errors import BkctlError, Exit
 
 COMMAND = Command(
@@ -19,16 +20,20 @@ async def run(env: Env, brokers: Brokers = None) -> list[dict[str, object]]:
 
     Java's brokers send themselves a message for it; ours look at their registration and the metadata store.
     """
-    rows: list[dict[str, object]] = []
-    for broker_id, admin in (await admins(env, brokers)).items():
-        version: object = None
-        try:
-            words = str(await admin.get("/brokers/health"))
-            version = await admin.get("/brokers/version")
-        except BkctlError as error:
-            words = error.message
-        healthy = words.strip() == "ok"
-        if not healthy:
-            env.exit = Exit.FINDINGS
-        rows.append({"broker": broker_id, "healthy": healthy, "version": version, "words": words})
+    import asyncio
+
+    found = await admins(env, brokers)
+    rows = await asyncio.gather(*(_item(broker_id, admin) for broker_id, admin in found.items()))
+    if not all(row["healthy"] for row in rows):
+        env.exit = Exit.FINDINGS
     return rows
+
+
+async def _item(broker_id: str, admin: Admin) -> dict[str, object]:
+    version: object = None
+    try:
+        words = str(await admin.get("/brokers/health"))
+        version = await admin.get("/brokers/version")
+    except BkctlError as error:
+        words = error.message
+    return {"broker": broker_id, "healthy": words.strip() == "ok", "version": version, "words": words}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.render import moment
-from bkctl.cli.topic._topics import Topics, logs_of_each, opened, shown
+from bkctl.cli.topic._topics import Topics, logs_of_each, opened, shown_if
 
 COMMAND = Command(
     effect=Effect.READS,
@@ -19,18 +19,21 @@ BROKERS = {"pulsar.dedup": "deduplication", "__compaction": "compaction"}
 
 
 async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
-    """Lists the cursors of topics. kind: subscription, deduplication, compaction, replication. Never fences."""
+    """Lists the cursors of topics. kind: subscription, deduplication, compaction, replication. Never fences.
+
+    What only bookies know is null while too few of them answer.
+    """
     names = list(env.names(topics))
     async with opened(env, *names) as access:
-        logs = [log async for log in logs_of_each(env, access, topics, names)]
+        logs = [log async for log in logs_of_each(env, access, topics, names, whole=False)]
     return [
         {
             "topic": str(log.topic),
             "cursor": cursor.name,
             "kind": kind_of(cursor.name),
             "stored_in": "node" if cursor.info.ledger_id < 0 else f"ledger {cursor.info.ledger_id}",
-            "mark_delete": shown(cursor.acks.mark_delete),
-            "acked_above": cursor.acks.above,
+            "mark_delete": shown_if(log.mark_delete(cursor)),
+            "acked_above": cursor.acks.above if log.whole(cursor) else None,
             **moment("last_active", cursor.info.last_active_ms),
             "version": cursor.version,
             "lost": cursor.lost,

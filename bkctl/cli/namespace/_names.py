@@ -31,12 +31,17 @@ def tenant_name(text: str) -> str:
 
 
 def namespace_name(text: str) -> str:
-    """A namespace as tenant/namespace; old ones have a cluster between.
+    """A namespace as tenant/namespace.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is none, or one of Pulsar 1.
     """
     parts = text.split("/")
-    if len(parts) not in (2, 3) or not all(_NAME.fullmatch(part) for part in parts):
+    if len(parts) == 3:
+        raise UsageError(
+            f"{text} is a namespace of Pulsar 1 (tenant/cluster/namespace), which is not supported",
+            hint="tenant/namespace",
+        )
+    if len(parts) != 2 or not all(_NAME.fullmatch(part) for part in parts):
         raise UsageError(f"{text!r} is no namespace", hint="tenant/namespace; names are letters, digits and -=:._")
     return text

@@ -1,16 +1,21 @@
-"""`bkctl namespace create`: makes a namespace."""
+"""`bkctl namespace create`: makes namespaces."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
-from bkctl.cli.namespace._names import Namespace, namespace_name
+from bkctl.cli.ledger._items import is_one
+from bkctl.cli.namespace._names import Namespaces, namespace_name
+from bkctl.cli.several import all_of, attempt
 from bkctl.errors import AlreadyExists, NotFound, UsageError
+
+if TYPE_CHECKING:
+    from bkctl.meta.namespaces import NamespaceStore
 
 COMMAND = Command(
     effect=Effect.WRITES,
@@ -22,27 +27,45 @@ BUNDLES_MAX = 128 * 1024
 
 async def run(
     env: Env,
-    namespace: Namespace,
+    namespaces: Namespaces,
     bundles: Annotated[int, typer.Option("--bundles", metavar="N", help="parts that brokers own one by one")] = 4,
     clusters: Annotated[
         list[str] | None, typer.Option("--cluster", metavar="NAME", help="where it is replicated; the tenant's if none")
     ] = None,
-) -> dict[str, object]:
-    """Makes a namespace with the policies of Java's 4.0.7, in the metadata; brokers need not run."""
+) -> object:
+    """Makes namespaces with the policies of Java's 4.0.7, in the metadata; brokers need not run."""
     from bkctl.meta.namespaces import NamespaceStore
 
-    name = namespace_name(namespace)
+    names = [namespace_name(name) for name in env.names(namespaces)]
     if not 1 <= bundles <= BUNDLES_MAX:
         raise UsageError(f"{bundles} bundles: 1 to {BUNDLES_MAX} can be had")
+    where: dict[str, list[str]] = {}
+    rows: list[dict[str, object]] = []
     async with env.cluster() as cluster:
         store = NamespaceStore(await cluster.pulsar())
-        tenant = await store.tenant(name.partition("/")[0])
-        allowed = list(tenant.get("allowedClusters") or ())
-        wanted = list(clusters or allowed)
-        if unknown := [one for one in wanted if one not in allowed]:
-            raise NotFound(f"tenant {name.partition('/')[0]} may not use cluster {unknown[0]}: {', '.join(allowed)}")
-        if await store.exists(name):
-            raise AlreadyExists(f"namespace {name} is there already", namespace=name)
-        env.confirm(Plan(f"create namespace {name} with {bundles} bundles in {', '.join(wanted) or 'no cluster'}"))
-        await store.create_namespace(name, wanted, bundles)
-    return {"namespace": name, "bundles": bundles, "replication_clusters": wanted, "created": True}
+        for name in dict.fromkeys(names):
+            await attempt(env, namespaces, name, _check(store, name, clusters, where))
+        if where:
+            steps = tuple(f"create {name} in {', '.join(wanted) or 'no cluster'}" for name, wanted in where.items())
+            env.confirm(Plan(f"create {all_of(where, 'namespaces')} with {bundles} bundles each", steps))
+        for name, wanted in where.items():
+            await attempt(env, namespaces, name, _create(store, name, wanted, bundles, rows))
+    return rows[0] if is_one(namespaces) else rows
+
+
+async def _check(store: NamespaceStore, name: str, clusters: list[str] | None, where: dict[str, list[str]]) -> None:
+    tenant = name.partition("/")[0]
+    allowed = list((await store.tenant(tenant)).get("allowedClusters") or ())
+    wanted = list(clusters or allowed)
+    if unknown := [one for one in wanted if one not in allowed]:
+        raise NotFound(f"tenant {tenant} may not use cluster {unknown[0]}: {', '.join(allowed)}")
+    if await store.exists(name):
+        raise AlreadyExists(f"namespace {name} is there already", namespace=name)
+    where[name] = wanted
+
+
+async def _create(
+    store: NamespaceStore, name: str, wanted: list[str], bundles: int, rows: list[dict[str, object]]
+) -> None:
+    await store.create_namespace(name, wanted, bundles)
+    rows.append({"namespace": name, "bundles": bundles, "replication_clusters": wanted, "created": True})

@@ -1,46 +1,73 @@
-"""`bkctl namespace delete`: removes an empty namespace."""
+"""`bkctl namespace delete`: removes empty namespaces."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
-from bkctl.cli.namespace._names import Namespace, namespace_name
+from bkctl.cli.ledger._items import is_one
+from bkctl.cli.namespace._names import Namespaces, namespace_name
 from bkctl.cli.pulsar_admin import Admin
+from bkctl.cli.several import all_of, attempt
 from bkctl.errors import Refused
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.own_backend import Stores
 
 COMMAND = Command(
     effect=Effect.DELETES,
-    examples=("bkctl namespace delete public/orders",),
+    examples=("bkctl namespace delete public/orders", "bkctl namespace delete shop/a shop/b --yes"),
     columns=("namespace", "deleted", "by"),
 )
 
 
-async def run(env: Env, namespace: Namespace) -> dict[str, object]:
-    """Deletes a namespace without topics and its policies; system topics (`__…`) go with it.
+async def run(env: Env, namespaces: Namespaces) -> object:
+    """Deletes namespaces without topics and their policies; system topics (`__…`) go with them.
 
-    A broker that owns a part of it does it. Where none does it goes straight in the metadata, and topics of the
+    A broker that owns a part of one does it. Where none does it goes straight in the metadata, and topics of the
     system must be deleted before.
     """
     from bkdaemon.broker.own_backend import Stores
 
-    from bkctl.meta.brokers import BrokerStore
-
-    name, by = namespace_name(namespace), "metadata"
+    names = [namespace_name(name) for name in env.names(namespaces)]
+    found: dict[str, dict[str | None, str]] = {}
+    rows: list[dict[str, object]] = []
     async with env.cluster() as cluster:
         stores = Stores.of(await cluster.pulsar())
-        await stores.namespaces.policies(name)
-        topics = [str(topic) for topic in await stores.topics.topics(name)]
-        owners = {owner.http_url: owner.broker_id for owner in (await BrokerStore(stores.store).owned(name)).values()}
-        users = topics if not owners else [t for t in topics if "/__" not in t]
-        if users:
-            raise Refused(f"{name} has {len(users)} topics, {users[0]} among them", hint=f"bkctl topic list {name}")
-        env.confirm(Plan(f"delete namespace {name}", subject=name))
-        if owners:
-            url, by = next(iter(owners.items()))
-            await Admin.of(env, url).ask("DELETE", f"/namespaces/{name}")
-        else:
-            for topic in await stores.topics.partitioned_topics(name):
-                await stores.topics.delete_partitioned(topic)
-            await stores.namespaces.delete_namespace(name)
-    return {"namespace": name, "deleted": True, "by": by}
+        for name in dict.fromkeys(names):
+            await attempt(env, namespaces, name, _check(stores, name, found))
+        if found:
+            what = all_of(found, "namespaces")
+            env.confirm(Plan(f"delete {what}", tuple(found), subject=what))
+        for name, owners in found.items():
+            await attempt(env, namespaces, name, _delete(env, stores, name, owners, rows))
+    return rows[0] if is_one(namespaces) else rows
+
+
+async def _check(stores: Stores, name: str, found: dict[str, dict[str | None, str]]) -> None:
+    """Adds its owners' web addresses, with their names, if it may be deleted."""
+    from bkctl.meta.brokers import BrokerStore
+
+    await stores.namespaces.policies(name)
+    topics = [str(topic) for topic in await stores.topics.topics(name)]
+    owners = {owner.http_url: owner.broker_id for owner in (await BrokerStore(stores.store).owned(name)).values()}
+    users = topics if not owners else [t for t in topics if "/__" not in t]
+    if users:
+        raise Refused(f"{name} has {len(users)} topics, {users[0]} among them", hint=f"bkctl topic list {name}")
+    found[name] = owners
+
+
+async def _delete(
+    env: Env, stores: Stores, name: str, owners: dict[str | None, str], rows: list[dict[str, object]]
+) -> None:
+    by = "metadata"
+    if owners:
+        url, by = next(iter(owners.items()))
+        await Admin.of(env, url).ask("DELETE", f"/namespaces/{name}")
+    else:
+        for topic in await stores.topics.partitioned_topics(name):
+            await stores.topics.delete_partitioned(topic)
+        await stores.namespaces.delete_namespace(name)
+    rows.append({"namespace": name, "deleted": True, "by": by})

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.render import moment
 from bkctl.cli.topic._topics import Access, Topics, logs_of_each, opened, shown
+from bkctl.errors import BadBytes, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from bkdaemon.broker.ledger.cold import ColdCursor, ColdTopic
@@ -22,25 +23,30 @@ COMMAND = Command(
     name="subscription",
     timeout_s=None,
 )
+PUBLISHED: Final = "oldest_publish_time"
 
 
 async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
     """Shows the backlog of every subscription, with the publish time of its oldest entry. Never fences.
 
-    size counts whole ledgers exactly and the first one by the share of its entries that are left.
+    size counts whole ledgers exactly and the first one by the share of its entries that are left. What only bookies
+    know is null while too few of them answer.
     """
     rows = []
     names = list(env.names(topics))
     async with opened(env, *names) as access:
-        async for log in logs_of_each(env, access, topics, names):
-            rows += [await _item(access, log, cursor) for cursor in log.cursors.values()]
+        async for log in logs_of_each(env, access, topics, names, whole=False):
+            rows += [await _item(env, access, log, cursor) for cursor in log.cursors.values()]
     return rows
 
 
-async def _item(access: Access, log: ColdTopic, cursor: ColdCursor) -> dict[str, object]:
+async def _item(env: Env, access: Access, log: ColdTopic, cursor: ColdCursor) -> dict[str, object]:
     from bkdaemon.broker.ledger.cold import read_entries
     from bkdaemon.broker.ledger.search import publish_time
 
+    names: dict[str, object] = {"topic": str(log.topic), "subscription": cursor.name}
+    if not log.whole(cursor):
+        return {**names, **dict.fromkeys(("backlog", "size", "ledgers", "oldest")), **moment(PUBLISHED, None)}
     ledgers, acks = log.ledgers, cursor.acks
     oldest = ledgers.next(acks.mark_delete)
     behind = [i for i in ledgers.ids if i >= oldest.ledger_id and ledgers.entries(i)]
@@ -49,14 +55,16 @@ async def _item(access: Access, log: ColdTopic, cursor: ColdCursor) -> dict[str,
         for ledger_id in behind:
             size += ledgers.size(ledger_id)
         size -= ledgers.size(oldest.ledger_id) * oldest.entry_id // max(1, ledgers.entries(oldest.ledger_id))
-        async for entries in read_entries(access.bookkeeper, log, oldest, 1):
-            published = publish_time(entries[0][1])
+        try:
+            async for entries in read_entries(access.bookkeeper, log, oldest, 1):
+                published = publish_time(entries[0][1])
+        except (NotFound, BadBytes, Unavailable) as error:
+            env.warn(f"{log.topic}: the oldest entry of {cursor.name} cannot be read: {error.message}")
     return {
-        "topic": str(log.topic),
-        "subscription": cursor.name,
+        **names,
         "backlog": acks.backlog(),
         "size": size,
         "ledgers": len(behind) if acks.backlog() else 0,
         "oldest": shown(oldest) if acks.backlog() else None,
-        **moment("oldest_publish_time", published),
+        **moment(PUBLISHED, published),
     }

@@ -1,16 +1,21 @@
-"""`bkctl tenant create`: makes a tenant."""
+"""`bkctl tenant create`: makes tenants."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
-from bkctl.cli.namespace._names import Tenant, tenant_name
+from bkctl.cli.ledger._items import is_one
+from bkctl.cli.namespace._names import Tenants, tenant_name
+from bkctl.cli.several import all_of, attempt
 from bkctl.errors import AlreadyExists, NotFound
+
+if TYPE_CHECKING:
+    from bkctl.meta.namespaces import NamespaceStore
 
 COMMAND = Command(
     effect=Effect.WRITES,
@@ -21,17 +26,18 @@ COMMAND = Command(
 
 async def run(
     env: Env,
-    tenant: Tenant,
+    tenants: Tenants,
     clusters: Annotated[
-        list[str] | None, typer.Option("--cluster", metavar="NAME", help="that it may use; all where none is given")
+        list[str] | None, typer.Option("--cluster", metavar="NAME", help="that they may use; all where none is given")
     ] = None,
-    roles: Annotated[list[str] | None, typer.Option("--role", metavar="NAME", help="that may administer it")] = None,
-) -> dict[str, object]:
-    """Makes a tenant in the metadata; brokers need not run."""
+    roles: Annotated[list[str] | None, typer.Option("--role", metavar="NAME", help="that may administer them")] = None,
+) -> object:
+    """Makes tenants in the metadata; brokers need not run."""
     from bkctl.meta.namespaces import NamespaceStore, tenant_value
     from bkctl.meta.pulsar_cluster import CLUSTERS, GLOBAL_CLUSTER
 
-    name = tenant_name(tenant)
+    names = [tenant_name(name) for name in env.names(tenants)]
+    rows: list[dict[str, object]] = []
     async with env.cluster() as cluster:
         pulsar = await cluster.pulsar()
         store = NamespaceStore(pulsar)
@@ -41,9 +47,24 @@ async def run(
             raise NotFound("there is no Pulsar cluster in this metadata store", hint="bkctl broker start") from None
         if unknown := [one for one in clusters or () if one not in known]:
             raise NotFound(f"there is no cluster {unknown[0]}: {', '.join(known)}")
-        if name in await store.tenants():
-            raise AlreadyExists(f"tenant {name} is there already", tenant=name)
+        there = await store.tenants()
+        if is_one(tenants) and names[0] in there:
+            raise AlreadyExists(f"tenant {names[0]} is there already", tenant=names[0])
         wanted = list(clusters or known)
-        env.confirm(Plan(f"create tenant {name} for {', '.join(wanted)}"))
-        await store.create_tenant(name, tenant_value(wanted, roles or ()))
-    return {"tenant": name, "admin_roles": list(roles or ()), "allowed_clusters": wanted, "created": True}
+        value = tenant_value(wanted, roles or ())
+        env.confirm(Plan(f"create {all_of(names, 'tenants')} for {', '.join(wanted)}", tuple(names)))
+        for name in names:
+            await attempt(env, tenants, name, _create(store, name, value, rows))
+    return rows[0] if is_one(tenants) else rows
+
+
+async def _create(store: NamespaceStore, name: str, value: dict[str, object], rows: list[dict[str, object]]) -> None:
+    await store.create_tenant(name, value)
+    rows.append(
+        {
+            "tenant": name,
+            "admin_roles": value["adminRoles"],
+            "allowed_clusters": value["allowedClusters"],
+            "created": True,
+        }
+    )

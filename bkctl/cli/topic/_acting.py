@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bkctl.cli.pulsar_admin import Admin, topic_path
-from bkctl.cli.topic._topics import Access, parse_position, topic_name
+from bkctl.cli.topic._topics import Access, logs_by_name, parse_position, topic_name
 from bkctl.errors import NotFound, Unavailable, UsageError
 from bkctl.model.topic import EARLIEST, LATEST, Position
 
@@ -48,9 +48,30 @@ class Request(NamedTuple):
 
 async def targets(access: Access, name: str) -> list[Target]:
     """The logs behind a name with their owners: one, or one a partition."""
+    return [await _target(access, log) for log in await access.logs(name)]
+
+
+async def targets_of_each(
+    env: Env, access: Access, topics: Sequence[str], names: Sequence[str], *, whole: bool = True
+) -> dict[str, list[Target]]:
+    """Those behind each name that was given as `topics`; a name is there once, however often and however it is given.
+
+    One of several that cannot be had is a warning, and exit 1; so is what bookies do not say, if it need not be whole.
+
+    Raises:
+        NotFound, BadBytes: it is the only one.
+    """
+    full = list(dict.fromkeys(named(name) for name in names))
+    found = {}
+    async for name, logs in logs_by_name(env, access, topics, full, whole=whole):
+        found[name] = [await _target(access, log) for log in logs]
+    return found
+
+
+async def _target(access: Access, log: ColdTopic) -> Target:
     from bkdaemon.broker.ledger.cold_edit import owner_of
 
-    return [Target(log, await owner_of(access.stores, log.topic)) for log in await access.logs(name)]
+    return Target(log, await owner_of(access.stores, log.topic))
 
 
 def having(found: Sequence[Target], subscription: str, topic: str) -> list[Target]:

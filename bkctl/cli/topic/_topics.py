@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper
 
 MIB = 1024 * 1024
+TOPICS_AT_A_TIME: Final = 16
+"""Looked at together, so that bookies which are slow to answer are waited for once."""
 Topic = Annotated[
     str, typer.Argument(metavar="TOPIC", help="a topic or partition: t, tenant/namespace/t, persistent://…")
 ]
@@ -65,25 +67,46 @@ async def logs_of_each(
 ) -> AsyncIterator[ColdTopic]:
     """The logs of names that were given as `topics`; one of several that cannot be had is a warning, and exit 1.
 
-    If they need not be whole, a warning tells where bookies do not say how long an open ledger is.
+    If they need not be whole, a warning tells what bookies do not say.
 
     Raises:
         NotFound, BadBytes: it is the only one.
     """
+    async for _, logs in logs_by_name(env, access, topics, names, whole=whole):
+        for log in logs:
+            yield log
+
+
+async def logs_by_name(
+    env: Env, access: Access, topics: Sequence[str], names: Sequence[str], *, whole: bool = True
+) -> AsyncIterator[tuple[str, list[ColdTopic]]]:
+    """As `logs_of_each`, with the name that each one or its partitions were asked for by."""
+    import asyncio
+
     from bkctl.cli.ledger._items import is_one, some_failed
 
-    for name in names:
-        try:
-            logs = await access.logs(name, whole=whole)
-        except (NotFound, BadBytes) as error:
-            if is_one(topics):
-                raise
-            some_failed(env, error)
-            continue
-        for log in logs:
-            if log.unknown is not None:
-                env.warn(f"{log.topic}: the length of its open ledger is not known: {log.unknown}")
-            yield log
+    for start in range(0, len(names), TOPICS_AT_A_TIME):
+        some = names[start : start + TOPICS_AT_A_TIME]
+        every = await asyncio.gather(*(access.logs(name, whole=whole) for name in some), return_exceptions=True)
+        for name, found in zip(some, every, strict=True):
+            if isinstance(found, NotFound | BadBytes) and not is_one(topics):
+                some_failed(env, found)
+                continue
+            if isinstance(found, BaseException):
+                raise found
+            for log in found:
+                tell_unknown(env, log)
+            yield name, found
+
+
+def tell_unknown(env: Env, log: ColdTopic) -> None:
+    """Warns of what the bookies of a log do not say now."""
+    if log.unknown is not None:
+        env.warn(f"{log.topic}: the length of its open ledger is not known: {log.unknown}")
+    silent = [cursor for cursor in log.cursors.values() if cursor.unknown is not None]
+    if silent:
+        names = f"{silent[0].name} and {len(silent) - 1} more" if len(silent) > 1 else silent[0].name
+        env.warn(f"{log.topic}: what {names} acknowledged is not known: {silent[0].unknown}")
 
 
 def topic_name(text: str) -> TopicName:
@@ -93,6 +116,11 @@ def topic_name(text: str) -> TopicName:
         UsageError: it is none.
     """
     topic = TopicName.parse(text)
+    if "/" in topic.namespace:
+        raise UsageError(
+            f"{topic} is a name of Pulsar 1 (tenant/cluster/namespace/topic), which is not supported",
+            hint="tenant/namespace/topic; there is no / in a topic's own name",
+        )
     if not topic.persistent:
         raise UsageError(f"{topic} keeps nothing: there is nothing to be seen of it in metadata")
     return topic
@@ -116,17 +144,22 @@ def shown(position: Position) -> str:
     return f"{position.ledger_id}:{position.entry_id}"
 
 
+def shown_if(position: Position | None) -> str | None:
+    """A position that may not be known."""
+    return None if position is None else shown(position)
+
+
 def cursor_item(log: ColdTopic, cursor: ColdCursor) -> dict[str, object]:
-    """One subscription of one log."""
-    acks, info = cursor.acks, cursor.info
+    """One subscription of one log; null for what bookies do not tell now."""
+    acks, info, whole = cursor.acks, cursor.info, log.whole(cursor)
     return {
         "topic": str(log.topic),
         "subscription": cursor.name,
-        "backlog": acks.backlog(),
-        "mark_delete": shown(acks.mark_delete),
-        "next": shown(log.ledgers.next(acks.mark_delete)),
-        "acked_above": acks.above,
-        "batches_in_part": len(acks.batches),
+        "backlog": log.backlog(cursor),
+        "mark_delete": shown_if(log.mark_delete(cursor)),
+        "next": shown(log.ledgers.next(acks.mark_delete)) if whole else None,
+        "acked_above": acks.above if whole else None,
+        "batches_in_part": len(cursor.state.batches) if cursor.unknown is None else None,
         **moment("last_active", info.last_active_ms),
         "cursor_ledger": info.ledger_id if info.ledger_id >= 0 else None,
         "lost": cursor.lost,

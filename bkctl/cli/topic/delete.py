@@ -9,7 +9,8 @@ import typer
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
-from bkctl.cli.topic._acting import METADATA, Target, ask_owner, targets
+from bkctl.cli.several import all_of, attempt
+from bkctl.cli.topic._acting import METADATA, Target, ask_owner, targets_of_each
 from bkctl.cli.topic._acting import Request as Ask
 from bkctl.cli.topic._topics import Access, Topics, opened, topic_name
 
@@ -31,28 +32,37 @@ async def run(
     Where a broker owns the topic, it does it, and refuses while clients are connected, unless --force. A topic that
     nobody serves goes straight: its nodes in one step, if nobody changed them meanwhile, then its ledgers.
     """
-    names = [str(topic_name(name)) for name in env.names(topics)]
+    names = list(env.names(topics))
+    rows: list[dict[str, object]] = []
     async with opened(env, *names) as access:
-        found = {name: await targets(access, name) for name in names}
+        found = await targets_of_each(env, access, topics, names)
+        if not found:
+            return rows
         steps = tuple(
             f"delete {t.name}: {len(t.log.ledgers.ids)} ledgers, {t.log.ledgers.entries_total} entries, "
             f"{len(t.log.cursors)} subscriptions; {t.by}"
             for one in found.values()
             for t in one
         )
-        subject = names[0] if len(names) == 1 else f"{len(names)} topics"
-        env.confirm(Plan(f"delete {subject}", steps, subject=subject))
-        rows = []
+        what = all_of(found, "topics")
+        env.confirm(Plan(f"delete {what}", steps, subject=what))
         for name, logs in found.items():
-            rows += [await _delete(env, access, target, force) for target in logs]
-            topic = topic_name(name)
-            await access.stores.topics.delete_partitioned(topic)
-            if topic.partition < 0:
-                await _delete_schemas(access, name)
-        return rows
+            await attempt(env, topics, name, _delete_whole(env, access, name, logs, force, rows))
+    return rows
 
 
-async def _delete(env: Env, access: Access, target: Target, force: bool) -> dict[str, object]:
+async def _delete_whole(
+    env: Env, access: Access, name: str, logs: list[Target], force: bool, rows: list[dict[str, object]]
+) -> None:
+    for target in logs:
+        await _delete(env, access, target, force, rows)
+    topic = topic_name(name)
+    await access.stores.topics.delete_partitioned(topic)
+    if topic.partition < 0:
+        await _delete_schemas(access, name)
+
+
+async def _delete(env: Env, access: Access, target: Target, force: bool, rows: list[dict[str, object]]) -> None:
     from bkdaemon.broker.ledger.cold_edit import Edit
 
     by = METADATA
@@ -61,7 +71,7 @@ async def _delete(env: Env, access: Access, target: Target, force: bool) -> dict
     else:
         await ask_owner(env, target, Ask("DELETE"), f"?force={str(force).lower()}")
         by = target.owner.broker_id
-    return {"topic": target.name, "deleted": True, "by": by}
+    rows.append({"topic": target.name, "deleted": True, "by": by})
 
 
 async def _delete_schemas(access: Access, name: str) -> None:

@@ -27,12 +27,13 @@ async def run(env: Env, topics: Topics) -> AsyncIterator[list[dict[str, object]]
 
     size: bytes as written. stored: times the write quorum, what the bookies hold. backlog_size: what the slowest
     subscription has not passed. data, cursor, compacted, schema: size by kind; unknown: open ledgers whose size no
-    node tells, cursors' as a rule. Schemas are counted once, with the first partition.
+    node tells, cursors' as a rule. Schemas are counted once, with the first partition. While too few bookies answer,
+    the open ledger of the data is among the unknown, entries and backlog_size are null.
     """
     names = list(env.names(topics))
     async with opened(env, *names) as access:
         seen = set()
-        async for log in logs_of_each(env, access, topics, names):
+        async for log in logs_of_each(env, access, topics, names, whole=False):
             whole = log.topic.partitioned
             yield [await _item(access, log, first=whole not in seen)]
             seen.add(whole)
@@ -47,25 +48,32 @@ async def _item(access: Access, log: ColdTopic, *, first: bool) -> dict[str, obj
             continue
         count += 1
         metadata = record.metadata
-        size = log.ledgers.size(ledger_id) if kind == "data" else metadata.length
-        if kind != "data" and not metadata.closed:
+        size = log.length(ledger_id)[1] if kind == "data" else metadata.length if metadata.closed else None
+        if size is None:
             unknown += 1
             continue
         sizes[kind] += size
         stored += size * metadata.write_quorum_size
+    return {
+        "topic": str(log.topic),
+        "ledgers": count,
+        "entries": log.ledgers.entries_total if log.whole() else None,
+        "size": sum(sizes.values()),
+        "stored": stored,
+        "backlog_size": _behind(log),
+        **sizes,
+        "unknown": unknown,
+    }
+
+
+def _behind(log: ColdTopic) -> int | None:
+    """Bytes that the slowest subscription has not passed, if it is known."""
+    if not all(log.whole(cursor) for cursor in log.cursors.values()):
+        return None
     slowest = min((cursor.acks.mark_delete for cursor in log.cursors.values()), default=log.ledgers.last)
     oldest = log.ledgers.next(slowest)
     behind = sum(log.ledgers.size(i) for i in log.ledgers.ids if i >= oldest.ledger_id)
     if log.ledgers.entries(oldest.ledger_id):
         entries = log.ledgers.entries(oldest.ledger_id)
         behind -= log.ledgers.size(oldest.ledger_id) * min(oldest.entry_id, entries) // entries
-    return {
-        "topic": str(log.topic),
-        "ledgers": count,
-        "entries": log.ledgers.entries_total,
-        "size": sum(sizes.values()),
-        "stored": stored,
-        "backlog_size": behind,
-        **sizes,
-        "unknown": unknown,
-    }
+    return behind

@@ -54,6 +54,7 @@ async def run(
     from bkdaemon.broker.own_backend import Stores
 
     wanted = [namespace_name(name) for name in env.names(namespaces or ())]
+    untold: list[object] = []
     async with AsyncExitStack() as opened:
         cluster = await opened.enter_async_context(env.cluster())
         bookkeeper = None if no_bookies else await opened.enter_async_context(cluster.bookkeeper())
@@ -69,10 +70,12 @@ async def run(
                 found = [(t, n) for t, n in await stores.topics.all_topics(namespace) if t.persistent]
             for some in _batches(found, TOPICS_AT_A_TIME):
                 rows = await asyncio.gather(*(_item(stores, bookkeeper, *one) for one in some))
-                for row in rows:
-                    if isinstance(row["entries"], AtLeast) and bookkeeper is not None:
-                        env.warn(f"{row['topic']}: bookies do not tell how long its open ledger is")
+                untold += [row["topic"] for row in rows if isinstance(row["entries"], AtLeast)]
                 yield rows
+        if untold and bookkeeper is not None:
+            env.warn(
+                f"bookies do not tell how long the open ledgers of {len(untold)} topics are, {untold[0]} among them"
+            )
 
 
 def _batches(items: Sequence[_Item], count: int) -> Iterator[Sequence[_Item]]:

@@ -19,13 +19,14 @@ NO_END = 1 << 63
 async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
     """Shows logs fragment by fragment: positions, bookies, and the subscriptions that stand there. Never fences.
 
-    to and entries are null for the end of an open ledger whose bookies do not answer.
+    to and entries are null for the end of an open ledger whose bookies do not answer; a subscription whose state
+    they do not tell is left out, with a warning.
     """
     rows: list[dict[str, object]] = []
     names = list(env.names(topics))
     async with opened(env, *names) as access:
         async for log in logs_of_each(env, access, topics, names, whole=False):
-            marks = {name: cursor.acks.mark_delete for name, cursor in log.cursors.items()}
+            marks = {name: mark for name, one in log.cursors.items() if (mark := log.mark_delete(one)) is not None}
             for ledger_id in log.ledgers.ids:
                 record = log.records.get(ledger_id)
                 length, _ = log.length(ledger_id)

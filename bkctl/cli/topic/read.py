@@ -9,10 +9,10 @@ import typer
 
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
-from bkctl.cli.render import moment
-from bkctl.cli.topic._topics import Topics, logs_of_each, opened, parse_position, shown
-from bkctl.errors import BadBytes, UsageError
-from bkctl.model.topic import EARLIEST, Position
+from bkctl.cli.topic._entries import COLUMNS, WIDE, entry_item
+from bkctl.cli.topic._topics import Topics, logs_of_each, opened, parse_position
+from bkctl.errors import UsageError
+from bkctl.model.topic import EARLIEST
 
 COMMAND = Command(
     effect=Effect.READS,
@@ -21,12 +21,11 @@ COMMAND = Command(
         "bkctl topic read my-topic --from 12:0 -o jsonl",
         "bkctl topic read my-topic --raw > entries",
     ),
-    columns=("position", "producer", "sequence_id", "publish_time", "messages", "size", "payload"),
-    wide=("topic", "key", "properties", "compression", "encrypted"),
+    columns=COLUMNS,
+    wide=WIDE,
     name="position",
     timeout_s=None,
 )
-COMPRESSIONS = ("none", "lz4", "zlib", "zstd", "snappy")
 
 
 async def run(
@@ -53,34 +52,10 @@ async def run(
             async for batch in read_entries(access.bookkeeper, log, start, left):
                 if left is not None:
                     left -= len(batch)
-                items = [_item(env, str(log.topic), position, entry) for position, entry in batch]
+                items = [entry_item(env, str(log.topic), position, entry) for position, entry in batch]
                 if raw:
                     env.raw_stdout.write(b"".join(bytes(item["payload"]) for item in items))  # type: ignore[call-overload]
                 else:
                     yield items
             if left == 0:
                 return
-
-
-def _item(env: Env, topic: str, position: Position, entry: bytes) -> dict[str, object]:
-    from bkctl.codec.pulsar_entry import split_entry
-
-    try:
-        metadata, payload = split_entry(entry)
-    except BadBytes as e:
-        env.warn(f"{shown(position)} is no entry of Pulsar's: {e.message}")
-        return {"topic": topic, "position": shown(position), "size": len(entry), "payload": entry}
-    return {
-        "topic": topic,
-        "position": shown(position),
-        "producer": metadata.producer_name,
-        "sequence_id": metadata.sequence_id,
-        **moment("publish_time", metadata.publish_time),
-        "messages": metadata.num_messages_in_batch,
-        "key": metadata.partition_key or None,
-        "properties": {pair.key: pair.value for pair in metadata.properties},
-        "compression": COMPRESSIONS[metadata.compression],
-        "encrypted": bool(metadata.encryption_keys),
-        "size": len(entry),
-        "payload": bytes(payload),
-    }

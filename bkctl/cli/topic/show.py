@@ -27,11 +27,12 @@ COMMAND = Command(
 async def run(env: Env, topics: Topics) -> object:
     """Shows topics as metadata and bookies tell them; a partitioned one partition by partition. Never fences.
 
-    backlog is that of the slowest subscription; owner the broker that serves the topic, null where none does.
+    backlog is that of the slowest subscription; owner the broker that serves the topic, null where none does. While
+    too few bookies answer, what only they know is null: the open ledger's entries, and what subscriptions have left.
     """
     names = list(env.names(topics))
     async with opened(env, *names) as access:
-        items = [await _item(access, log) async for log in logs_of_each(env, access, topics, names)]
+        items = [await _item(access, log) async for log in logs_of_each(env, access, topics, names, whole=False)]
         alone = is_one(topics) and len(items) == 1
         return items[0] if alone and not await access.stores.topics.partitions(topic_name(names[0])) else items
 
@@ -43,16 +44,17 @@ async def _item(access: Access, log: ColdTopic) -> dict[str, object]:
     bundle = (await access.stores.namespaces.bundles(topic.namespace_name)).of(str(topic))
     owner = await BrokerStore(access.stores.store).owner(bundle)
     versions, _ = await access.stores.topics.schema_versions(topic)
+    whole = log.whole()
     return {
         "topic": str(topic),
         "managed_ledger": topic.path,
-        "entries": ledgers.entries_total,
-        "size": ledgers.size_total,
+        "entries": ledgers.entries_total if whole else None,
+        "size": ledgers.size_total if whole else None,
         "ledgers": len(ledgers.ids),
         "first": shown(ledgers.first),
-        "last_confirmed": shown(ledgers.last),
+        "last_confirmed": shown(ledgers.last) if whole else None,
         "subscriptions": len(log.cursors),
-        "backlog": max((cursor.acks.backlog() for cursor in log.cursors.values()), default=0),
+        "backlog": log.backlog_most,
         "bundle": bundle.range,
         "owner": owner.native_url if owner is not None else None,
         "terminated": log.info.terminated is not None,

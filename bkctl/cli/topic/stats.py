@@ -7,10 +7,9 @@ from typing import Any, Final
 
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
-from bkctl.cli.ledger._items import is_one, some_failed
-from bkctl.cli.topic._acting import Request, Target, ask_owner, targets
+from bkctl.cli.several import attempt
+from bkctl.cli.topic._acting import Request, Target, ask_owner, targets_of_each
 from bkctl.cli.topic._topics import Topics, cursor_item, opened
-from bkctl.errors import BadBytes, NotFound
 
 COMMAND = Command(
     effect=Effect.READS,
@@ -32,27 +31,28 @@ NAMED: Final = (
 async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
     """Shows the figures of topics, partition by partition, as their owners count them. Loads and fences nothing.
 
-    A topic that no broker has open has no rates: what metadata and bookies tell is shown, served_by is null.
+    A topic that no broker has open has no rates: what metadata and bookies tell is shown, served_by is null, and so is
+    what bookies that do not answer would tell.
     """
     names = list(env.names(topics))
     items: list[dict[str, object]] = []
     async with opened(env, *names) as access:
-        for name in names:
-            try:
-                items += [await _item(env, target) for target in await targets(access, name)]
-            except (NotFound, BadBytes) as error:
-                if is_one(topics):
-                    raise
-                some_failed(env, error)
+        for found in (await targets_of_each(env, access, topics, names, whole=False)).values():
+            for target in found:
+                await attempt(env, topics, target.name, _add(env, target, items))
     return items
+
+
+async def _add(env: Env, target: Target, items: list[dict[str, object]]) -> None:
+    items.append(await _item(env, target))
 
 
 async def _item(env: Env, target: Target) -> dict[str, object]:
     from bkdaemon.broker.ledger.cold_edit import is_loaded
 
     log = target.log
-    backlog = max((cursor.acks.backlog() for cursor in log.cursors.values()), default=0)
-    common = {"topic": str(log.topic), "served_by": None, "storage_size": log.ledgers.size_total, "backlog": backlog}
+    size = log.ledgers.size_total if log.whole() else None
+    common = {"topic": str(log.topic), "served_by": None, "storage_size": size, "backlog": log.backlog_most}
     if not is_loaded(log, target.owner):
         cursors = {name: cursor_item(log, cursor) for name, cursor in log.cursors.items()}
         rates = dict.fromkeys(("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out"))

@@ -7,7 +7,8 @@ import time
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
-from bkctl.cli.topic._acting import Request, Target, act, targets
+from bkctl.cli.several import attempt
+from bkctl.cli.topic._acting import Request, Target, act, targets_of_each
 from bkctl.cli.topic._topics import Access, Topics, opened, retention_of
 
 COMMAND = Command(
@@ -25,23 +26,27 @@ async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
     namespace's retention, or broker.conf's default of none; the last ledger stays. ledgers are those that went.
     """
     names = list(env.names(topics))
+    rows: list[dict[str, object]] = []
     async with opened(env, *names) as access:
-        found = [(target, await _gone(access, target)) for name in names for target in await targets(access, name)]
+        every = (await targets_of_each(env, access, topics, names)).values()
+        found = [(target, await _gone(access, target)) for targets in every for target in targets]
         work = [(target, gone) for target, gone in found if gone or target.owner is not None]
         if work:
             steps = tuple(f"{t.name}: {_listed(gone)}; {t.by}" for t, gone in work)
             env.confirm(Plan(f"trim {len(work)} topics", steps, subject="trim"))
-        rows: list[dict[str, object]] = []
         for target, gone in found:
-            by = None
-            if (target, gone) in work:
-                request = Request("POST", ("trim",))
-                by = await act(env, access, target, request, lambda edit, gone=gone: edit.drop_ledgers(gone))  # type: ignore[misc]
-            left = {one.ledger_id for one in (await access.stores.ledgers.read(target.log.topic.path)).info.ledgers}
-            went = [ledger_id for ledger_id in target.log.ledgers.ids if ledger_id not in left]
-            size = sum(target.log.ledgers.size(i) for i in went)
-            rows.append({"topic": target.name, "ledgers": went, "size": size, "by": by})
-        return rows
+            await attempt(env, topics, target.name, _trim(env, access, target, gone, rows))
+    return rows
+
+
+async def _trim(env: Env, access: Access, target: Target, gone: list[int], rows: list[dict[str, object]]) -> None:
+    by = None
+    if gone or target.owner is not None:
+        by = await act(env, access, target, Request("POST", ("trim",)), lambda edit: edit.drop_ledgers(gone))
+    left = {one.ledger_id for one in (await access.stores.ledgers.read(target.log.topic.path)).info.ledgers}
+    went = [ledger_id for ledger_id in target.log.ledgers.ids if ledger_id not in left]
+    size = sum(target.log.ledgers.size(i) for i in went)
+    rows.append({"topic": target.name, "ledgers": went, "size": size, "by": by})
 
 
 def _listed(gone: list[int]) -> str:

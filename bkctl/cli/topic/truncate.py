@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
-from bkctl.cli.topic._acting import Request, act, targets
-from bkctl.cli.topic._topics import Topic, opened
+from bkctl.cli.several import all_of, attempt
+from bkctl.cli.topic._acting import Request, Target, act, targets_of_each
+from bkctl.cli.topic._topics import Access, Topics, opened
 from bkctl.model.topic import LATEST
 
 if TYPE_CHECKING:
@@ -16,30 +17,40 @@ if TYPE_CHECKING:
 
 COMMAND = Command(
     effect=Effect.DELETES,
-    examples=("bkctl topic truncate my-topic",),
+    examples=("bkctl topic truncate my-topic", "bkctl topic truncate my-topic other --yes"),
     columns=("topic", "entries", "by"),
     timeout_s=None,
 )
 
 
-async def run(env: Env, topic: Topic) -> list[dict[str, object]]:
-    """Empties a topic: every subscription is moved to the end, whatever retention says the ledgers go.
+async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
+    """Empties topics: every subscription is moved to the end, whatever retention says the ledgers go.
 
     The owner does it where one is, as `pulsar-admin topics truncate`; straight in the metadata otherwise, where the
     last ledger stays.
     """
-    async with opened(env, topic) as access:
-        found = await targets(access, topic)
+    names = list(env.names(topics))
+    rows: list[dict[str, object]] = []
+    async with opened(env, *names) as access:
+        found = await targets_of_each(env, access, topics, names)
+        if not found:
+            return rows
         steps = tuple(
             f"{t.name}: forget {t.log.ledgers.entries_total} entries, move {len(t.log.cursors)} subscriptions; {t.by}"
-            for t in found
+            for one in found.values()
+            for t in one
         )
-        env.confirm(Plan(f"truncate {topic}", steps, subject=topic))
-        rows: list[dict[str, object]] = []
-        for target in found:
-            by = await act(env, access, target, Request("DELETE", ("truncate",)), _empty)
-            rows.append({"topic": target.name, "entries": target.log.ledgers.entries_total, "by": by})
-        return rows
+        what = all_of(found, "topics")
+        env.confirm(Plan(f"truncate {what}", steps, subject=what))
+        for name, logs in found.items():
+            await attempt(env, topics, name, _truncate(env, access, logs, rows))
+    return rows
+
+
+async def _truncate(env: Env, access: Access, logs: list[Target], rows: list[dict[str, object]]) -> None:
+    for target in logs:
+        by = await act(env, access, target, Request("DELETE", ("truncate",)), _empty)
+        rows.append({"topic": target.name, "entries": target.log.ledgers.entries_total, "by": by})
 
 
 async def _empty(edit: Edit) -> None:

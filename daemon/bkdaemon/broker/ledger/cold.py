@@ -6,6 +6,7 @@ the last confirmed entry is counted where it is readable. So figures of a topic 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -32,12 +33,17 @@ if TYPE_CHECKING:
 PROBE_STEP_MAX: Final = 1 << 16
 """So far behind the last readable entry another one is looked for: more than a writer has under way."""
 READ_BATCH: Final = 100
+CURSORS_AT_A_TIME: Final = 32
+"""Looked at together, so that bookies which are slow to answer are waited for once."""
 COMPACTED: Final = "CompactedTopicLedger"
 
 
 @dataclass(frozen=True, slots=True)
 class ColdCursor:
-    """One subscription. lost tells why the cursor's ledger cannot be read; the node's older state counts then."""
+    """One subscription. lost tells why the cursor's ledger cannot be read; the node's older state counts then.
+
+    unknown tells that its ledger is there, but too few bookies answer now: state and acks are not to be trusted.
+    """
 
     name: str
     info: ManagedCursorInfo
@@ -45,6 +51,7 @@ class ColdCursor:
     state: CursorState
     acks: Acks
     lost: str | None = None
+    unknown: str | None = None
 
 
 @dataclass(slots=True)
@@ -65,6 +72,27 @@ class ColdTopic:
         if self.unknown is not None and ledger_id == self.ledgers.ids[-1]:
             return None, None
         return self.ledgers.entries(ledger_id), self.ledgers.size(ledger_id)
+
+    def whole(self, cursor: ColdCursor | None = None) -> bool:
+        """True if bookies told everything of the log, and of the cursor."""
+        return self.unknown is None and (cursor is None or cursor.unknown is None)
+
+    def mark_delete(self, cursor: ColdCursor) -> Position | None:
+        """Up to where a cursor has acknowledged everything, if it is known."""
+        if cursor.unknown is not None:
+            return None
+        return cursor.acks.mark_delete if self.unknown is None else cursor.state.mark_delete
+
+    def backlog(self, cursor: ColdCursor) -> int | None:
+        """Entries that a cursor has left, if it is known."""
+        return cursor.acks.backlog() if self.whole(cursor) else None
+
+    @property
+    def backlog_most(self) -> int | None:
+        """That of the slowest cursor, if all are known."""
+        every = [self.backlog(cursor) for cursor in self.cursors.values()]
+        known = [backlog for backlog in every if backlog is not None]
+        return max(known, default=0) if len(known) == len(every) else None
 
     @property
     def missing(self) -> list[int]:
@@ -109,8 +137,11 @@ async def read_topic(
     found = ColdTopic(topic, info, version, ledgers, records, unknown=unknown)
     if cursors:
         names = await stores.ledgers.cursors(topic.path)
-        for name, stored in sorted((await stores.ledgers.read_cursors(topic.path, names)).items()):
-            found.cursors[name] = await _cursor(bookkeeper, ledgers, name, stored.info, stored.version, whole=whole)
+        stored = sorted((await stores.ledgers.read_cursors(topic.path, names)).items())
+        for start in range(0, len(stored), CURSORS_AT_A_TIME):
+            some = stored[start : start + CURSORS_AT_A_TIME]
+            every = (_cursor(bookkeeper, ledgers, name, one.info, one.version, whole=whole) for name, one in some)
+            found.cursors |= {cursor.name: cursor for cursor in await asyncio.gather(*every)}
     return found
 
 
@@ -182,17 +213,19 @@ async def read_cursor_state(bookkeeper: BookKeeper, info: ManagedCursorInfo) -> 
 async def _cursor(
     bookkeeper: BookKeeper, ledgers: LedgerList, name: str, info: ManagedCursorInfo, version: Version, *, whole: bool
 ) -> ColdCursor:
-    state, lost = info.state, None
+    state, lost, unknown = info.state, None, None
     try:
         state = await read_cursor_state(bookkeeper, info)
-    except (NotFound, BadBytes, Unavailable) as e:
-        if whole and isinstance(e, Unavailable):
-            raise
+    except (NotFound, BadBytes) as e:
         lost = e.message
+    except Unavailable as e:
+        if whole:
+            raise
+        unknown = e.message
     state = state or CursorState(ledgers.before_first)
     acks = Acks(ledgers, ledgers.before_first)
     acks.load(state)
-    return ColdCursor(name, info, version, state, acks, lost)
+    return ColdCursor(name, info, version, state, acks, lost, unknown)
 
 
 async def read_entries(

@@ -21,7 +21,9 @@ def java_cluster() -> MemoryTree:
 
 
 def test_topics_are_listed_whole_or_by_partition() -> None:
-    rows = bkctl("topic", "list", "golden/ns1", "-o", "json", tree=java_cluster()).json()["items"]
+    listed = bkctl("topic", "list", "golden/ns1", "-o", "json", tree=java_cluster())
+    assert listed.stderr.count("warning: ") == 1, "one for all whose bookies are away"
+    rows = listed.json()["items"]
     by_name = {row["topic"]: row for row in rows}
     assert by_name["persistent://golden/ns1/parts"]["partitions"] == 3
     assert "persistent://golden/ns1/parts-partition-0" not in by_name
@@ -63,6 +65,21 @@ def test_names_that_are_no_topics() -> None:
     assert answer.code == Exit.USAGE
     assert "keeps nothing" in answer.error()["message"]
     assert bkctl("topic", "read", "x", "--count", "0", tree=java_cluster()).code == Exit.USAGE
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "topic show persistent://t/c/n/x",
+        "topic create persistent://t/c/n/x",
+        "namespace create t/c/n",
+        "topic list t/c/n",
+    ],
+)
+def test_names_of_pulsar_1_are_refused(words: str) -> None:
+    answer = bkctl(*words.split(), "--yes", "-o", "json", tree=java_cluster())
+    assert answer.code == Exit.USAGE
+    assert "Pulsar 1" in answer.error()["message"]
 
 
 NOWHERE = "zk://127.0.0.1:1/ledgers"
@@ -167,10 +184,37 @@ def test_of_several_topics_one_that_is_missing_is_a_warning_and_bookies_may_be_a
 def test_what_bookies_that_are_away_would_tell_is_null() -> None:
     rows = bkctl("topic", "map", ROLL, "-o", "json", tree=java_cluster())
     assert [row["entries"] is None for row in rows.json()["items"]] == [False, False, True], rows.stdout
-    assert ["not known" in warning for warning in rows.json()["warnings"]] == [True]
+    assert ["not known" in warning for warning in rows.json()["warnings"]] == [True, True]
     data = bkctl("topic", "ledgers", ROLL, "-o", "json", tree=java_cluster()).json()["items"]
     assert [row["entries"] for row in data if row["kind"] == "data"] == [50, 50, None]
-    assert bkctl("topic", "show", ROLL, tree=java_cluster()).code == Exit.UNAVAILABLE
+    shown = bkctl("topic", "show", ROLL, "-o", "json", tree=java_cluster()).json()
+    unknown = {"entries", "size", "last_confirmed", "backlog"}
+    assert {name for name in unknown if shown[name] is not None} == set()
+    assert (shown["ledgers"], shown["subscriptions"], shown["owner"]) == (3, 3, "pulsar://127.0.0.1:26750")
+    used = bkctl("topic", "du", ROLL, "-o", "json", tree=java_cluster()).json()["items"][0]
+    assert (used["entries"], used["backlog_size"], used["unknown"]) == (None, None, 3), "open: the data's, two cursors'"
+    assert used["size"] > 0
+
+
+CURSORS = ["subscription list", "subscription backlog", "subscription show", "cursor list", "cursor show"]
+
+
+@pytest.mark.parametrize("words", CURSORS)
+def test_subscriptions_are_told_of_while_bookies_are_away(words: str) -> None:
+    noun, verb = words.split()
+    arguments = [noun, verb, ROLL, *(["holes"] if verb == "show" else [])]
+    answer = bkctl(*arguments, "-o", "json", tree=java_cluster())
+    assert answer.code == Exit.OK, answer.stderr
+    assert answer.stderr.count("warning: ") == 2, "the open ledger, what is acknowledged"
+    rows = [answer.json()] if verb == "show" else answer.json()["items"]
+    by_name = {row.get("subscription", row.get("cursor")): row for row in rows}
+    unknown = {"mark_delete", "acked_above", "backlog", "size", "oldest", "ranges", "batches"} & rows[0].keys()
+    assert {name: by_name["holes"][name] for name in unknown} == dict.fromkeys(unknown)
+    if "mark_delete" in unknown and verb == "list":
+        assert by_name["behind"]["mark_delete"] == "62:-1", "it is in the node"
+    table = bkctl(*arguments, tree=java_cluster())
+    assert table.code == Exit.OK
+    assert [cell for line in table.stdout.splitlines() for cell in line.split()].count("-") >= len(unknown) - 1
 
 
 def test_the_leader() -> None:
@@ -196,3 +240,59 @@ def test_pulsars_metadata_below_a_path() -> None:
         assert names == sorted([tenant, "public", "pulsar"])
     wrong = beside | {"BKCTL_PULSAR_PATH": "far"}
     assert bkctl("tenant", "list", tree=tree, environ=wrong).code == Exit.USAGE
+
+
+async def _without_bookies(tree: MemoryTree) -> None:
+    store = MemoryStore(tree)
+    for bookie in await store.children("/ledgers/available"):
+        if bookie != "readonly":
+            path = f"/ledgers/available/{bookie}"
+            await store.delete(path, (await store.get(path)).stat.version)
+
+
+def test_what_keeps_a_topic_from_being_loaded() -> None:
+    assert bkctl("topic", "why-unloadable", ROLL, MOVED, tree=java_cluster()).code == Exit.OK, "all are registered"
+    tree = golden.memory_tree()
+    asyncio.run(_without_bookies(tree))
+    answer = bkctl("topic", "why-unloadable", ROLL, MOVED, "-o", "json", tree=tree)
+    assert answer.code == Exit.FINDINGS
+    rows = [row for row in answer.json()["items"] if row["topic"] == ROLL]
+    assert [(row["kind"], row["of"], row["problem"], row["stops"]) for row in rows] == [
+        ("data", None, "bookies away", "reading"),
+        ("data", None, "bookies away", "reading"),
+        ("data", None, "bookies away", "loading"),
+        ("cursor", "holes", "bookies away", "loading"),
+        ("cursor", "mid", "bookies away", "loading"),
+    ]
+    assert all(row["bookies_away"] for row in rows)
+    for ledger_id in (rows[0]["ledger_id"], rows[3]["ledger_id"]):
+        assert bkctl("ledger", "delete", ledger_id, "--yes", tree=tree).code == Exit.OK
+    missing = bkctl("topic", "why-unloadable", ROLL, "-o", "json", tree=tree).json()["items"]
+    gone = [(row["kind"], row["stops"]) for row in missing if row["problem"] == "missing"]
+    assert gone == [("data", "reading"), ("cursor", "nothing")]
+    tree = golden.memory_tree()
+    assert bkctl("topic", "create", "golden/ns1/new", "--yes", tree=tree).code == Exit.OK
+    assert bkctl("topic", "why-unloadable", "golden/ns1/new", tree=tree).code == Exit.OK
+
+
+def test_what_brokers_own() -> None:
+    rows = bkctl("broker", "namespaces", "-o", "json", tree=java_cluster()).json()["items"]
+    by_namespace = [row["namespace"] for row in rows]
+    assert (by_namespace.count("golden/ns1"), by_namespace.count("golden/closed")) == (4, 2)
+    assert {row["broker"] for row in rows} == {"127.0.0.1:28180"}
+    one = bkctl("broker", "namespaces", "127.0.0.1:28180", "-o", "json", tree=java_cluster()).json()["items"]
+    assert one == rows
+    assert bkctl("broker", "namespaces", "127.0.0.1:1", tree=java_cluster()).code == Exit.NOT_FOUND
+
+
+def test_unloading_what_nobody_owns_changes_nothing() -> None:
+    tree = golden.memory_tree()
+    assert bkctl("tenant", "create", "new", "--yes", tree=tree).code == Exit.OK
+    assert bkctl("namespace", "create", "new/ns", "--bundles", "2", "--yes", tree=tree).code == Exit.OK
+    rows = bkctl("namespace", "unload", "new/ns", "-o", "json", tree=tree).json()["items"]
+    assert [(row["bundle"], row["unloaded"], row["by"]) for row in rows] == [
+        ("0x00000000_0x80000000", False, None),
+        ("0x80000000_0xffffffff", False, None),
+    ]
+    assert bkctl("namespace", "unload", "new/ns", "--bundle", "0x1_0x2", tree=tree).code == Exit.NOT_FOUND
+    assert bkctl("namespace", "unload", "golden/ns1", tree=java_cluster()).code == Exit.REFUSED, "owned: it asks"

@@ -1,0 +1,105 @@
+"""Verbs that are given several names do what they can, and say what they could not; brokers that do not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from bkctl.cli.pulsar_admin import Admin
+from bkctl.errors import Exit, Unavailable
+from bkctl.meta.memory import MemoryStore, MemoryTree
+from tests import pulsar_golden as golden
+from tests.command_line import bkctl
+
+
+def test_tenants_and_namespaces_are_made_and_deleted_several_at_once() -> None:
+    tree = golden.memory_tree()
+    made = bkctl("tenant", "create", "one", "-", "--yes", "-o", "json", tree=tree, stdin=b"two\ngolden\n")
+    assert made.code == Exit.FINDINGS
+    assert [row["tenant"] for row in made.json()["items"]] == ["one", "two"]
+    assert ["golden" in warning for warning in made.json()["warnings"]] == [True]
+    assert bkctl("tenant", "create", "one", "--yes", tree=tree).code == Exit.CONFLICT
+    made = bkctl("namespace", "create", "one/a", "one/b", "none/c", "--yes", "-o", "json", tree=tree)
+    assert (made.code, [row["namespace"] for row in made.json()["items"]]) == (Exit.FINDINGS, ["one/a", "one/b"])
+    assert bkctl("topic", "create", "one/b/t", "--yes", tree=tree).code == Exit.OK
+    gone = bkctl("namespace", "delete", "one/a", "one/b", "--yes", "-o", "json", tree=tree)
+    assert (gone.code, [row["namespace"] for row in gone.json()["items"]]) == (Exit.FINDINGS, ["one/a"])
+    assert bkctl("namespace", "list", "one", "-o", "name", tree=tree).stdout.split() == ["one/b"]
+    gone = bkctl("tenant", "delete", "one", "two", "none", "--yes", "-o", "json", tree=tree)
+    assert (gone.code, [row["tenant"] for row in gone.json()["items"]]) == (Exit.FINDINGS, ["two"])
+    assert len(gone.json()["warnings"]) == 2
+    assert bkctl("tenant", "delete", "one", "--yes", tree=tree).code == Exit.REFUSED
+
+
+EMPTY = ("persistent://new/ns/a", "persistent://new/ns/b")
+
+
+def empty_topics() -> MemoryTree:
+    tree = golden.memory_tree()
+    assert bkctl("tenant", "create", "new", "--yes", tree=tree).code == Exit.OK
+    assert bkctl("namespace", "create", "new/ns", "--yes", tree=tree).code == Exit.OK
+    assert bkctl("topic", "create", *EMPTY, "--yes", tree=tree).code == Exit.OK
+    return tree
+
+
+@pytest.mark.parametrize("verb", ["truncate", "trim", "unload", "delete", "stats"])
+def test_a_topic_that_is_missing_does_not_keep_the_others_from_their_turn(verb: str) -> None:
+    tree = empty_topics()
+    names = ("new/ns/a", "new/ns/none", EMPTY[1], EMPTY[0])
+    answer = bkctl("topic", verb, *names, *(["--yes"] if verb != "stats" else []), "-o", "json", tree=tree)
+    assert answer.code == Exit.FINDINGS, answer.stderr
+    assert [row["topic"] for row in answer.json()["items"]] == list(EMPTY), "each once"
+    assert ["new/ns/none" in warning for warning in answer.json()["warnings"]] == [True]
+    assert bkctl("topic", verb, "new/ns/none", "--yes", tree=tree).code == Exit.NOT_FOUND
+
+
+def test_a_topic_that_nobody_serves_cannot_be_terminated_and_nothing_is_asked() -> None:
+    tree = empty_topics()
+    answer = bkctl("topic", "terminate", EMPTY[0], "-o", "json", tree=tree)
+    assert (answer.code, answer.error()["kind"]) == (Exit.UNAVAILABLE, "unavailable")
+    answer = bkctl("topic", "terminate", *EMPTY, "-o", "json", tree=tree)
+    assert (answer.code, len(answer.json()["warnings"])) == (Exit.FINDINGS, 2)
+
+
+@pytest.fixture
+def silent_broker() -> Iterator[str]:
+    """A web address that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_broker_that_does_not_answer_is_named(silent_broker: str) -> None:
+    with pytest.raises(Unavailable, match=rf"{silent_broker}.*no answer in 0\.1 s"):
+        asyncio.run(Admin(f"http://{silent_broker}", 0.1).get("/brokers/health"))
+
+
+def test_a_command_ends_though_a_broker_still_owes_its_answer(silent_broker: str) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(0.1):
+            await Admin(f"http://{silent_broker}", 60).get("/brokers/health")
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(limited())
+    assert "pulsar admin" in {thread.name for thread in threading.enumerate()}, "nobody waited for it"
+
+
+def test_brokers_that_are_not_well_are_all_told_of() -> None:
+    tree = MemoryTree()
+
+    async def register() -> None:
+        store = MemoryStore(tree)
+        for port in (1, 2):
+            value = json.dumps({"webServiceUrl": f"http://127.0.0.1:{port}"}).encode()
+            await store.create(f"/loadbalance/brokers/127.0.0.1:{port}", value, parents=True)
+
+    asyncio.run(register())
+    answer = bkctl("broker", "health", "-o", "json", tree=tree)
+    assert answer.code == Exit.FINDINGS, answer.stderr
+    assert [(row["healthy"], "refused" in row["words"]) for row in answer.json()["items"]] == [(False, True)] * 2
+    alone = bkctl("broker", "config", "127.0.0.1:1", "-o", "json", tree=tree)
+    assert (alone.code, alone.error()["retryable"]) == (Exit.UNAVAILABLE, True)
