@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -295,6 +296,16 @@ def test_a_broker_that_is_stopped_hands_its_bundles_over(brokers: Brokers) -> No
     client.close()
     assert [row["broker"] for row in brokers.local.json("broker", "list")] == [other]
     assert end(brokers.running.pop(other), signal.SIGTERM)[0] == 0
+
+
+def test_who_is_told_to_end_while_it_starts_ends(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and is no ZooKeeper
+        conf = tmp_path / "broker.conf"
+        conf.write_text(f"clusterName=lab\nmetadataStoreUrl=zk:127.0.0.1:{silent.getsockname()[1]}\n")
+        broker = Local(tmp_path).start("broker", "start", "-c", conf)
+        silent.accept()[0].close()
+        code, out, err = end(broker, signal.SIGTERM)
+    assert (code, out) == (0, b""), err.decode()
 
 
 def test_dev_up_with_a_broker(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """A broker as a process: metadata, bookies, ports, registration; in the order in which they must come and go.
 
     up      metadata of the cluster, made where there is none → ports → registration → `ready`
-    down    leadership, registration → bundle by bundle: topics closed (ledgers closed, cursors stored), lease → ports
+    down    leadership, registration → bundle by bundle: topics closed (ledgers closed, cursors stored), lease → ports;
+            what is not done within brokerShutdownTimeoutMs is left undone, as by a broker that was killed
     session expired: every topic is closed without a word to the store; registered again, topics come back as asked for
 
 Source: PulsarService.java, BrokerService.java.
@@ -14,9 +15,9 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import Callable, Hashable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Coroutine, Hashable
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bkctl.client.client import BookKeeper
 from bkctl.client.config import ClientConfig
@@ -66,6 +67,7 @@ SWITCH_INTERVAL_S: Final = 0.0005
 """How long the loop waits for a thread that has woken up, ZooKeeper's, at most."""
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class BrokerService:
@@ -206,25 +208,32 @@ class BrokerService:
         self.meter.look()
 
     async def stop(self) -> None:
-        """Everything down, as far as it was up."""
+        """Everything down, as far as it was up and as far as it goes within brokerShutdownTimeoutMs.
+
+        What is left then ends with the metadata session, and the next owners fence and recover it.
+        """
+        try:
+            async with asyncio.timeout(self.config.shutdown_ms / 1000):
+                await self._stop()
+        except TimeoutError:
+            logger.warning(
+                "not everything is closed within %g s; the rest ends as it is", self.config.shutdown_ms / 1000
+            )
+        if self._web is not None:
+            await self._web.stop()
+
+    async def _stop(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self.backend.ownership.registered.is_set():
-            await self._hand_over()
+            try:
+                await self.backend.ownership.leave(self.close_bundle)
+            except BkctlError as e:
+                logger.warning("not every bundle was handed over, the others follow when the session ends: %s", e)
         with suppress(BkctlError):
             await self.server.stop()
         await self.backend.stop()
-        if self._web is not None:
-            await self._web.stop()
-
-    async def _hand_over(self) -> None:
-        """Gives every bundle to whoever takes it next, while clients can still ask us where that is."""
-        try:
-            async with asyncio.timeout(self.config.shutdown_ms / 1000):
-                await self.backend.ownership.leave(self.close_bundle)
-        except (BkctlError, TimeoutError) as e:
-            logger.warning("not every bundle was handed over, the others follow when the session ends: %s", e)
 
     # -- bundles ------------------------------------------------------------------------------------------------------
 
@@ -241,15 +250,14 @@ class BrokerService:
 
     async def close_bundle(self, bundle: Bundle) -> None:
         """Closes the topics of a bundle; their clients look them up again."""
-        names = [n for n in self.server.topics.open if n.namespace_name == bundle.namespace and inside(n, bundle)]
-        await asyncio.gather(*(self.server.topics.unload(name) for name in names))
+        await self.server.topics.unload_all(lambda n: n.namespace_name == bundle.namespace and inside(n, bundle))
 
 
 # -- the process ------------------------------------------------------------------------------------------------------
 
 
 async def serve(config: BrokerConfig, world: World, ready: Callable[[BrokerService], None]) -> None:
-    """Runs a broker until SIGTERM or SIGINT; ready is called when it serves.
+    """Runs a broker until SIGTERM or SIGINT, which end its start too; ready is called when it serves.
 
     Raises:
         BkctlError: it could not start.
@@ -262,29 +270,46 @@ async def serve(config: BrokerConfig, world: World, ready: Callable[[BrokerServi
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    uri, path = parse_uri(config.store_uri), config.pulsar_place.path
-    store = await open_store(uri, session_timeout_s=config.session_timeout_s)
-    try:
-        if await store.exists(uri.root) is None:
-            from bkctl.meta.cluster import init_cluster
-
-            await init_cluster(store, uri.root, random=world.random, parents=True)
-            logger.info("the metadata store was empty; made BookKeeper's %s", uri.root)
-        ledgers = await open_ledgers(store, uri.root, uri.manager, write=True, random=world.random)
-        client = ClientConfig.of({"useV2WireProtocol": "true", **_client_keys(config)})
-        registry = BookieRegistry(store, uri.root)
-        bookkeeper = BookKeeper(ledgers, registry, world, client, racks_path=path + PULSAR_RACKS_PATH)
-        service = BrokerService(config, world, below(store, path), bookkeeper)
-        try:
-            await service.start()
+    async with AsyncExitStack() as down:
+        service = await _unless(stopping, _start(config, world, down))
+        if service is not None:
             gc.freeze()  # what start-up made stays: it is not looked at again
             ready(service)
             await stopping.wait()
-        finally:
-            await service.stop()
-            await bookkeeper.close()
-    finally:
-        await store.close()
+
+
+async def _start(config: BrokerConfig, world: World, down: AsyncExitStack) -> BrokerService:
+    """A broker that serves; `down` takes down what was brought up, after a failure too."""
+    uri, path = parse_uri(config.store_uri), config.pulsar_place.path
+    store = await open_store(uri, session_timeout_s=config.session_timeout_s)
+    down.push_async_callback(store.close)
+    if await store.exists(uri.root) is None:
+        from bkctl.meta.cluster import init_cluster
+
+        await init_cluster(store, uri.root, random=world.random, parents=True)
+        logger.info("the metadata store was empty; made BookKeeper's %s", uri.root)
+    ledgers = await open_ledgers(store, uri.root, uri.manager, write=True, random=world.random)
+    client = ClientConfig.of({"useV2WireProtocol": "true", **_client_keys(config)})
+    registry = BookieRegistry(store, uri.root)
+    bookkeeper = BookKeeper(ledgers, registry, world, client, racks_path=path + PULSAR_RACKS_PATH)
+    down.push_async_callback(bookkeeper.close)
+    service = BrokerService(config, world, below(store, path), bookkeeper)
+    down.push_async_callback(service.stop)
+    await service.start()
+    return service
+
+
+async def _unless(told: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """What comes of the work; None, and the work is given up, if the process is told to end before."""
+    task, waiting = asyncio.create_task(work), asyncio.create_task(told.wait())
+    await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if task.done():
+        return task.result()
+    logger.info("told to end before it served")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return None
 
 
 def _client_keys(config: BrokerConfig) -> dict[str, str]:

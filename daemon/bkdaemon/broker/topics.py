@@ -1,6 +1,8 @@
 """The topics that this broker serves: opened when somebody asks, closed when they go elsewhere.
 
-Who asks for a topic that is being opened waits for the same opening. Source: BrokerService.java (getTopic).
+Who asks for a topic that is being opened waits for the same opening, and an opening for the end of the closing before
+it: it would fence the ledger that is being closed, and read cursors that are not stored yet.
+Source: BrokerService.java (getTopic, unloadServiceUnit).
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 OPENING_MAX: Final = 10_000
 """Topics that are being opened at a time; more are asked to come again."""
+CLOSING_WAIT_S: Final = 60.0
+"""How long a closing is waited for; Java's namespaceBundleUnloadingTimeoutMs. Fencing makes it safe not to."""
 
 
 class Topics:
@@ -46,6 +50,7 @@ class Topics:
         self._loads = asyncio.Semaphore(loads_max)
         self._opening: dict[tuple[TopicName, bool], asyncio.Task[AnyTopic]] = {}
         self._deleting: set[TopicName] = set()
+        self._ends: dict[AnyTopic, asyncio.Event] = {}
 
     async def get(self, name: TopicName, *, create: bool) -> AnyTopic:
         """The topic, opened if it is not; made if it is not there, create is set and the rules allow it.
@@ -81,6 +86,7 @@ class Topics:
     async def _load(self, name: TopicName, create: bool) -> AnyTopic:
         if name in self._deleting:
             raise Refusal(ErrorCode.SERVICE_NOT_READY, f"Topic {name} is being deleted")
+        await self._closed(name)
         backend = self._backend
         await backend.check_owned(name)
         rules = await backend.rules(name)
@@ -122,6 +128,21 @@ class Topics:
     def _gone(self, topic: AnyTopic) -> None:
         if self.open.get(topic.name) is topic:
             del self.open[topic.name]
+        end = self._ends.pop(topic, None)
+        if end is not None:
+            end.set()
+
+    async def _closed(self, name: TopicName) -> None:
+        """Waits until a topic that is being closed has gone, CLOSING_WAIT_S at most."""
+        topic = self.open.get(name)
+        if topic is None or not topic.closed:
+            return
+        end = self._ends.setdefault(topic, asyncio.Event())
+        try:
+            async with asyncio.timeout(CLOSING_WAIT_S):
+                await end.wait()
+        except TimeoutError:
+            logger.warning("%s is being closed for more than %g s, and is not waited for", name, CLOSING_WAIT_S)
 
     async def unload(self, name: TopicName) -> bool:
         """Closes a topic; its clients look it up again. False if it was not open."""
@@ -129,7 +150,20 @@ class Topics:
         if topic is None:
             return False
         await topic.close()
+        await self._closed(name)  # somebody else may close it
         return True
+
+    async def unload_all(self, of: Callable[[TopicName], bool]) -> None:
+        """Closes the topics of a bundle that was given up; those that are being opened find that it was."""
+        opening = [task for (name, _), task in self._opening.items() if of(name)]
+        closing = [asyncio.ensure_future(self.unload(name)) for name in self.open if of(name)]
+        if not opening and not closing:
+            return
+        done, late = await asyncio.wait((*opening, *closing), timeout=CLOSING_WAIT_S)
+        if late:
+            logger.warning("%d topics are not closed within %g s, and are not waited for", len(late), CLOSING_WAIT_S)
+        for task in done.intersection(closing):
+            task.result()
 
     @asynccontextmanager
     async def kept_closed(self, name: TopicName) -> AsyncIterator[None]:

@@ -37,6 +37,8 @@ REGISTER_RETRY_S: Final = 0.5
 ACQUIRES_MAX: Final = 3  # times a bundle is found taken and free again
 LEAVES_AT_A_TIME_MAX: Final = 32
 """Bundles that are given up together."""
+GIVING_UP_WAIT_S: Final = 3.0
+"""How long a lookup waits for a bundle that its owner gives up. Clients that are refused come back ever later."""
 LOST_OWNER: Final = "the owner of {} is being changed; look it up again"
 NO_BROKER: Final = "No broker was available to own {}: the isolation policies of this cluster allow none that is up"
 
@@ -231,7 +233,7 @@ class Ownership:
                 return await self._elsewhere(bundle)
             if bundle in self.owned:
                 return Lookup(self.address.native_url)
-            owner = await self.brokers.owner(bundle)
+            owner = await self._owner(bundle)
             if owner is not None and owner.session_id == self._store.session_id and bundle not in self._unloading:
                 await self._adopt(bundle, owner)
                 continue
@@ -248,6 +250,35 @@ class Ownership:
             if await self._acquire(bundle):
                 return Lookup(self.address.native_url)
         raise Unavailable(LOST_OWNER.format(bundle), bundle=str(bundle))
+
+    async def _owner(self, bundle: Bundle) -> Owner | None:
+        """Who owns a bundle; one that is being given up is waited for, GIVING_UP_WAIT_S at most."""
+        owner = await self.brokers.owner(bundle)
+        try:
+            async with asyncio.timeout(GIVING_UP_WAIT_S):
+                while owner is not None and self._given_up(bundle, owner):
+                    owner = await self._next_owner(bundle)
+        except TimeoutError:
+            pass
+        return owner
+
+    async def _next_owner(self, bundle: Bundle) -> Owner | None:
+        """Who owns a bundle once its lease, on which somebody is giving it up, has changed."""
+        changed = asyncio.Event()
+        cancel = await self._store.watch_data(self.brokers.path(bundle), lambda _: changed.set())
+        try:
+            owner = await self.brokers.owner(bundle)
+            if owner is None or not self._given_up(bundle, owner):
+                return owner
+            await changed.wait()
+            return await self.brokers.owner(bundle)
+        finally:
+            cancel()
+
+    def _given_up(self, bundle: Bundle, owner: Owner) -> bool:
+        if owner.session_id == self._store.session_id:
+            return bundle in self._unloading
+        return owner.disabled
 
     def _at(self, owner: Owner, bundle: Bundle) -> Lookup:
         if owner.disabled or not owner.native_url or owner.session_id == self._store.session_id:
@@ -326,7 +357,7 @@ class Ownership:
 
     async def _elsewhere(self, bundle: Bundle) -> Lookup:
         """Where a client is sent by a broker that leaves: to the owner, else to the leader, who decides."""
-        owner = await self.brokers.owner(bundle)
+        owner = await self._owner(bundle)
         if owner is not None:
             return self._at(owner, bundle)
         leader = await self.brokers.leader()

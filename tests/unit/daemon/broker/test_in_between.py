@@ -363,3 +363,60 @@ def test_a_topic_whose_log_fails_while_it_is_opened_is_not_served() -> None:
         assert stage.server.topics.open == {}
 
     on_stage(scenario)
+
+
+def test_a_topic_is_opened_anew_once_it_is_closed() -> None:
+    """Else the ledger that is being closed is fenced, and what its cursors store on their way comes again."""
+
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        await client.produce(TOPIC)
+        await client.subscribe(TOPIC, kind=SHARED)
+        client.flow(10)
+        await publish(client, 6)
+        found = await client.messages(6)
+        topic = served(stage)
+        client.ack(*found[2:])
+        await until(lambda: topic.subscriptions["s"].cursor.backlog() == 2)
+        held = Held(stage.broker.ledgers.store, "/s")
+        closing = asyncio.ensure_future(stage.server.topics.unload(topic.name))
+        again = asyncio.ensure_future(client.subscribe(TOPIC, kind=SHARED))
+        twice = asyncio.ensure_future(stage.server.topics.unload(topic.name))
+        await until(lambda: held.waiting)
+        await asyncio.sleep(1)
+        early = again.done(), twice.done()
+        held.let_go()
+        assert early == (False, False), "it is not closed yet, whoever closes it"
+        assert await closing
+        assert await twice
+        assert not hasattr(await again, "error")
+        client.flow(10)
+        await asyncio.sleep(1)
+        there = [m.message.message_id for m in await client.messages(2)]
+        assert [(m.ledgerId, m.entryId) for m in there] == [
+            (m.message.message_id.ledgerId, m.message.message_id.entryId) for m in found[:2]
+        ]
+        assert not [said for said in client.said if said.kind == Command.MESSAGE]
+
+    on_stage(scenario)
+
+
+def test_a_bundle_is_free_once_none_of_its_topics_is_being_opened() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        held = Held(stage.broker.ledgers.store, "/t")
+        made = asyncio.ensure_future(client.produce(TOPIC))
+        await until(lambda: held.waiting)
+        stage.backend.owned = lambda _: False
+        closing = asyncio.ensure_future(stage.server.topics.unload_all(lambda name: str(name) == TOPIC))
+        others = asyncio.ensure_future(stage.server.topics.unload_all(lambda name: str(name) != TOPIC))
+        await others
+        await asyncio.sleep(1)
+        early = closing.done()
+        held.let_go()
+        assert not early, "another owner would be in the way of what is being opened here, and that of it"
+        assert (await made).error == ErrorCode.SERVICE_NOT_READY
+        await closing
+        assert stage.server.topics.open == {}
+
+    on_stage(scenario)

@@ -173,6 +173,44 @@ def test_nobody_is_sent_to_a_broker_that_unloads() -> None:
     on_a_cluster(scenario)
 
 
+@pytest.mark.parametrize("disabled_late", [False, True])
+def test_who_asks_while_a_bundle_is_given_up_hears_who_has_it_then(disabled_late: bool) -> None:
+    """A client that is refused comes back ever later, and meets the next change."""
+
+    async def scenario(tree: MemoryTree) -> None:
+        a, _ = await broker(tree, "a")
+        await settled(a)
+        b, _ = await broker(tree, "b", topics=9)
+        await a.lookup(TOPIC, authoritative=True)
+        asked: list[asyncio.Task[Lookup]] = []
+        disable = a.brokers.disable
+
+        def ask() -> None:
+            for one in (a, b):
+                asked.extend(asyncio.ensure_future(one.lookup(TOPIC, authoritative=False)) for _ in range(3))
+
+        async def later(*arguments: Any) -> None:
+            ask()
+            await asyncio.sleep(0.5)
+            await disable(*arguments)
+
+        async def close(closing: Bundle) -> None:
+            if not disabled_late:
+                ask()
+            await asyncio.sleep(0.5)
+
+        if disabled_late:
+            a.brokers.disable = later  # type: ignore[method-assign]
+        await a.unload(await a.bundle_of(TOPIC), close)
+        found = await asyncio.gather(*asked)
+        assert {lookup.broker_url for lookup in found} == {"pulsar://a:6650"}
+        assert await b.lookup(TOPIC, authoritative=False) == Lookup("pulsar://a:6650")
+        await a.stop()
+        await b.stop()
+
+    on_a_cluster(scenario)
+
+
 def test_a_lease_whose_answer_was_lost_is_ours_all_the_same() -> None:
     async def scenario(tree: MemoryTree) -> None:
         a, _ = await broker(tree, "a")
