@@ -199,17 +199,17 @@ class NamespaceStore:
                 return Bundles.parse(namespace, boundaries)
         return Bundles.even(namespace, 1)
 
-    async def split_bundle(self, bundle: Bundle) -> Bundles:
-        """Cuts one of the bundles that count into two halves, whatever others cut meanwhile; returns them all.
+    async def split_bundle(self, bundle: Bundle, at: Sequence[int] = ()) -> Bundles:
+        """Cuts one of the bundles that count, into halves or at places, whatever others cut meanwhile; returns all.
 
         Raises:
-            UsageError: it is none of them, or too small.
+            UsageError: it is none of them, or too small, or a place is not inside.
         """
         found: list[Bundles] = []
 
         def change(old: Json) -> Json:
             there = (old.get("bundles") or {}).get("boundaries") or before
-            found.append(Bundles.parse(bundle.namespace, there).split(bundle))
+            found.append(Bundles.parse(bundle.namespace, there).split(bundle, at))
             return old | {"bundles": bundles_value(found[-1])}
 
         before = Bundles.texts((await self.bundles(bundle.namespace)).boundaries)

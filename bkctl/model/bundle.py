@@ -106,15 +106,16 @@ class Bundles:
         index = min(bisect_right(self.boundaries, place) - 1, len(self) - 1)
         return Bundle(self.namespace, self.boundaries[index], self.boundaries[index + 1])
 
-    def split(self, bundle: Bundle) -> Bundles:
-        """The same with one bundle cut into two halves.
+    def split(self, bundle: Bundle, at: Sequence[int] = ()) -> Bundles:
+        """The same with one bundle cut, into halves unless places inside of it are given.
 
         Raises:
-            UsageError: it is not one of them, or too small.
+            UsageError: it is not one of them, or too small, or a place is not inside.
         """
         if bundle not in self.all():
             raise UsageError(f"{bundle} is not a bundle of {self.namespace}")
-        middle = bundle.lower + (bundle.upper - bundle.lower) // 2
-        if middle in (bundle.lower, bundle.upper):
-            raise UsageError(f"{bundle} is too small to be split")
-        return Bundles(self.namespace, tuple(sorted({*self.boundaries, middle})))
+        places = at or (bundle.lower + (bundle.upper - bundle.lower) // 2,)
+        for place in places:
+            if not bundle.lower < place < bundle.upper:
+                raise UsageError(f"{bundle} is too small to be split" if not at else f"{place:#x} is not in {bundle}")
+        return Bundles(self.namespace, tuple(sorted({*self.boundaries, *places})))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -428,15 +428,15 @@ class Ownership:
                 _log.warning("%s is no bundle any more, and is given up", bundle)
                 await self.unload(bundle, close)
 
-    async def split(self, bundle: Bundle, close: Callable[[Bundle], Awaitable[None]]) -> None:
-        """Cuts a bundle, of ours or of nobody's, into two, each for whoever takes it next.
+    async def split(self, bundle: Bundle, close: Callable[[Bundle], Awaitable[None]], at: Sequence[int] = ()) -> None:
+        """Cuts a bundle, of ours or of nobody's, into halves or at places, each part for whoever takes it next.
 
         Raises:
             UsageError: it is no bundle, or too small. Unavailable: another broker takes it, or we give it up just now.
         """
         if bundle in self._unloading or (bundle not in self.owned and not await self._acquire(bundle)):
             raise Unavailable(LOST_OWNER.format(bundle), bundle=str(bundle))
-        await self._namespaces.split_bundle(bundle)
+        await self._namespaces.split_bundle(bundle, at)
         self.forget(bundle.namespace)
         if bundle in self.owned:
             await self.unload(bundle, close)

@@ -7,6 +7,7 @@ internalUnsubscribeNamespaceAsync, internalDeleteNamespaceBundleAsync), NonPersi
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
@@ -23,6 +24,7 @@ from bkdaemon.broker.rest.base import (
     Elsewhere,
     Handler,
     at_topic,
+    body_of,
     flag,
     forward,
     namespace_of,
@@ -36,6 +38,12 @@ if TYPE_CHECKING:
 
 REPLICATORS: Final = "pulsar.repl"
 """What cursors of replication are called at first."""
+NAMES_MAX: Final = 65_536
+"""Names that are tried for one that is in a bundle."""
+HALVES: Final = "range_equally_divide"
+AT_PLACES: Final = "specified_positions_divide"
+SPLIT_ALGORITHMS: Final = (HALVES, "topic_count_equally_divide", AT_PLACES, "flow_or_qps_equally_divide")
+"""The last one divides topics by their number here, too."""
 
 
 async def namespace_bundles(service: BrokerService, request: Request) -> Json:
@@ -91,15 +99,56 @@ async def own_bundle(service: BrokerService, request: Request) -> Bundle:
 
 
 async def unload_bundle(service: BrokerService, request: Request) -> None:
-    """Gives up one bundle; fine if nobody has it."""
-    bundle, ownership = await own_bundle(service, request), service.backend.ownership
-    if bundle in ownership.owned:
-        await ownership.unload(bundle, service.close_bundle)
+    """Gives up one bundle, to the broker that is named if one is; fine if nobody has it."""
+    ownership = service.backend.ownership
+    wanted = re.sub("^https?://", "", request.query_params.get("destinationBroker") or "")
+    if wanted and wanted not in await ownership.brokers.brokers():
+        raise Conflict("Not allowed unload namespace bundle to inactive destination broker")
+    bundle = await own_bundle(service, request)
+    if bundle not in ownership.owned:
+        return
+    await ownership.unload(bundle, service.close_bundle)
+    if wanted:
+        await _take(service, bundle, wanted)
+
+
+async def _take(service: BrokerService, bundle: Bundle, broker_id: str) -> None:
+    """Has a broker take a bundle that nobody has: whoever is insistently asked for a topic of it does."""
+    ownership = service.backend.ownership
+    names = (f"persistent://{bundle.namespace}/{number}" for number in range(NAMES_MAX))
+    found = next((name for name in names if bundle.lower <= hash_of(name) < bundle.upper), None)
+    if found is None:
+        return  # a very small bundle: the leader gives it to somebody when a client comes
+    topic = TopicName.parse(found)
+    if broker_id == ownership.address.broker_id:
+        await ownership.lookup(topic, authoritative=True)
+        return
+    url = ((await ownership.brokers.report(broker_id)) or {}).get("webServiceUrl")
+    if url:
+        path = f"{url}/lookup/v2/topic/{topic.path}?authoritative=true"
+        await asyncio.to_thread(forward, "GET", path, b"")
 
 
 async def split_bundle(service: BrokerService, request: Request) -> None:
-    """Cuts one bundle into two."""
-    await service.backend.ownership.split(await own_bundle(service, request), service.close_bundle)
+    """Cuts one bundle: into halves, between its topics or at given places; nothing where those make no two parts."""
+    algorithm, given = request.query_params.get("splitAlgorithmName") or HALVES, await body_of(request)
+    if algorithm not in SPLIT_ALGORITHMS:
+        told = ", ".join(SPLIT_ALGORITHMS)
+        raise Refused(f"Unsupported namespace bundle split algorithm, supported algorithms are [{told}]")
+    places = [place for place in given if isinstance(place, int)] if isinstance(given, list) else []
+    if algorithm == AT_PLACES and not places:
+        raise Refused(f"With {AT_PLACES} split algorithm, splitBoundaries must not be empty")
+    bundle = await own_bundle(service, request)
+    if algorithm != HALVES:
+        hashes = sorted(hash_of(str(topic)) for topic in await _topics(service, bundle.namespace, bundle))
+        if len(hashes) < 2:
+            return  # as Java: there is nothing to be divided
+        before, behind = hashes[len(hashes) // 2 - 1], hashes[len(hashes) // 2]
+        wanted = places if algorithm == AT_PLACES else [before + (behind - before) // 2]
+        places = [place for place in wanted if bundle.lower < place < bundle.upper]
+        if not places:
+            return
+    await service.backend.ownership.split(bundle, service.close_bundle, places if algorithm != HALVES else ())
 
 
 async def delete_bundle(service: BrokerService, request: Request) -> None:
