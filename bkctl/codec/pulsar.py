@@ -171,7 +171,7 @@ def decode_command(data: bytes, *, source: str = "peer", offset: int = 0) -> tup
     """The type and the message of a BaseCommand.
 
     Raises:
-        Corrupt: no protobuf, a required field is missing, or a type nobody knows.
+        Corrupt: no protobuf, a required field is missing, a type nobody knows, or the message of another type.
     """
     try:
         base = _BASE(data)
@@ -182,6 +182,8 @@ def decode_command(data: bytes, *, source: str = "peer", offset: int = 0) -> tup
         raise Corrupt("type of command", source=source, offset=offset, expected="2 to 68", found=base.type)
     if not base.IsInitialized():
         raise Corrupt("command", source=source, offset=offset, expected=f"all required fields of {field}", found=data)
+    if not base.HasField(field):
+        raise Corrupt("command", source=source, offset=offset, expected=f"the message {field}", found=data)
     return base.type, getattr(base, field)
 
 

@@ -24,7 +24,7 @@ DEFAULT_NAMESPACE: Final = "default"
 NAMES_CACHED_MAX: Final = 20_000
 
 _PARTITION: Final = re.compile(r"(?s)(.*)-partition-(0|[1-9][0-9]*)")
-_NAMED_ENTITY: Final = re.compile(r"[-=:.\w]*")
+_NAMED_ENTITY: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 
 
 class Position(NamedTuple):
@@ -103,9 +103,9 @@ class TopicName(NamedTuple):
 def _parse(text: str) -> TopicName:
     full = text
     if "://" not in full:
-        parts = full.split("/")
+        parts = [part for part in full.split("/") if part]
         if len(parts) == 1:
-            full = f"{PERSISTENT}://{DEFAULT_TENANT}/{DEFAULT_NAMESPACE}/{full}"
+            full = f"{PERSISTENT}://{DEFAULT_TENANT}/{DEFAULT_NAMESPACE}/{parts[0]}"
         elif len(parts) == 3:
             full = f"{PERSISTENT}://{full}"
         else:
@@ -121,9 +121,15 @@ def _parse(text: str) -> TopicName:
     else:
         raise UsageError(f"{text!r} is not a topic", hint="domain://tenant/namespace/topic")
     named = [tenant, *namespace.split("/")]
-    if not local.strip() or not all(name and _NAMED_ENTITY.fullmatch(name) for name in named):
+    if not local.strip() or not all(map(_NAMED_ENTITY.fullmatch, named)):
         raise UsageError(f"{text!r} is not a topic", hint="names are letters, digits and -=:._")
     return TopicName(domain, tenant, namespace, local)
+
+
+def is_namespace(text: str) -> bool:
+    """True if it could be a namespace's name: tenant/namespace, or the old tenant/cluster/namespace."""
+    parts = text.rstrip("/").split("/")
+    return len(parts) in (2, 3) and all(map(_NAMED_ENTITY.fullmatch, parts))
 
 
 def encode_name(text: str) -> str:

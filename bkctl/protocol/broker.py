@@ -49,6 +49,8 @@ _SEND_HEAD: Final = bytes((0x08, Command.SEND, Command.SEND << 3 | 2))
 _TEXTLESS: Final = frozenset(
     {Command.ACK, Command.FLOW, Command.PING, Command.PONG, Command.REDELIVER_UNACKNOWLEDGED_MESSAGES}
 )
+_BEFORE_CONNECT: Final = frozenset({Command.PING, Command.PONG, Command.AUTH_RESPONSE})
+"""What Java's broker takes before CONNECT too: load balancers ask so whether it is there."""
 _NOT_FOR_BROKERS: Final = frozenset(
     {
         Command.CONNECTED,
@@ -210,6 +212,9 @@ class BrokerConversation:
             self._take_send(message, data[body:end])
             return
         if not self._asked:
+            if kind in _BEFORE_CONNECT:
+                self._call(kind, message)
+                return
             if kind != Command.CONNECT:
                 raise self._wrong("first command", "CONNECT", Command(kind).name)
             self._asked = True
@@ -217,6 +222,9 @@ class BrokerConversation:
             raise self._wrong("command", "none before CONNECTED", Command(kind).name)
         elif kind == Command.CONNECT or kind in _NOT_FOR_BROKERS:
             raise self._wrong("command", "one that a client sends", Command(kind).name)
+        self._call(kind, message)
+
+    def _call(self, kind: int, message: Any) -> None:
         self._close_sends()
         if kind not in _TEXTLESS and not _is_text(message):
             raise self._wrong("text", "UTF-8", message)

@@ -147,7 +147,7 @@ class ProducerTable:
         if producer.topic_epoch is not None and self.epoch is not None and producer.topic_epoch < self.epoch:
             raise Refusal(
                 ErrorCode.PRODUCER_FENCED,
-                f"Topic epoch has already moved. Current epoch: {self.epoch}, requested: {producer.topic_epoch}",
+                f"Topic epoch has already moved. Current epoch: {self.epoch}, Producer epoch: {producer.topic_epoch}",
             )
 
     def _admit_shared(self, producer: Producer) -> None:

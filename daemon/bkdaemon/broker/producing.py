@@ -30,14 +30,25 @@ def producer(connection: Connection, message: Any) -> None:
         if there is None or not there.ready:
             failed(ErrorCode.SERVICE_NOT_READY, "Producer is already present on the connection")
         else:
-            there.request_id = request_id
-            connection.producer_ready(there)
+            _there_already(connection, there, request_id)
         return
     if len(connection.producers) >= PRODUCERS_MAX:
         failed(ErrorCode.TOO_MANY_REQUESTS, f"{PRODUCERS_MAX} producers on this connection already")
         return
     attempt = Attempt(connection.producers, connection.making_producers, producer_id)
     connection.later(_create(connection, message, attempt), attempt.failing(failed))
+
+
+def _there_already(connection: Connection, there: Producer, request_id: int) -> None:
+    """Java does not say again what it has of the producer's messages, nor the topic's epoch."""
+    connection.say(
+        Command.PRODUCER_SUCCESS,
+        request_id=request_id,
+        producer_name=there.name,
+        last_sequence_id=-1,
+        schema_version=there.schema_version,
+        producer_ready=True,
+    )
 
 
 async def _create(connection: Connection, message: Any, attempt: Attempt[Producer]) -> None:

@@ -23,7 +23,7 @@ from bkctl.codec.pulsar import (
 )
 from bkctl.codec.pulsar_hash import topics_hash
 from bkctl.errors import UsageError
-from bkctl.model.topic import TopicName
+from bkctl.model.topic import TopicName, is_namespace
 from bkdaemon.broker.access import Action, allowed
 from bkdaemon.broker.compatibility import decode_version, encode_version, schema_of, to_wire
 from bkdaemon.broker.refusal import Refusal
@@ -158,6 +158,9 @@ def _fitting(names: list[str], compiled: re.Pattern[str]) -> list[str]:
 
 def topics_of_namespace(connection: Connection, message: Any) -> None:
     """GET_TOPICS_OF_NAMESPACE; nothing but "unchanged" where the client knows the list."""
+    if not is_namespace(message.namespace):
+        connection.end(f"{message.namespace!r} is no namespace")
+        return
 
     async def work() -> None:
         names = await _topics(connection, message.namespace, message.mode)
@@ -185,6 +188,9 @@ def topics_of_namespace(connection: Connection, message: Any) -> None:
 def watch_topic_list(connection: Connection, message: Any) -> None:
     """WATCH_TOPIC_LIST: the list now, and what changes in it from now on."""
     watcher_id, namespace = message.watcher_id, message.namespace
+    if not is_namespace(namespace):
+        connection.end(f"{namespace!r} is no namespace")
+        return
     failed = connection.error_for(message.request_id)
     pattern = without_scheme(message.topics_pattern)
     limits = connection.server.limits
@@ -296,6 +302,9 @@ def get_or_create_schema(connection: Connection, message: Any) -> None:
 
 def auth_response(connection: Connection, message: Any) -> None:
     """AUTH_RESPONSE: nobody is challenged here."""
+    if not (message.response.HasField("auth_data") and message.response.HasField("auth_method_name")):
+        connection.end("an AUTH_RESPONSE without data")
+        return
     connection.error_for(NO_REQUEST)(ErrorCode.AUTHENTICATION, "Failed to authenticate")
     connection.end("an AUTH_RESPONSE without a challenge")
 

@@ -16,13 +16,16 @@ from bkctl.model.topic import TopicName, decode_name, encode_name
         ("persistent://a/b/c", "persistent://a/b/c"),
         ("non-persistent://a/b/c", "non-persistent://a/b/c"),
         ("persistent://a/cluster/b/c", "persistent://a/cluster/b/c"),
+        ("/t/", "persistent://public/default/t"),
     ],
 )
 def test_a_name_is_made_full(text: str, full: str) -> None:
     assert str(TopicName.parse(text)) == full
 
 
-@pytest.mark.parametrize("text", ["", "a/b", "persistent://a/b", "persistent:///b/c", "ftp://a/b/c", "a b/c/d", " "])
+@pytest.mark.parametrize(
+    "text", ["", "a/b", "persistent://a/b", "persistent:///b/c", "ftp://a/b/c", "a b/c/d", " ", "p\u00fablico/b/c"]
+)
 def test_a_bad_name_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         TopicName.parse(text)

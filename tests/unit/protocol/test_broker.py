@@ -102,6 +102,8 @@ def open_conversation(**options: Any) -> BrokerConversation:
         bytes.fromhex("00000006000000020863"),
         bytes.fromhex("00000004"),
         bytes.fromhex("0000000600000009" + "0812"),
+        bytes.fromhex("0000000600000002" + "0812"),  # the type of a PING, and no PING
+        bytes.fromhex("0000000900000005" + "08129a0100"),  # the type of a PING, and a PONG
         b"\xff" * 8,
         b"GET / HTTP/1.1\r\n\r\n",
     ],
@@ -114,9 +116,17 @@ def test_what_no_client_sends_ends_it_after_what_came_before(raw: bytes) -> None
     assert conversation.feed(encode_command(Command.PING)) == []
 
 
-def test_nothing_comes_before_connect() -> None:
+def test_a_ping_and_its_answer_may_come_before_connect() -> None:
+    conversation = BrokerConversation()
+    early = encode_command(Command.PONG) + encode_command(Command.PING) + encode_command(Command.AUTH_RESPONSE)
+    assert [e.kind for e in conversation.feed(early) if isinstance(e, Call)] == [Command.PING, Command.AUTH_RESPONSE]
+    assert conversation.failed is None
+    assert conversation.tick() is None, "who says no CONNECT within the interval of keep-alives is gone"
+
+
+def test_nothing_else_comes_before_connect() -> None:
     for raw in (
-        encode_command(Command.PING),
+        encode_command(Command.LOOKUP, topic="t", request_id=1),
         encode_command(Command.SEND, b"x", producer_id=0, sequence_id=0),
     ):
         conversation = BrokerConversation()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+from bkdaemon.broker.backend import TopicRules
 from bkdaemon.broker.rates import Rates
 from bkdaemon.broker.rest.stats import subscription_stats
 from bkdaemon.broker.topic import Topic
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
-from bkctl.codec.pulsar import Command, ErrorCode
+from bkctl.codec.pulsar import NO_REQUEST, Command, ErrorCode
 from tests.broker.admin import Admin, administering
 from tests.broker.raw import Stage, on_stage
 
@@ -189,5 +191,49 @@ def test_who_is_refused_is_told_how_it_differs() -> None:
         await client.produce(TOPIC, 4, schema=json)
         said = (await client.produce(TOPIC, 5, schema=int32)).message
         assert said == "Incompatible schema: exists schema type JSON, new schema type INT32"
+
+    on_stage(scenario)
+
+
+@pytest.mark.parametrize("kind", [Command.GET_TOPICS_OF_NAMESPACE, Command.WATCH_TOPIC_LIST])
+@pytest.mark.parametrize("namespace", ["", "default", "a/b/c/d", "a//b", "a b/c", "p\u00fablico/default"])
+def test_a_list_of_what_cannot_be_a_namespace_ends_the_link(kind: Command, namespace: str) -> None:
+    fields = {"watcher_id": 1, "topics_pattern": ".*"} if kind == Command.WATCH_TOPIC_LIST else {}
+
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        client.send(kind, request_id=1, namespace=namespace, **fields)
+        await client.end()
+        assert client.said == []
+
+    on_stage(scenario)
+
+
+def test_a_producer_that_is_there_is_told_neither_what_is_stored_nor_an_epoch() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        first = await client.produce(TOPIC, producer_name="p", producer_access_mode=1)
+        client.publish(5)
+        await client.next(Command.SEND_RECEIPT)
+        again = await client.produce(TOPIC, producer_name="p")
+        assert (first.topic_epoch, first.last_sequence_id) == (0, -1)
+        assert (again.producer_name, again.last_sequence_id, again.producer_ready) == ("p", -1, True)
+        assert not again.HasField("topic_epoch")
+
+    on_stage(scenario, rules=TopicRules(deduplication=True))
+
+
+def test_an_answer_to_no_challenge_ends_the_link() -> None:
+    async def scenario(stage: Stage) -> None:
+        for connect in (False, True):
+            client = await stage.client(connect=connect)
+            client.send(Command.AUTH_RESPONSE)
+            await client.end()
+            assert client.said == []
+            client = await stage.client(connect=connect)
+            client.send(Command.AUTH_RESPONSE, response=api.AuthData(auth_method_name="none", auth_data=b""))
+            told = (await client.next()).message
+            assert (told.request_id, told.error, told.message) == (NO_REQUEST, 3, "Failed to authenticate")
+            await client.end()
 
     on_stage(scenario)
