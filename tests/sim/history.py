@@ -74,8 +74,8 @@ class History:
     def changed(self, ledger_id: int, metadata: LedgerMetadata, version: int) -> None:
         """The ledger's metadata may have changed: it has this version now."""
         ledger = self.ledgers.setdefault(ledger_id, LedgerHistory())
-        if version == ledger.version:
-            return
+        if version == ledger.version or (ledger.deleted and metadata.state is LedgerState.OPEN):
+            return  # the latter: its creation, sent again where no answer came, arrived once more; nobody names it
         ledger.version = version
         before, ledger.metadata = ledger.metadata, metadata
         if before is None:

@@ -66,6 +66,15 @@ def test_what_is_allowed() -> None:
     made.confirmed(7, 2)
 
 
+def test_a_creation_that_arrives_again_behind_the_deletion_is_no_change() -> None:
+    made = history()
+    closed(made, 1, 3)
+    made.ledgers[7].deleted = True
+    made.changed(7, OPEN, 0)
+    with pytest.raises(Violation, match="one close"):
+        made.changed(7, CHANGED.closed_at(2, 6), 4)
+
+
 def test_a_guessed_length_is_no_violation() -> None:
     made = history()
     made.changed(7, CHANGED.in_recovery(), 2)

@@ -71,6 +71,7 @@ class Ownership:
         leaving: it takes no bundle any more.
         on_lost: called with bundles that are ours no more, their topics to be closed without a word to the store.
         report: makes the load report of the registration.
+        goals: the brokers that bundles go to which the leader has had given up.
     """
 
     def __init__(self, store: MetadataStore, address: BrokerAddress, cluster: str) -> None:
@@ -81,12 +82,14 @@ class Ownership:
         self.leaving = False
         self.on_lost: Callable[[set[Bundle]], None] = lambda _: None
         self.report: Callable[[], dict[str, Any]] = dict
+        self.goals: dict[Bundle, str] = {}
         self._store = store
         self.brokers = BrokerStore(store)
         self._namespaces = NamespaceStore(store)
         self._bundles: dict[str, tuple[float, Bundles]] = {}
         self._readings: dict[str, asyncio.Task[Bundles]] = {}
-        self._assigned: dict[str, int] = {}
+        self._assigned: dict[str, tuple[object, int]] = {}  # broker → when it told its load, what it was given since
+        self._told = 0
         self._acquiring: dict[Bundle, asyncio.Task[bool]] = {}
         self._unloading: set[Bundle] = set()
         self._wake = asyncio.Event()
@@ -152,7 +155,7 @@ class Ownership:
         """Stores the load report anew."""
         if self.registered.is_set():
             await self.brokers.update_report(self.address.broker_id, self.report())
-            self._assigned.clear()
+            self._told += 1
 
     # -- who owns what ------------------------------------------------------------------------------------------------
 
@@ -309,12 +312,17 @@ class Ownership:
         allowed = brokers_for(policies, bundle.namespace, {*reports, ours})
         if not self.leading and ours in allowed:
             return None  # nobody leads
-        chosen = choose({name: reports[name] for name in reports if name in allowed}, self._assigned, ours)
+        goal = self.goals.get(bundle, "")
+        known = {name: reports[name] for name in reports if name in allowed}
+        told = {name: report.get("lastUpdate") for name, report in reports.items()} | {ours: self._told}
+        since = {name: count for name, (at, count) in self._assigned.items() if told.get(name) == at}
+        chosen = choose({goal: known[goal]} if goal in known else known, since, ours)
         if chosen is None and ours not in allowed:
             raise NoBroker(NO_BROKER.format(bundle), bundle=str(bundle))
         if chosen is None:
             return None
-        self._assigned[chosen] = self._assigned.get(chosen, 0) + 1
+        self._assigned = {name: (told.get(name), count) for name, count in since.items()}
+        self._assigned[chosen] = (told.get(chosen), since.get(chosen, 0) + 1)
         if chosen == ours:
             return None
         return Lookup(str(reports[chosen]["pulsarServiceUrl"]), redirect=True, authoritative=True)

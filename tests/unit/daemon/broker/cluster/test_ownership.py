@@ -119,6 +119,48 @@ def test_clients_are_led_from_broker_to_broker() -> None:
     on_a_cluster(scenario)
 
 
+def test_what_a_broker_was_given_counts_until_it_tells_of_it() -> None:
+    async def scenario(tree: MemoryTree) -> None:
+        a, _ = await broker(tree, "a")
+        await settled(a)
+        b, _ = await broker(tree, "b")
+        a.report = lambda: {"pulsarServiceUrl": "pulsar://a:6650", "numTopics": 2}
+        to: list[str] = []
+
+        async def ask() -> None:
+            """Nobody goes where he is sent, so every bundle is free still."""
+            to.append((await a._candidate(await a.bundle_of(TOPIC)) or Lookup("pulsar://a:6650")).broker_url)
+
+        for _ in range(3):
+            await ask()
+        await a.tell_load()  # tells nothing of the other
+        await ask()
+        b.report = lambda: {"pulsarServiceUrl": "pulsar://b:6650", "numTopics": 0, "lastUpdate": 1}
+        await b.tell_load()
+        await ask()
+        assert to == ["pulsar://b:6650", "pulsar://b:6650", "pulsar://a:6650", "pulsar://a:6650", "pulsar://b:6650"]
+        await a.stop()
+        await b.stop()
+
+    on_a_cluster(scenario)
+
+
+def test_the_leader_sends_what_was_given_up_to_its_goal() -> None:
+    async def scenario(tree: MemoryTree) -> None:
+        a, _ = await broker(tree, "a")
+        await settled(a)
+        b, _ = await broker(tree, "b", topics=9)
+        bundle = await a.bundle_of(TOPIC)
+        a.goals = {bundle: "b:8080"}
+        assert await a.lookup(TOPIC, authoritative=False) == Lookup("pulsar://b:6650", redirect=True)
+        a.goals = {bundle: "gone:8080"}
+        assert await a.lookup(TOPIC, authoritative=False) == Lookup("pulsar://a:6650")
+        await a.stop()
+        await b.stop()
+
+    on_a_cluster(scenario)
+
+
 def test_a_dead_brokers_bundles_and_leadership_go_to_another() -> None:
     async def scenario(tree: MemoryTree) -> None:
         a, store = await broker(tree, "a")
