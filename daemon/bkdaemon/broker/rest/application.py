@@ -143,12 +143,14 @@ async def post_tenant(service: BrokerService, request: Request) -> None:
 
 
 async def _check_clusters(service: BrokerService, value: Json) -> None:
-    """Raises: Refused, a tenant is allowed no cluster, or one that is not there."""
+    """Raises: Refused, a tenant is allowed no cluster, or one that is not there, or has roles with blanks around."""
     allowed = value.get("allowedClusters") or []
     if not allowed:
         raise Refused("Clusters cannot be empty or blank")
     if set(allowed) - set(await service.store.children(CLUSTERS)):
         raise Refused("Clusters do not exist")
+    if any(role != role.strip() for role in value.get("adminRoles") or []):
+        raise Refused("AdminRoles contains whitespace in the beginning or end.")
 
 
 async def delete_tenant(service: BrokerService, request: Request) -> None:

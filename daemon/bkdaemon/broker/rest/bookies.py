@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 RACKS: Final = ADMIN + "/bookies/racks-info"
 INFO_KEYS: Final = ("rack", "hostname")
+WRONG_RACK: Final = (
+    "Bookie 'rack' parameter is invalid, When `RackawareEnsemblePlacementPolicy` is enabled, the rack name is not "
+    "allowed to contain slash (`/`) except for the beginning and end of the rack name string. When "
+    "`RegionawareEnsemblePlacementPolicy` is enabled, the rack name can only contain one slash (`/`) except for the "
+    "beginning and end of the rack name string."
+)
 
 
 async def bookies(service: BrokerService, request: Request) -> Json:
@@ -52,6 +58,8 @@ async def put_rack(service: BrokerService, request: Request) -> None:
         raise Refused("Bookie 'group' parameters is missing")
     kinds: dict[str, tuple[Any, Any]] = dict.fromkeys(INFO_KEYS, ("str", None))
     info = typed(kinds, await object_of(request), "rack")
+    if service.config.rack_aware and info.get("rack", "").strip("/").count("/") != int(service.config.region_aware):
+        raise Refused(WRONG_RACK)
 
     def change(old: Json) -> Json:
         return {**_without(old, bookie), group: {**old.get(group, {}), bookie: info}}

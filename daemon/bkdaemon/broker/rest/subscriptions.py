@@ -32,6 +32,7 @@ from bkdaemon.broker.rest.base import (
     texts_of,
 )
 from bkdaemon.broker.rest.checks import LONG_MAX
+from bkdaemon.broker.rest.guards import storing, unpartitioned
 from bkdaemon.broker.rest.stats import java_time, shown
 from bkdaemon.broker.rest.topics import JAVA_LATEST, NO_CONTENT, TOPIC, message_id, opened, opened_any
 from bkdaemon.broker.subscription import strict_name_refusal
@@ -356,23 +357,56 @@ async def bytes_from(service: BrokerService, request: Request) -> Response:
     return PlainTextResponse(str(bytes_behind(ledgers, ledgers.previous(ledgers.at_or_after(position)))))
 
 
+EXPIRING: Final = "Expire messages on a non-persistent topic is not allowed"
+ALONE: Final[dict[tuple[str, str], tuple[Handler, str]]] = {
+    ("POST", SUBSCRIPTION + "/skip/{count:int}"): (skip, "Skip messages on a partitioned topic is not allowed"),
+    ("POST", f"{SUBSCRIPTION}/expireMessages"): (
+        storing(expire_to_id, EXPIRING),
+        "Expire message at position is not supported for partitioned-topic",
+    ),
+    ("POST", f"{SUBSCRIPTION}/resetcursor"): (
+        reset_to_id,
+        "Reset-cursor at position is not allowed for partitioned-topic",
+    ),
+    ("POST", f"{SUBSCRIPTION}/analyzeBacklog"): (
+        analyze,
+        "Analyze backlog on a partitioned topic is not allowed, please try do it on specific topic partition",
+    ),
+    ("GET", SUBSCRIPTION + "/position/{position:int}"): (
+        storing(message_at, "Peek messages on a non-persistent topic is not allowed"),
+        "Peek messages on a partitioned topic is not allowed",
+    ),
+    ("GET", TOPIC + "/ledger/{ledger:int}/entry/{entry:int}"): (
+        message_by_id,
+        "GetMessageById is not allowed on partitioned-topic",
+    ),
+    ("GET", f"{TOPIC}/examinemessage"): (
+        storing(examine, "Examine messages on a non-persistent topic is not allowed"),
+        "Examine messages on a partitioned topic is not allowed, please try examine message on specific topic "
+        "partition",
+    ),
+    ("GET", TOPIC + "/messageid/{time:int}"): (
+        storing(id_at_time, "Get message ID by timestamp on a non-persistent topic is not allowed"),
+        "Get message ID by timestamp on a partitioned topic is not allowed, please try do it on specific topic "
+        "partition",
+    ),
+    ("PUT", f"{TOPIC}/backlogSize"): (
+        bytes_from,
+        "calculate backlog size is not allowed for partitioned-topic",
+    ),
+}
+"""Handlers, and what is said where they are asked of a partitioned topic as a whole."""
 SUBSCRIPTIONS: Final[dict[tuple[str, str], Handler]] = {
     ("GET", f"{TOPIC}/subscriptions"): subscriptions,
     ("PUT", SUBSCRIPTION): create,
     ("DELETE", SUBSCRIPTION): delete,
     ("GET", f"{SUBSCRIPTION}/properties"): properties,
     ("PUT", f"{SUBSCRIPTION}/properties"): put_properties,
-    ("POST", SUBSCRIPTION + "/skip/{count:int}"): skip,
     ("POST", f"{SUBSCRIPTION}/skip_all"): skip_all,
-    ("POST", SUBSCRIPTION + "/expireMessages/{seconds:int}"): expire,
-    ("POST", f"{SUBSCRIPTION}/expireMessages"): expire_to_id,
-    ("POST", TOPIC + "/all_subscription/expireMessages/{seconds:int}"): expire,
+    ("POST", SUBSCRIPTION + "/expireMessages/{seconds:int}"): storing(expire, EXPIRING),
+    ("POST", TOPIC + "/all_subscription/expireMessages/{seconds:int}"): storing(
+        expire, "Expire messages for all subscriptions on a non-persistent topic is not allowed"
+    ),
     ("POST", SUBSCRIPTION + "/resetcursor/{time:int}"): reset_to_time,
-    ("POST", f"{SUBSCRIPTION}/resetcursor"): reset_to_id,
-    ("POST", f"{SUBSCRIPTION}/analyzeBacklog"): analyze,
-    ("GET", SUBSCRIPTION + "/position/{position:int}"): message_at,
-    ("GET", TOPIC + "/ledger/{ledger:int}/entry/{entry:int}"): message_by_id,
-    ("GET", f"{TOPIC}/examinemessage"): examine,
-    ("GET", TOPIC + "/messageid/{time:int}"): id_at_time,
-    ("PUT", f"{TOPIC}/backlogSize"): bytes_from,
+    **{route: unpartitioned(handler, refusal) for route, (handler, refusal) in ALONE.items()},
 }

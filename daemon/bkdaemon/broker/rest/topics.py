@@ -34,6 +34,7 @@ from bkdaemon.broker.rest.base import (
     texts_of,
     topic_of,
 )
+from bkdaemon.broker.rest.guards import storing
 from bkdaemon.broker.rest.partitions import make_partitions, subscribe_partitions
 from bkdaemon.broker.rest.stats import java_time
 from bkdaemon.broker.topic import Topic
@@ -174,6 +175,8 @@ async def partitions(service: BrokerService, request: Request) -> dict[str, Any]
 async def create_partitioned(service: BrokerService, request: Request) -> Any:
     """A partitioned topic; its partitions get their first ledgers when they are used."""
     topic, given = topic_of(request), await body_of(request)
+    if "-partition-" in topic.local:
+        raise Refused("Partitioned Topic Name should not contain '-partition-'")
     await _namespace(service, request, "Namespace not found")
     properties = None
     if isinstance(given, dict):
@@ -477,15 +480,17 @@ TOPICS: Final[dict[tuple[str, str], Handler]] = {
     ("GET", f"{TOPIC}/internalStats"): internal,
     ("GET", f"{TOPIC}/partitioned-internalStats"): partitioned_internal,
     ("GET", f"{TOPIC}/internal-info"): internal_info,
-    ("GET", f"{TOPIC}/lastMessageId"): last_message_id,
+    ("GET", f"{TOPIC}/lastMessageId"): storing(
+        last_message_id, "GetLastMessageId on a non-persistent topic is not allowed"
+    ),
     ("GET", f"{TOPIC}/properties"): properties,
     ("PUT", f"{TOPIC}/properties"): put_properties,
     ("DELETE", f"{TOPIC}/properties"): delete_property,
     ("GET", f"{TOPIC}/compaction"): compaction,
     ("PUT", f"{TOPIC}/compaction"): compact,
     ("PUT", f"{TOPIC}/unload"): unload,
-    ("POST", f"{TOPIC}/terminate"): terminate,
+    ("POST", f"{TOPIC}/terminate"): storing(terminate, "Termination of a non-persistent topic is not allowed"),
     ("POST", f"{TOPIC}/terminate/partitions"): terminate_partitions,
-    ("POST", f"{TOPIC}/trim"): trim,
+    ("POST", f"{TOPIC}/trim"): storing(trim, "Trim on a non-persistent topic is not allowed"),
     ("DELETE", f"{TOPIC}/truncate"): truncate,
 }

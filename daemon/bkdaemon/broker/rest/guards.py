@@ -1,0 +1,38 @@
+"""What cannot be asked of a topic with partitions, or of one that stores nothing: refused with 405, in Java's words.
+
+Source: PersistentTopicsBase.java.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+
+from bkdaemon.broker.rest.base import METHOD_NOT_ALLOWED, Answered, Handler, topic_of
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.service import BrokerService
+
+
+def unpartitioned(handler: Handler, refusal: str) -> Handler:
+    """A handler that a topic as a whole is kept from if it has partitions; one of these may be asked."""
+
+    async def guarded(service: BrokerService, request: Request) -> Any:
+        topic = topic_of(request)
+        if topic.partition < 0 and await service.backend.meta.topics.partitions(topic):
+            raise Answered(METHOD_NOT_ALLOWED, refusal)
+        return await handler(service, request)
+
+    return guarded
+
+
+def storing(handler: Handler, refusal: str) -> Handler:
+    """A handler that topics without storage are kept from."""
+
+    async def guarded(service: BrokerService, request: Request) -> Any:
+        if not topic_of(request).persistent:
+            raise Answered(METHOD_NOT_ALLOWED, refusal)
+        return await handler(service, request)
+
+    return guarded

@@ -1,0 +1,88 @@
+"""What Java's broker refuses to do with a partitioned topic as a whole, or with one that stores nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.broker.admin import Admin, administering
+
+N = "public/default"
+ELSE = "please try do it on specific topic partition"
+POSITION = {"ledgerId": 1, "entryId": 0}
+OF_ONE_PARTITION: list[tuple[str, str, Any, str]] = [
+    ("POST", "subscription/s/skip/1", None, "Skip messages on a partitioned topic is not allowed"),
+    ("POST", "subscription/s/resetcursor", POSITION, "Reset-cursor at position is not allowed for partitioned-topic"),
+    (
+        "POST",
+        "subscription/s/expireMessages",
+        POSITION,
+        "Expire message at position is not supported for partitioned-topic",
+    ),
+    (
+        "POST",
+        "subscription/s/analyzeBacklog",
+        None,
+        f"Analyze backlog on a partitioned topic is not allowed, {ELSE}",
+    ),
+    ("GET", "subscription/s/position/1", None, "Peek messages on a partitioned topic is not allowed"),
+    ("GET", "ledger/1/entry/0", None, "GetMessageById is not allowed on partitioned-topic"),
+    (
+        "GET",
+        "examinemessage",
+        None,
+        "Examine messages on a partitioned topic is not allowed, "
+        "please try examine message on specific topic partition",
+    ),
+    ("GET", "messageid/1", None, f"Get message ID by timestamp on a partitioned topic is not allowed, {ELSE}"),
+    ("PUT", "backlogSize", POSITION, "calculate backlog size is not allowed for partitioned-topic"),
+]
+"""Method, what follows the topic, a body, and the words."""
+OF_STORED: list[tuple[str, str, str]] = [
+    ("POST", "terminate", "Termination of a non-persistent topic is not allowed"),
+    ("POST", "trim", "Trim on a non-persistent topic is not allowed"),
+    ("GET", "lastMessageId", "GetLastMessageId on a non-persistent topic is not allowed"),
+    ("GET", "subscription/s/position/1", "Peek messages on a non-persistent topic is not allowed"),
+    ("GET", "examinemessage", "Examine messages on a non-persistent topic is not allowed"),
+    ("GET", "messageid/1", "Get message ID by timestamp on a non-persistent topic is not allowed"),
+    ("POST", "subscription/s/expireMessages/1", "Expire messages on a non-persistent topic is not allowed"),
+]
+
+
+@pytest.mark.parametrize(("method", "tail", "body", "words"), OF_ONE_PARTITION)
+def test_a_partitioned_topic_is_asked_partition_by_partition(method: str, tail: str, body: Any, words: str) -> None:
+    async def scenario(admin: Admin) -> None:
+        await admin.ok("PUT", f"/admin/v2/persistent/{N}/p/partitions", 2)
+        answer = await admin.ask(method, f"/admin/v2/persistent/{N}/p/{tail}", body)
+        assert (answer.status, answer.body) == (405, {"reason": words})
+        one = await admin.ask(method, f"/admin/v2/persistent/{N}/p-partition-0/{tail}", body)
+        assert one.status != 405
+
+    administering(scenario)
+
+
+@pytest.mark.parametrize(("method", "tail", "words"), OF_STORED)
+def test_what_is_not_stored_cannot_be_asked_for(method: str, tail: str, words: str) -> None:
+    async def scenario(admin: Admin) -> None:
+        await admin.ok("PUT", f"/admin/v2/non-persistent/{N}/n")
+        answer = await admin.ask(method, f"/admin/v2/non-persistent/{N}/n/{tail}")
+        assert (answer.status, answer.body) == (405, {"reason": words})
+
+    administering(scenario)
+
+
+def test_roles_of_tenants_and_racks_of_bookies_are_looked_at() -> None:
+    async def scenario(admin: Admin) -> None:
+        tenant = {"adminRoles": ["a", " b"], "allowedClusters": ["lab"]}
+        for method, name in (("PUT", "new"), ("POST", "public")):
+            answer = await admin.ask(method, f"/admin/v2/tenants/{name}", tenant)
+            told = {"reason": "AdminRoles contains whitespace in the beginning or end."}
+            assert (answer.status, answer.body) == (412, told)
+        await admin.ok("PUT", "/admin/v2/tenants/new", tenant | {"adminRoles": ["a", "b"]})
+        rack = "/admin/v2/bookies/racks-info/b:3181?group=g"
+        answer = await admin.ask("POST", rack, {"rack": "/east/r1"})
+        assert (answer.status, answer.body["reason"][:35]) == (412, "Bookie 'rack' parameter is invalid,")
+        await admin.ok("POST", rack, {"rack": "/east/"})
+
+    administering(scenario)
