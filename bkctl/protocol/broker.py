@@ -26,7 +26,7 @@ from bkctl.codec.pulsar import (
     decode_send,
     encode_command,
 )
-from bkctl.codec.pulsar_entry import without_broker_metadata, without_checksum
+from bkctl.codec.pulsar_entry import CHECKSUM_SIZE, MAGIC_CHECKSUM, without_broker_metadata, without_checksum
 from bkctl.errors import BadBytes, Corrupt
 
 CONNECT_SIZE_MAX: Final = 64 * 1024
@@ -36,6 +36,8 @@ PIECE_MAX: Final = 4 * 1024
 JOINED_MAX: Final = 64 * 1024
 CHECKSUM_VERSION: Final = 11
 """The first protocol version whose clients are sent checksums: those before it compute them wrongly, or not at all."""
+PING_VERSION: Final = 1
+"""The first whose clients know PING."""
 END_OF_TOPIC_VERSION: Final = 9
 """The first whose clients know REACHED_END_OF_TOPIC."""
 BROKER_METADATA_VERSION: Final = 18
@@ -51,6 +53,9 @@ _TEXTLESS: Final = frozenset(
 )
 _BEFORE_CONNECT: Final = frozenset({Command.PING, Command.PONG, Command.AUTH_RESPONSE})
 """What Java's broker takes before CONNECT too: load balancers ask so whether it is there."""
+_CHOICES: Final = {("CommandSubscribe", "subType"): 3, ("KeySharedMeta", "keySharedMode"): 1, ("Schema", "type"): 21}
+"""Choices that must be there, and the last of each: another one counts as none."""
+_WITH_CHOICES: Final = frozenset({Command.SUBSCRIBE, Command.PRODUCER, Command.GET_OR_CREATE_SCHEMA})
 _NOT_FOR_BROKERS: Final = frozenset(
     {
         Command.CONNECTED,
@@ -228,14 +233,16 @@ class BrokerConversation:
         self._close_sends()
         if kind not in _TEXTLESS and not _is_text(message):
             raise self._wrong("text", "UTF-8", message)
+        if kind in _WITH_CHOICES and not _is_choice(message):
+            raise self._wrong("command", "choices that there are", message)
         if kind != Command.PONG:
             self._events.append(Call(kind, message))
 
     def _take_send(self, message: Any, entry: bytes) -> None:
         if not self.connected:
             raise self._wrong("first command", "CONNECT", "SEND")
-        if not entry:
-            raise self._wrong("SEND", "an entry", "nothing")
+        if len(entry) < CHECKSUM_SIZE and (len(entry) < len(MAGIC_CHECKSUM) or entry.startswith(MAGIC_CHECKSUM)):
+            raise self._wrong("SEND", "an entry", entry)
         if message.HasField("message_id") or message.HasField("txnid_most_bits"):
             self._close_sends()
             self._events.append(Call(Command.SEND, message))
@@ -245,9 +252,10 @@ class BrokerConversation:
             self._close_sends()
             self._producer_id = producer_id
         self._sends_size += len(entry)
-        self._sends.append(
-            (message.sequence_id, message.highest_sequence_id, message.num_messages, entry, message.is_chunk)
-        )
+        sequence_id, highest = message.sequence_id, message.highest_sequence_id
+        if highest < sequence_id:  # says nothing
+            highest = 0
+        self._sends.append((sequence_id, highest, message.num_messages, entry, message.is_chunk))
 
     def _close_sends(self) -> None:
         if self._sends:
@@ -265,7 +273,7 @@ class BrokerConversation:
         """The answer to CONNECT: the lower of both protocol versions, and what this broker can do."""
         self.connected = True
         self.client_version = connect.client_version
-        version = self.protocol_version = max(min(connect.protocol_version, PROTOCOL_VERSION), 0)
+        version = self.protocol_version = min(connect.protocol_version, PROTOCOL_VERSION)
         exposes = self._expose and connect.feature_flags.supports_broker_entry_metadata
         if version < CHECKSUM_VERSION:
             self.deliverable = _without_anything
@@ -290,10 +298,13 @@ class BrokerConversation:
     def tick(self, *, listening: bool = True) -> bytes | None:
         """The interval of keep-alives has passed: the PING to send, or None if the client is gone.
 
-        listening says that its bytes were read all the time: silence counts only then.
+        listening says that its bytes were read all the time: silence counts only then. A client that knows no PING is
+        sent none, and may be silent for ever.
         """
         if not self.connected or (self._pinged and not self._heard and listening):
             return None
+        if self.protocol_version < PING_VERSION:
+            return b""
         self._pinged, self._heard = True, False
         return PING_FRAME
 
@@ -304,6 +315,18 @@ def _without_anything(entry: bytes) -> bytes:
 
 def _as_it_is(entry: bytes) -> bytes:
     return entry
+
+
+def _is_choice(message: Any) -> bool:
+    """False if a choice that must be there is none of those there are."""
+    name = message.DESCRIPTOR.name
+    for field, value in message.ListFields():
+        last = _CHOICES.get((name, field.name))
+        if last is not None and not 0 <= value <= last:
+            return False
+        if field.type == field.TYPE_MESSAGE and not field.is_repeated and not _is_choice(value):
+            return False
+    return True
 
 
 def _is_text(message: Any) -> bool:

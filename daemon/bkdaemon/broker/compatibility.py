@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import struct
+import warnings
 from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
@@ -32,7 +33,10 @@ SCHEMA_TYPES: Final = {
     17: "LOCAL_DATE", 18: "LOCAL_TIME", 19: "LOCAL_DATE_TIME", 20: "PROTOBUF_NATIVE",
 }  # fmt: skip
 """Names of the wire's numbers."""
+_NUMBERS: Final = {name: number for number, name in SCHEMA_TYPES.items()}
+_JSON_SCHEMA_TYPES: Final = frozenset({"object", "array", "string", "number", "integer", "boolean", "null", "any"})
 NONE: Final = 0
+STRING: Final = 1
 JSON: Final = 2
 PROTOBUF: Final = 3
 AVRO: Final = 4
@@ -44,6 +48,8 @@ _BY_AVRO_NAMES: Final = ("JSON", "PROTOBUF", "AVRO")
 _BACKWARD_FOR_CONSUMERS: Final = ("BACKWARD", "FORWARD", "FORWARD_TRANSITIVE", "FULL")
 _VERSION: Final = struct.Struct(">q")
 _LENGTH: Final = struct.Struct(">i")
+_NOT_PARSED: Final = (ValueError, TypeError, AttributeError, KeyError, RecursionError)
+"""What Avro's parser falls over where JSON is none of its shapes."""
 ATTEMPTS_MAX: Final = 10
 """Of storing a version that others store too."""
 
@@ -53,15 +59,9 @@ def encode_version(version: int) -> bytes:
     return _VERSION.pack(version) if version >= 0 else b""
 
 
-def decode_version(data: bytes) -> int:
-    """The number of a version.
-
-    Raises:
-        Refusal: METADATA, it has not 8 bytes.
-    """
-    if len(data) != _VERSION.size:
-        raise Refusal(ErrorCode.METADATA, f"a schema version has 8 bytes, not {len(data)}")
-    return int(_VERSION.unpack(data)[0])
+def decode_version(data: bytes) -> int | None:
+    """The number of a version; None if it has no 8 bytes. Behind those older brokers had others, which say nothing."""
+    return int(_VERSION.unpack_from(data)[0]) if len(data) >= _VERSION.size else None
 
 
 def schema_of(message: Any) -> StoredSchema:
@@ -98,6 +98,7 @@ class Schemas:
             if rules.schema_validation_enforced and await self._backend.schema(base, None):
                 raise Refusal(ErrorCode.INCOMPATIBLE_SCHEMA, "Producers cannot connect without a schema")
             return -1
+        check_definition(schema)
         rules = await self._backend.rules(topic)
         for _ in range(ATTEMPTS_MAX):
             stored = await self._backend.schemas(base)
@@ -151,6 +152,61 @@ def _same(one: StoredSchema, other: StoredSchema) -> bool:
         return bool(json.loads(one.data) == json.loads(other.data))
     except ValueError:
         return False
+
+
+def check_definition(schema: StoredSchema) -> None:
+    """Returns if a schema's definition is one, as far as Java's broker looks at it.
+
+    Raises:
+        Refusal: INCOMPATIBLE_SCHEMA.
+    """
+    name, data = SCHEMA_TYPES.get(schema.type, str(schema.type)), schema.data
+    if schema.type in _BY_AVRO:
+        if not _is_avro(data, records=schema.type == AVRO) and not (schema.type == JSON and _is_json_schema(data)):
+            raise Refusal(ErrorCode.INCOMPATIBLE_SCHEMA, f"Invalid schema definition data for {name} schema")
+    elif schema.type == KEY_VALUE:
+        for part, definition in zip(("key", "value"), _pair(data), strict=True):
+            kind = _NUMBERS.get(schema.properties.get(f"{part}.schema.type", ""), NONE)
+            check_definition(StoredSchema(-1, kind, definition, {}))
+    elif schema.type == STRING:
+        if data not in (b"", b"null"):
+            text = data.decode(errors="replace")
+            raise Refusal(ErrorCode.INCOMPATIBLE_SCHEMA, f"Invalid schema definition data for string schema : '{text}'")
+    elif schema.type not in (NONE, PROTOBUF_NATIVE) and data:
+        raise Refusal(
+            ErrorCode.INCOMPATIBLE_SCHEMA,
+            "Invalid schema definition data for primitive schemas :"
+            f"length of schema data should be zero, but {len(data)} bytes is found",
+        )
+
+
+def _is_avro(data: bytes, *, records: bool) -> bool:
+    """True if it defines a schema of Avro's; a union is none for messages that are Avro's records."""
+    from avro.errors import AvroException
+    from avro.schema import UnionSchema
+
+    try:
+        return not (isinstance(_avro(data), UnionSchema) and records)
+    except (AvroException, *_NOT_PARSED):
+        return False
+
+
+def _avro(data: bytes) -> Any:
+    """A schema, whatever its names look like: those of classes inside of others have a $."""
+    from avro.schema import parse
+
+    with warnings.catch_warnings():  # of logical types that it does not know
+        warnings.simplefilter("ignore")
+        return parse(data.decode(), validate_names=False)
+
+
+def _is_json_schema(data: bytes) -> bool:
+    """True if it is what clients of old had for JSON."""
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and found.get("type") in _JSON_SCHEMA_TYPES
 
 
 def check(new: StoredSchema, stored: list[StoredSchema], rules: TopicRules, strategy: str | None = None) -> None:
@@ -235,12 +291,11 @@ def _root(schema: StoredSchema) -> str:
 def _can_read(reader: bytes, writer: bytes) -> None:
     from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
     from avro.errors import AvroException
-    from avro.schema import parse
 
     checker: Any = ReaderWriterCompatibilityChecker
     try:
-        result = checker().get_compatibility(parse(reader.decode()), parse(writer.decode()))
-    except (AvroException, UnicodeDecodeError) as error:
+        result = checker().get_compatibility(_avro(reader), _avro(writer))
+    except (AvroException, *_NOT_PARSED) as error:
         raise Refusal(ErrorCode.INCOMPATIBLE_SCHEMA, f"the schema cannot be read: {error}") from None
     if result.compatibility is not SchemaCompatibilityType.compatible:
         reasons = "; ".join(sorted(result.messages)) or "a reader could not read what a writer wrote"

@@ -421,7 +421,8 @@ class Connection(asyncio.Protocol):
         if ping is None:
             self.end("no word from the client")
             return
-        self.queue((ping,))
+        if ping:
+            self.queue((ping,))
         self._keep_alive()
 
 

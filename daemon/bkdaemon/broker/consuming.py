@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, Union
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
-from bkctl.codec.pulsar import ACK_CUMULATIVE, POSITION_EARLIEST, Command, ErrorCode, SubscriptionType
-from bkctl.errors import BkctlError
+from bkctl.codec.pulsar import ACK_CUMULATIVE, ACK_INDIVIDUAL, POSITION_EARLIEST, Command, ErrorCode, SubscriptionType
+from bkctl.errors import BkctlError, NotFound
 from bkctl.model.topic import EARLIEST, LATEST, Position
 from bkdaemon.broker.access import Action
 from bkdaemon.broker.attempt import Attempt
@@ -31,6 +31,8 @@ AnySubscription: TypeAlias = Union[Subscription, "NonPersistentSubscription"]
 
 REPLICATED: Final = "pulsar.replicated.subscription"
 """The number that marks the cursor of a subscription whose state goes to other clusters."""
+PERMITS_MAX: Final = 2**31 - 1
+"""Of one FLOW; Java takes more for a negative number."""
 _ORDERED: Final = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
 
 
@@ -38,9 +40,6 @@ def subscribe(connection: Connection, message: Any) -> None:
     """SUBSCRIBE: makes a consumer, or says again that it is there."""
     consumer_id, request_id = message.consumer_id, message.request_id
     failed = connection.error_for(request_id)
-    if message.subType not in TYPE_NAMES:
-        connection.end(f"subscription type {message.subType} is unknown")
-        return
     if consumer_id in connection.consumers:
         if connection.consumers[consumer_id] is None:
             failed(ErrorCode.SERVICE_NOT_READY, "Consumer is already present on the connection")
@@ -60,7 +59,10 @@ async def _create(connection: Connection, message: Any, attempt: Attempt[Consume
     most = connection.server.limits.consumer_metadata_max
     if sum(len(m.key) + len(m.value) for m in message.metadata) > most:
         raise Refusal(ErrorCode.METADATA, f"metadata has a max size of {most} bytes")
-    topic = await connection.server.topics.get(name, create=message.force_topic_creation)
+    try:
+        topic = await connection.server.topics.get(name, create=message.force_topic_creation)
+    except NotFound:
+        raise Refusal(ErrorCode.TOPIC_NOT_FOUND, f"Topic {name} does not exist") from None
     durable = message.durable and topic.persistent
     await _check(connection, topic, message, durable=durable)
     subscription = await _subscription(topic, message, durable=durable)
@@ -180,24 +182,30 @@ async def _initial(topic: AnyTopic, message: Any, durable: bool) -> Position:
         since_ms = topic.now_ms() - 1000 * message.start_message_rollback_duration_sec
         return await topic.ledger.find_by_publish_time(since_ms)
     if not durable and message.HasField("start_message_id"):
-        start = message.start_message_id
-        return Position(start.ledgerId, start.entryId)
+        start = Position(message.start_message_id.ledgerId, message.start_message_id.entryId)
+        before = Position(start.ledger_id, start.entry_id - (start.ledger_id >= 0 <= start.entry_id))
+        if not isinstance(topic, Topic) or before <= topic.ledger.last_confirmed:
+            return start  # one behind the end says no more than none
     return EARLIEST if message.initialPosition == POSITION_EARLIEST else LATEST
 
 
 def flow(connection: Connection, message: Any) -> None:
     """FLOW: the client can take more messages."""
-    if not message.messagePermits:
-        connection.end("FLOW without permits")
-        return
     consumer = connection.consumers.get(message.consumer_id)
-    if consumer is not None:
-        consumer.flow_ms = connection.server.now_ms()
-        consumer.subscription.flow(consumer, message.messagePermits)
+    if consumer is None:
+        return
+    if not 0 < message.messagePermits <= PERMITS_MAX:
+        connection.end(f"FLOW of {message.messagePermits} permits")
+        return
+    consumer.flow_ms = connection.server.now_ms()
+    consumer.subscription.flow(consumer, message.messagePermits)
 
 
 def ack(connection: Connection, message: Any) -> None:
     """ACK: counts at once; a receipt, if wanted, follows when it is durable."""
+    if message.ack_type not in (ACK_INDIVIDUAL, ACK_CUMULATIVE):
+        connection.end(f"ACK of type {message.ack_type}")
+        return
     consumer = connection.consumers.get(message.consumer_id)
     if consumer is None:
         return

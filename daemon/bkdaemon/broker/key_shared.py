@@ -118,18 +118,23 @@ class Ranges:
         """A consumer joins.
 
         Raises:
-            Refusal: no range, an impossible one, or one that meets another's.
+            Refusal: no range, one that ends before it begins, or one that meets another.
         """
         wanted = [(r.start, r.end) for r in consumer.key_shared.hashRanges]
         if not wanted:
             raise Refusal(ErrorCode.CONSUMER_ASSIGN, "Ranges for KeyShared policy must not be empty.")
-        taken = [(start, end) for start, end, _ in self._ranges]
+        wanted.sort(key=lambda one: one[0])
+        for k, (start, end) in enumerate(wanted):
+            shown = f"[{start},{end}]"
+            if start > end:
+                raise Refusal(ErrorCode.CONSUMER_ASSIGN, f"Fixed hash range start > end for range: {shown}")
+            if k + 1 < len(wanted) and wanted[k + 1][0] <= end:
+                other = f"[{wanted[k + 1][0]},{wanted[k + 1][1]}]"
+                why = f"Consumer's own ranges conflict: {shown} overlaps with {other}"
+                raise Refusal(ErrorCode.CONSUMER_ASSIGN, why)
         for start, end in wanted:
-            if not 0 <= start <= end < SLOTS:
-                raise Refusal(ErrorCode.CONSUMER_ASSIGN, f"Ranges must be [0, {SLOTS - 1}], found [{start}, {end}]")
-            if any(start <= e and s <= end for s, e in taken):
-                raise Refusal(ErrorCode.CONSUMER_ASSIGN, f"Range conflict with consumer: [{start}, {end}]")
-            taken.append((start, end))
+            if any(start <= e and s <= end for s, e, _ in self._ranges):
+                raise Refusal(ErrorCode.CONSUMER_ASSIGN, f"Range conflict with consumer: [{start},{end}]")
         self._ranges += [(start, end, consumer) for start, end in wanted]
 
     def remove(self, consumer: Consumer) -> None:

@@ -167,7 +167,7 @@ class ProducerTable:
 
     def _others(self) -> str:
         if self._exclusive is not None or self._waiting:
-            name = self._exclusive.name if self._exclusive is not None else None
+            name = self._exclusive.name if self._exclusive is not None else "null"
             return f"Topic has an existing exclusive producer: {name}"
         return "Topic has existing shared producers"
 

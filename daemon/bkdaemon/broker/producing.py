@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from bkdaemon.broker.connection import Connection
     from bkdaemon.broker.topic import AnyTopic
 
+_ACCESS_MODES: Final = frozenset(AccessMode)
+
 
 def producer(connection: Connection, message: Any) -> None:
     """PRODUCER: makes one, or says again that it is there."""
@@ -53,8 +55,6 @@ def _there_already(connection: Connection, there: Producer, request_id: int) -> 
 
 async def _create(connection: Connection, message: Any, attempt: Attempt[Producer]) -> None:
     name = topic_named(connection, message.topic, Action.PRODUCE)
-    if message.producer_access_mode not in list(AccessMode):
-        raise Refusal(ErrorCode.METADATA, f"access mode {message.producer_access_mode} is unknown")
     topic = await connection.server.topics.get(name, create=True)
     if topic.rules.migrated_to is not None:
         attempt.done()
@@ -70,7 +70,7 @@ async def _create(connection: Connection, message: Any, attempt: Attempt[Produce
         message.producer_id,
         given or connection.server.backend.producer_name(),
         generated_name=given is None or not message.user_provided_producer_name,
-        mode=message.producer_access_mode,
+        mode=message.producer_access_mode if message.producer_access_mode in _ACCESS_MODES else AccessMode.SHARED,
         epoch=message.epoch,
         topic_epoch=message.topic_epoch if message.HasField("topic_epoch") else None,
     )

@@ -22,7 +22,7 @@ from bkctl.codec.pulsar import (
     ErrorCode,
 )
 from bkctl.codec.pulsar_hash import topics_hash
-from bkctl.errors import UsageError
+from bkctl.errors import NotFound, UsageError
 from bkctl.model.topic import TopicName, is_namespace
 from bkdaemon.broker.access import Action, allowed
 from bkdaemon.broker.compatibility import decode_version, encode_version, schema_of, to_wire
@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 MODE_PERSISTENT: Final = 0
 MODE_NON_PERSISTENT: Final = 1
+MODE_ALL: Final = 2
 WATCHERS_MAX: Final = 1000
 """Of one connection."""
 SYSTEM_PREFIX: Final = "__"
@@ -129,7 +130,7 @@ async def _topics(connection: Connection, namespace: str, mode: int) -> list[str
     names: list[str] = []
     if mode != MODE_NON_PERSISTENT:
         names += await connection.server.backend.topics(namespace)
-    if mode != MODE_PERSISTENT:
+    if mode in (MODE_NON_PERSISTENT, MODE_ALL):
         served = connection.server.topics.open
         names += [str(t) for t in served if not t.persistent and t.namespace_name == namespace]
     return sorted(n for n in names if not n.rpartition("/")[2].startswith(SYSTEM_PREFIX))
@@ -170,6 +171,8 @@ def topics_of_namespace(connection: Connection, message: Any) -> None:
             limits.pattern_evaluation and message.HasField("topics_pattern") and len(message.topics_pattern) <= most
         )
         compiled = _compiled(without_scheme(message.topics_pattern)) if wanted else None
+        if wanted and compiled is None:
+            raise Refusal(ErrorCode.METADATA, f"Invalid topics pattern: {message.topics_pattern}")
         shown = names if compiled is None else _fitting(names, compiled)
         known = topics_hash(shown)
         changed = not (message.HasField("topics_hash") and message.topics_hash == known)
@@ -185,24 +188,31 @@ def topics_of_namespace(connection: Connection, message: Any) -> None:
     looked_up(connection, work, connection.error_for(message.request_id))
 
 
-def watch_topic_list(connection: Connection, message: Any) -> None:
-    """WATCH_TOPIC_LIST: the list now, and what changes in it from now on."""
-    watcher_id, namespace = message.watcher_id, message.namespace
-    if not is_namespace(namespace):
-        connection.end(f"{namespace!r} is no namespace")
-        return
-    failed = connection.error_for(message.request_id)
+def _watched(connection: Connection, message: Any) -> re.Pattern[str] | None:
+    """The pattern of what is to be watched; None where the client is told that it cannot be, or its link ends."""
+    if not is_namespace(message.namespace):
+        connection.end(f"{message.namespace!r} is no namespace")
+        return None
     pattern = without_scheme(message.topics_pattern)
     limits = connection.server.limits
+    failed = connection.error_for(message.request_id)
     if not limits.pattern_evaluation or len(pattern) > limits.pattern_length_max:
         why = f"Pattern longer than maximum: {limits.pattern_length_max}"
         if not limits.pattern_evaluation:
             why = "Evaluating subscription patterns is disabled."
         failed(ErrorCode.NOT_ALLOWED, f"Unable to create topic list watcher: {why}")
-        return
+        return None
     compiled = _compiled(pattern)
     if compiled is None:
         failed(ErrorCode.INVALID_TOPIC_NAME, f"Invalid topics pattern: {pattern}")
+    return compiled
+
+
+def watch_topic_list(connection: Connection, message: Any) -> None:
+    """WATCH_TOPIC_LIST: the list now, and what changes in it from now on."""
+    watcher_id, namespace = message.watcher_id, message.namespace
+    compiled = _watched(connection, message)
+    if compiled is None:
         return
 
     async def names() -> list[str]:
@@ -246,7 +256,7 @@ def watch_topic_list(connection: Connection, message: Any) -> None:
             topics_hash=known_hash,
         )
 
-    looked_up(connection, work, failed)
+    looked_up(connection, work, connection.error_for(message.request_id))
 
 
 def watch_topic_list_close(connection: Connection, message: Any) -> None:
@@ -259,12 +269,15 @@ def watch_topic_list_close(connection: Connection, message: Any) -> None:
 
 def get_schema(connection: Connection, message: Any) -> None:
     """GET_SCHEMA: a version, or the latest."""
+    version = decode_version(message.schema_version)
+    if version is None and message.schema_version:
+        connection.end("a schema's version has 8 bytes")
+        return
 
     async def work() -> None:
         if message.HasField("schema_version") and not message.schema_version:
             raise Refusal(ErrorCode.INCOMPATIBLE_SCHEMA, "Empty schema version")
         topic = topic_named(connection, message.topic, Action.LOOKUP)
-        version = decode_version(message.schema_version) if message.schema_version else None
         found = await connection.server.backend.schema(topic.partitioned, version)
         if found is None:
             raise Refusal(ErrorCode.TOPIC_NOT_FOUND, f"Topic not found or no-schema {message.topic}")
@@ -286,7 +299,10 @@ def get_or_create_schema(connection: Connection, message: Any) -> None:
 
     async def work() -> None:
         topic = topic_named(connection, message.topic, Action.PRODUCE)
-        await connection.server.topics.get(topic, create=False)
+        try:
+            await connection.server.topics.get(topic, create=False)
+        except NotFound:
+            raise Refusal(ErrorCode.TOPIC_NOT_FOUND, f"Topic not found {message.topic}") from None
         version = await connection.server.schemas.admit(topic, schema_of(message.schema))
         connection.say(
             Command.GET_OR_CREATE_SCHEMA_RESPONSE, request_id=message.request_id, schema_version=encode_version(version)

@@ -340,15 +340,16 @@ class Topic:
             found = self.subscriptions.get(name)
             if found is not None:
                 if found.durable != durable:
-                    kind = "durable" if found.durable else "non-durable"
-                    raise Refusal(ErrorCode.NOT_ALLOWED, f"There is a {kind} subscription '{name}' already")
+                    kind = "Durable" if found.durable else "NonDurable"
+                    raise Refusal(ErrorCode.NOT_ALLOWED, f"{kind} subscription with the same name already exists.")
                 return found
             if not create:
                 raise Refusal(ErrorCode.SUBSCRIPTION_NOT_FOUND, f"Subscription {name} does not exist")
             if len(self.subscriptions) >= SUBSCRIPTIONS_MAX:
                 raise Refusal(ErrorCode.NOT_ALLOWED, f"The topic has {SUBSCRIPTIONS_MAX} subscriptions already")
             if 0 < self.rules.subscriptions_max <= len(self.subscriptions):
-                raise Refusal(ErrorCode.NOT_ALLOWED, "Exceed the maximum number of subscriptions of the topic")
+                why = f"Exceed the maximum number of subscriptions of the topic: {self.name}"
+                raise Refusal(ErrorCode.NOT_ALLOWED, why)
             cursor = await self.ledger.open_cursor(name, initial, durable=durable, properties=properties or {})
             self.check_open()
             subscription = Subscription(self, name, cursor, durable=durable)

@@ -102,6 +102,8 @@ def open_conversation(**options: Any) -> BrokerConversation:
         bytes.fromhex("00000006000000020863"),
         bytes.fromhex("00000004"),
         bytes.fromhex("0000000600000009" + "0812"),
+        encode_command(Command.SEND, b"x", producer_id=0, sequence_id=0),
+        encode_command(Command.SEND, b"\x0e\x01\0\0\0", producer_id=0, sequence_id=0),  # ends inside of its checksum
         bytes.fromhex("0000000600000002" + "0812"),  # the type of a PING, and no PING
         bytes.fromhex("0000000900000005" + "08129a0100"),  # the type of a PING, and a PONG
         b"\xff" * 8,
@@ -142,6 +144,16 @@ def test_a_frame_above_the_limit_is_refused_by_its_first_bytes() -> None:
     assert conversation.failed is not None
 
 
+def test_a_highest_sequence_id_below_the_first_says_nothing() -> None:
+    conversation = open_conversation()
+    ids = ((3, 5), (3, 3), (9, 5), (0, 0))
+    fields = [{"producer_id": 0, "sequence_id": i, "highest_sequence_id": j} for i, j in ids]
+    sends = [encode_command(Command.SEND, b"entry", **one) for one in fields]
+    (event,) = conversation.feed(b"".join(sends))
+    assert isinstance(event, Sends)
+    assert [send[:2] for send in event.sends] == [(3, 5), (3, 3), (9, 0), (0, 0)]
+
+
 def test_silence() -> None:
     conversation = BrokerConversation()
     assert conversation.tick() is None, "no CONNECT within the first tick"
@@ -151,6 +163,16 @@ def test_silence() -> None:
     assert conversation.tick() is not None
     assert conversation.tick(listening=False) is not None, "nobody listened"
     assert conversation.tick() is None
+
+
+def test_who_knows_no_ping_is_sent_none_and_may_be_silent() -> None:
+    for version, ping in ((0, b""), (1, encode_command(Command.PING))):
+        conversation = BrokerConversation()
+        (call,) = conversation.feed(encode_command(Command.CONNECT, client_version="x", protocol_version=version))
+        assert isinstance(call, Call)
+        conversation.accept(call.message, server_version="s")
+        assert conversation.tick() == ping
+        assert (conversation.tick() is None) == bool(ping)
 
 
 def test_consecutive_sends_of_a_producer_are_one_event() -> None:

@@ -237,3 +237,149 @@ def test_an_answer_to_no_challenge_ends_the_link() -> None:
             await client.end()
 
     on_stage(scenario)
+
+
+def test_a_schema_s_version_is_its_first_eight_bytes() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        await client.produce(TOPIC, schema=api.Schema(name="t", type=2, schema_data=RECORD))
+        kinds = (Command.GET_SCHEMA, Command.GET_SCHEMA_RESPONSE)
+        for version in (bytes(8), bytes(64)):
+            told = await client.ask(*kinds, topic=TOPIC, schema_version=version)
+            assert (told.schema.schema_data, told.schema_version) == (RECORD, bytes(8))
+        client.send(Command.GET_SCHEMA, request_id=9, topic=TOPIC, schema_version=bytes(4))
+        await client.end()
+        assert client.said == []
+
+    on_stage(scenario)
+
+
+def test_a_pattern_that_is_none_is_an_error() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        told = await client.ask(Command.GET_TOPICS_OF_NAMESPACE, namespace="public/default", topics_pattern="(")
+        assert told.error == ErrorCode.METADATA
+
+    on_stage(scenario)
+
+
+def test_choices_that_are_none_are_the_first_where_they_need_not_be_there() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        assert not (await client.produce(TOPIC, producer_access_mode=9)).HasField("topic_epoch")
+        await client.produce(NOT_KEPT, 1)
+        listed = (Command.GET_TOPICS_OF_NAMESPACE, Command.GET_TOPICS_OF_NAMESPACE_RESPONSE)
+        assert list((await client.ask(*listed, namespace="public/default", mode=7)).topics) == [TOPIC]
+        assert not hasattr(await client.subscribe(TOPIC, initialPosition=9), "error")
+
+    on_stage(scenario)
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "why"),
+    [
+        (4, b"", "Invalid schema definition data for AVRO schema"),
+        (4, b'{"type":"record","name":5}', "Invalid schema definition data for AVRO schema"),
+        (4, b'["null","int"]', "Invalid schema definition data for AVRO schema"),
+        (4, b'{"type":"record","name":"B","namespace":"a.A$","fields":[]}', ""),
+        (3, b"{}", "Invalid schema definition data for PROTOBUF schema"),
+        (2, b"\xff", "Invalid schema definition data for JSON schema"),
+        (2, b"{}", "Invalid schema definition data for JSON schema"),
+        (2, b'{"type":"object","properties":{}}', ""),
+        (1, b"null", ""),
+        (1, b"text", "Invalid schema definition data for string schema : 'text'"),
+        (8, b"", ""),
+        (
+            8,
+            b"x",
+            "Invalid schema definition data for primitive schemas :length of schema data should be zero, but 1 bytes",
+        ),
+        (15, b"\0\0\0\0\xff\xff\xff\xff", ""),
+        (15, b"\0\0\0\1x\0\0\0\0", "Invalid schema definition data for AVRO schema"),
+    ],
+)
+def test_a_definition_that_is_none_is_not_stored(kind: int, data: bytes, why: str) -> None:
+    properties = [api.KeyValue(key="key.schema.type", value="AVRO")] if why and kind == 15 else []
+
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        schema = api.Schema(name="t", type=kind, schema_data=data, properties=properties)
+        told = await client.produce(TOPIC, schema=schema)
+        if why:
+            assert (told.error, told.message[: len(why)]) == (ErrorCode.INCOMPATIBLE_SCHEMA, why)
+        else:
+            assert told.schema_version == bytes(8)
+
+    on_stage(scenario)
+
+
+def test_schemas_of_classes_inside_of_others_are_compared() -> None:
+    inner = b'{"type":"record","name":"B","namespace":"a.A$","fields":[%s]}'
+    field = b'{"name":"a","type":"int"%s}'
+
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        for number, data in enumerate((inner % b"", inner % (field % b',"default":0'), inner % (field % b""))):
+            told = await client.produce(TOPIC, number, schema=api.Schema(name="t", type=4, schema_data=data))
+            assert hasattr(told, "error") == (number == 2)
+
+    on_stage(scenario, rules=TopicRules(schema_compatibility="BACKWARD_TRANSITIVE"))
+
+
+def test_ranges_of_keys_are_any_that_do_not_meet() -> None:
+    def ranges(*pairs: tuple[int, int]) -> api.KeySharedMeta:
+        return api.KeySharedMeta(keySharedMode=1, hashRanges=[api.IntRange(start=s, end=e) for s, e in pairs])
+
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        for number, (meta, why) in enumerate(
+            (
+                (ranges(), "Ranges for KeyShared policy must not be empty."),
+                (ranges((9, 5)), "Fixed hash range start > end for range: [9,5]"),
+                (ranges((7, 9), (0, 8)), "Consumer's own ranges conflict: [0,8] overlaps with [7,9]"),
+                (ranges((0, 9), (20, 70_000)), ""),
+                (ranges((10, 19), (30, 30)), "Range conflict with consumer"),
+                (ranges((-5, -1), (10, 19)), ""),
+            )
+        ):
+            told = await client.subscribe(TOPIC, "s", KEY_SHARED, number, keySharedMeta=meta)
+            if why:
+                assert (told.error, told.message[: len(why)]) == (ErrorCode.CONSUMER_ASSIGN, why)
+            else:
+                assert not hasattr(told, "error")
+
+    on_stage(scenario)
+
+
+def test_subscriptions_of_one_name_that_are_kept_or_not() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        for name, durable in (("Durable", True), ("NonDurable", False)):
+            await client.subscribe(TOPIC, name, durable=durable)
+            told = await client.subscribe(TOPIC, name, consumer_id=1, durable=not durable)
+            why = f"{name} subscription with the same name already exists."
+            assert (told.error, told.message) == (ErrorCode.NOT_ALLOWED, why)
+            await client.ask(Command.CLOSE_CONSUMER, consumer_id=0)
+
+    on_stage(scenario)
+
+
+def test_a_reader_that_starts_behind_the_end_goes_by_its_initial_position() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        await client.produce(TOPIC)
+        for i in range(3):
+            client.publish(i)
+        receipts = [(await client.next(Command.SEND_RECEIPT)).message.message_id for _ in range(3)]
+        ledger_id, end = receipts[0].ledgerId, 2**63 - 1
+        cases = (((ledger_id, 2), 1), ((ledger_id, 3), 0), ((ledger_id, 4), 3), ((end, end), 3))
+        for number, (place, count) in enumerate(cases):
+            start = api.MessageIdData(ledgerId=place[0], entryId=place[1])
+            reader = {"durable": False, "start_message_id": start}
+            await client.subscribe(TOPIC, f"r{number}", consumer_id=number, initialPosition=1, **reader)
+            client.flow(10, number)
+            await asyncio.sleep(1)
+            assert len([s for s in client.said if s.kind == Command.MESSAGE]) == count
+            client.said.clear()
+
+    on_stage(scenario)

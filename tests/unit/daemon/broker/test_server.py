@@ -36,7 +36,6 @@ def entries(said: list[Any]) -> list[int]:
         encode_command(Command.CONNECT, client_version="again"),
         encode_command(Command.SEND, b"", producer_id=0, sequence_id=0),
         encode_command(Command.SEND, entry_of(0), producer_id=77, sequence_id=0),
-        encode_command(Command.FLOW, consumer_id=0, messagePermits=0),
         encode_command(Command.CONSUMER_STATS, request_id=1, consumer_id=77),
         encode_command(Command.SUBSCRIBE, topic="t", subscription="s", subType=9, consumer_id=1, request_id=1),
         encode_command(Command.LOOKUP, topic="t", request_id=1).replace(b"\x0a\x01t", b"\x0a\x01\xff"),
@@ -59,7 +58,7 @@ def test_garbage_ends_its_own_connection_only(raw: bytes) -> None:
 def test_nothing_is_answered_before_connect() -> None:
     async def scenario(stage: Stage) -> None:
         client = await stage.client(connect=False)
-        client.send(Command.PING)
+        client.send(Command.LOOKUP, topic=TOPIC, request_id=1)
         await client.end()
         assert client.said == []
 

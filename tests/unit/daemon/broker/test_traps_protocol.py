@@ -279,9 +279,23 @@ PLACE = api.MessageIdData(ledgerId=1, entryId=1)
 ENDS = {
     "CONSUMER_STATS of nobody": encode_command(Command.CONSUMER_STATS, request_id=1, consumer_id=77),
     "FLOW of nothing": encode_command(Command.FLOW, consumer_id=0, messagePermits=0),
+    "FLOW of less than nothing": encode_command(Command.FLOW, consumer_id=0, messagePermits=2**32 - 5),
     "SUBSCRIBE of no type": encode_command(
         Command.SUBSCRIBE, topic=TOPIC, subscription="x", subType=9, consumer_id=9, request_id=1
     ),
+    "SUBSCRIBE with no mode of Key_Shared": encode_command(
+        Command.SUBSCRIBE,
+        topic=TOPIC,
+        subscription="x",
+        subType=3,
+        consumer_id=9,
+        request_id=1,
+        keySharedMeta=api.KeySharedMeta(keySharedMode=2),
+    ),
+    "PRODUCER with a schema of no type": encode_command(
+        Command.PRODUCER, topic=TOPIC, producer_id=9, request_id=1, schema=api.Schema(name="", schema_data=b"", type=22)
+    ),
+    "ACK of no type": encode_command(Command.ACK, consumer_id=77, ack_type=2, message_id=[PLACE]),
     "SEND by nobody": encode_command(Command.SEND, entry_of(0), producer_id=77, sequence_id=0),
     "SEND of nothing": encode_command(Command.SEND, b"", producer_id=0, sequence_id=0),
     "CONNECT again": encode_command(Command.CONNECT, client_version="again"),
@@ -290,6 +304,7 @@ ENDS = {
 }
 IGNORED = {
     "FLOW of nobody": encode_command(Command.FLOW, consumer_id=77, messagePermits=5),
+    "FLOW of nothing of nobody": encode_command(Command.FLOW, consumer_id=77, messagePermits=0),
     "ACK of nobody": encode_command(Command.ACK, consumer_id=77, ack_type=0, message_id=[PLACE]),
     "ACK of nobody, with a receipt wanted": encode_command(
         Command.ACK, consumer_id=77, ack_type=0, message_id=[PLACE], request_id=5
