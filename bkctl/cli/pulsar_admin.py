@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 ADMIN: Final = "/admin/v2"
 REDIRECTS_MAX: Final = 10
+TOKEN: Final = "broker-token"
 ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
 ANSWER_S_MAX: Final = 60.0
 """For one answer where the command may take for ever, as pulsar-admin waits."""
@@ -35,15 +36,17 @@ class Admin:
     Args:
         base_url: http://host:port.
         timeout_s: for one request.
+        token: shown to the brokers, if any.
     """
 
-    def __init__(self, base_url: str, timeout_s: float) -> None:
+    def __init__(self, base_url: str, timeout_s: float, token: str | None = None) -> None:
         self.base_url = base_url
         self._timeout_s = timeout_s
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     @classmethod
     def of(cls, env: Env, base_url: str | None) -> Admin:
-        """With the command's own timeout.
+        """With the command's own timeout, and the token of BKCTL_BROKER_TOKEN or the profile.
 
         Raises:
             Unavailable: the broker tells no web address.
@@ -51,7 +54,8 @@ class Admin:
         if not base_url:
             raise Unavailable("the broker tells no web address in the metadata store")
         limit = env.timeout_s
-        return cls(base_url, ANSWER_S_MAX if limit is None else limit * ANSWER_SHARE)
+        timeout_s = ANSWER_S_MAX if limit is None else limit * ANSWER_SHARE
+        return cls(base_url, timeout_s, env.setting(TOKEN))
 
     async def get(self, path: str) -> Any:
         """The JSON, or text, of a GET below /admin/v2."""
@@ -79,7 +83,7 @@ class Admin:
         data = None if body is None else json.dumps(body).encode()
         opener = urllib.request.build_opener(NoRedirect())
         for _ in range(REDIRECTS_MAX):
-            request = urllib.request.Request(url, data=data, method=method)
+            request = urllib.request.Request(url, data=data, headers=self._headers, method=method)
             if data is not None or method in ("PUT", "POST"):
                 request.add_header("Content-Type", "application/json")
             try:
@@ -138,7 +142,9 @@ def _error(status: int, data: bytes, url: str) -> BkctlError:
     kinds: dict[int, type[BkctlError]] = {404: NotFound, 409: Conflict, 412: Refused, 503: Unavailable}
     if status in kinds:
         return kinds[status](text, status=status, url=url)
-    return (Unauthorized if status in (401, 403) else ServerError)(text, status=status, url=url)
+    if status in (401, 403):
+        return Unauthorized(text, hint="BKCTL_BROKER_TOKEN is shown to brokers", status=status, url=url)
+    return ServerError(text, status=status, url=url)
 
 
 def topic_path(topic: TopicName, *more: str | int) -> str:

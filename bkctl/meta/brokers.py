@@ -24,6 +24,7 @@ OWNERS: Final = "/namespace"
 PRODUCER_NAMES: Final = "/counters/producer-name/-"
 ADDRESSES: Final = ("webServiceUrl", "webServiceUrlTls", "pulsarServiceUrl", "pulsarServiceUrlTls")
 """What makes two load reports those of one broker, as Java has it."""
+EXTENSIBLE: Final = "ExtensibleLoadManagerImpl"
 CREATE_ROUNDS_MAX: Final = 3
 """Times a node is found taken and free again."""
 
@@ -75,6 +76,17 @@ class BrokerStore:
         """A broker's load report, None where it is not registered."""
         found = await read_document(self.store, f"{BROKERS}/{broker_id}")
         return None if found is None else found.value
+
+    async def spokesman(self) -> Owner | None:
+        """A broker that knows who owns what where these nodes do not tell, and sends who asks it on to the owner.
+
+        Java's ExtensibleLoadManagerImpl keeps owners in a topic. None where brokers keep them here.
+        """
+        for broker_id in await self.brokers():
+            report = await self.report(broker_id) or {}
+            if str(report.get("loadManagerClassName", "")).endswith(EXTENSIBLE):
+                return Owner(None, report.get("webServiceUrl"), False, 0)
+        return None
 
     async def register(self, broker_id: str, report: Json) -> bool:
         """Registers a broker in this session; False where another session has its name."""

@@ -34,7 +34,7 @@ async def run(env: Env) -> list[dict[str, object]]:
                     "bundles": report.get("numBundles"),
                     "producers": report.get("numProducers"),
                     "consumers": report.get("numConsumers"),
-                    "version": report.get("brokerVersionString"),
+                    "version": report.get("brokerVersionString") or report.get("brokerVersion"),
                     **moment("start_time", report.get("startTimestamp")),
                 }
             )

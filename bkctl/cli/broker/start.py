@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
-from bkctl.errors import UsageError
+from bkctl.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
     from bkdaemon.broker.service import BrokerService
@@ -30,6 +30,8 @@ def run(env: Env) -> None:
     """
     if env.conf_path is None:
         raise UsageError("no configuration is given", hint="bkctl broker start -c broker.conf")
+    if not env.conf_path.exists():
+        raise NotFound(f"there is no configuration file {env.conf_path}")
     import logging
 
     try:

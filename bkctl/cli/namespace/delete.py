@@ -52,7 +52,9 @@ async def _check(stores: Stores, name: str, found: dict[str, dict[str | None, st
 
     await stores.namespaces.policies(name)
     topics = [str(topic) for topic in await stores.topics.topics(name)]
-    owners = {owner.http_url: owner.broker_id for owner in (await BrokerStore(stores.store).owned(name)).values()}
+    brokers = BrokerStore(stores.store)
+    every = [*(await brokers.owned(name)).values(), await brokers.spokesman()]
+    owners = {owner.http_url: owner.broker_id for owner in every if owner is not None}
     users = topics if not owners else [t for t in topics if "/__" not in t]
     if users:
         raise Refused(f"{name} has {len(users)} topics, {users[0]} among them", hint=f"bkctl topic list {name}")

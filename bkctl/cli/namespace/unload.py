@@ -63,11 +63,12 @@ async def _look(stores: Stores, name: str, wanted: str | None, found: list[tuple
     from bkctl.meta.brokers import BrokerStore
 
     await stores.namespaces.policies(name)
-    owners = await BrokerStore(stores.store).owned(name)
+    brokers = BrokerStore(stores.store)
+    owners, spokesman = await brokers.owned(name), await brokers.spokesman()
     bundles = [one for one in (await stores.namespaces.bundles(name)).all() if wanted in (None, one.range)]
     if not bundles:
         raise NotFound(f"{name} has no bundle {wanted}", hint=f"bkctl namespace show {name}")
-    found += [(one, owners.get(one)) for one in bundles]
+    found += [(one, owners.get(one, spokesman)) for one in bundles]
 
 
 async def _unload(env: Env, bundle: Bundle, owner: Owner | None, rows: list[dict[str, object]]) -> None:

@@ -1,4 +1,4 @@
-"""`bkctl subscription delete`: forgets a subscription."""
+"""`bkctl subscription delete`: forgets subscriptions."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ import typer
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
-from bkctl.cli.topic._acting import METADATA, Request, ask_owner, having, targets
-from bkctl.cli.topic._topics import Subscription, Topic, opened
+from bkctl.cli.several import all_of, attempt
+from bkctl.cli.topic._acting import METADATA, Request, Target, ask_owner, having, targets
+from bkctl.cli.topic._topics import Access, Subscriptions, Topic, opened
 
 COMMAND = Command(
     effect=Effect.DELETES,
-    examples=("bkctl subscription delete my-topic my-subscription",),
+    examples=(
+        "bkctl subscription delete my-topic my-subscription",
+        "bkctl subscription list my-topic -o name | bkctl subscription delete my-topic - --yes",
+    ),
     columns=("topic", "subscription", "deleted", "backlog", "by"),
 )
 
@@ -22,30 +26,46 @@ COMMAND = Command(
 async def run(
     env: Env,
     topic: Topic,
-    subscription: Subscription,
+    subscriptions: Subscriptions,
     force: Annotated[bool, typer.Option("--force", help="even with consumers connected")] = False,
 ) -> list[dict[str, object]]:
-    """Forgets a subscription, and what it had left to deliver; the messages stay as long as others need them."""
+    """Forgets subscriptions, and what they had left to deliver; the messages stay as long as others need them."""
+    names = list(dict.fromkeys(env.names(subscriptions)))
+    rows: list[dict[str, object]] = []
+    async with opened(env, topic) as access:
+        every = await targets(access, topic)
+        found: dict[str, list[Target]] = {}
+        for name in names:
+            await attempt(env, subscriptions, name, _look(every, name, topic, found))
+        if not found:
+            return rows
+        steps = tuple(
+            f"delete {name} of {target.name}, {target.log.cursors[name].acks.backlog()} entries behind; {target.by}"
+            for name, targets_of in found.items()
+            for target in targets_of
+        )
+        what = all_of(found, "subscriptions")
+        env.confirm(Plan(f"delete subscription {what} of {topic}", steps, subject=what))
+        for name, targets_of in found.items():
+            await attempt(env, subscriptions, name, _delete(env, access, targets_of, name, force, rows))
+    return rows
+
+
+async def _look(every: list[Target], name: str, topic: str, found: dict[str, list[Target]]) -> None:
+    found[name] = having(every, name, topic)
+
+
+async def _delete(
+    env: Env, access: Access, found: list[Target], name: str, force: bool, rows: list[dict[str, object]]
+) -> None:
     from bkdaemon.broker.ledger.cold_edit import Edit
 
-    async with opened(env, topic) as access:
-        found = having(await targets(access, topic), subscription, topic)
-        backlogs = [target.log.cursors[subscription].acks.backlog() for target in found]
-        steps = tuple(
-            f"delete {subscription} of {target.name}, {backlog} entries behind; {target.by}"
-            for target, backlog in zip(found, backlogs, strict=True)
-        )
-        env.confirm(Plan(f"delete subscription {subscription} of {topic}", steps, subject=subscription))
-        rows: list[dict[str, object]] = []
-        for target, backlog in zip(found, backlogs, strict=True):
-            by = METADATA
-            if target.owner is None:
-                await Edit(access.stores, access.bookkeeper, target.log).delete_cursor(subscription)
-            else:
-                query = f"?force={str(force).lower()}"
-                await ask_owner(env, target, Request("DELETE", ("subscription", subscription)), query)
-                by = target.owner.broker_id
-            rows.append(
-                {"topic": target.name, "subscription": subscription, "deleted": True, "backlog": backlog, "by": by}
-            )
-        return rows
+    for target in found:
+        by, backlog = METADATA, target.log.cursors[name].acks.backlog()
+        if target.owner is None:
+            await Edit(access.stores, access.bookkeeper, target.log).delete_cursor(name)
+        else:
+            query = f"?force={str(force).lower()}"
+            await ask_owner(env, target, Request("DELETE", ("subscription", name)), query)
+            by = target.owner.broker_id
+        rows.append({"topic": target.name, "subscription": name, "deleted": True, "backlog": backlog, "by": by})

@@ -71,7 +71,10 @@ async def targets_of_each(
 async def _target(access: Access, log: ColdTopic) -> Target:
     from bkdaemon.broker.ledger.cold_edit import owner_of
 
-    return Target(log, await owner_of(access.stores, log.topic))
+    from bkctl.meta.brokers import BrokerStore
+
+    owner = await owner_of(access.stores, log.topic)
+    return Target(log, owner or await BrokerStore(access.stores.store).spokesman())
 
 
 def having(found: Sequence[Target], subscription: str, topic: str) -> list[Target]:

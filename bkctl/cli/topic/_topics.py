@@ -28,6 +28,9 @@ Topic = Annotated[
 ]
 Topics = Annotated[list[str], typer.Argument(metavar="TOPIC…", help="topics: names, - for stdin, @file")]
 Subscription = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="the subscription's name")]
+Subscriptions = Annotated[
+    list[str], typer.Argument(metavar="SUBSCRIPTION…", help="subscriptions: names, - for stdin, @file")
+]
 
 
 class Access(NamedTuple):
@@ -97,6 +100,15 @@ async def logs_by_name(
             for log in found:
                 tell_unknown(env, log)
             yield name, found
+
+
+async def warn_of_hidden_owners(env: Env, access: Access) -> None:
+    """Warns, once, where the metadata do not tell who owns what."""
+    from bkctl.meta.brokers import EXTENSIBLE, BrokerStore
+
+    words = f"brokers with {EXTENSIBLE} keep owners in a topic of theirs: who serves what is not known here"
+    if words not in env.warnings and await BrokerStore(access.stores.store).spokesman() is not None:
+        env.warn(words)
 
 
 def tell_unknown(env: Env, log: ColdTopic) -> None:

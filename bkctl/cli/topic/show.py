@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.ledger._items import is_one
-from bkctl.cli.topic._topics import Access, Topics, logs_of_each, opened, shown, topic_name
+from bkctl.cli.topic._topics import Access, Topics, logs_of_each, opened, shown, topic_name, warn_of_hidden_owners
 
 if TYPE_CHECKING:
     from bkdaemon.broker.ledger.cold import ColdTopic
@@ -32,17 +32,19 @@ async def run(env: Env, topics: Topics) -> object:
     """
     names = list(env.names(topics))
     async with opened(env, *names) as access:
-        items = [await _item(access, log) async for log in logs_of_each(env, access, topics, names, whole=False)]
+        items = [await _item(env, access, log) async for log in logs_of_each(env, access, topics, names, whole=False)]
         alone = is_one(topics) and len(items) == 1
         return items[0] if alone and not await access.stores.topics.partitions(topic_name(names[0])) else items
 
 
-async def _item(access: Access, log: ColdTopic) -> dict[str, object]:
+async def _item(env: Env, access: Access, log: ColdTopic) -> dict[str, object]:
     from bkctl.meta.brokers import BrokerStore
 
     ledgers, topic = log.ledgers, log.topic
     bundle = (await access.stores.namespaces.bundles(topic.namespace_name)).of(str(topic))
     owner = await BrokerStore(access.stores.store).owner(bundle)
+    if owner is None:
+        await warn_of_hidden_owners(env, access)
     versions, _ = await access.stores.topics.schema_versions(topic)
     whole = log.whole()
     return {

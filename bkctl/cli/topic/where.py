@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
-from bkctl.cli.topic._topics import Topics, logs_of_each, opened
+from bkctl.cli.topic._topics import Topics, logs_of_each, opened, warn_of_hidden_owners
 
 COMMAND = Command(
     effect=Effect.READS,
@@ -26,6 +26,8 @@ async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
     async with opened(env, *names) as access:
         async for log in logs_of_each(env, access, topics, names, whole=False):
             owner = await owner_of(access.stores, log.topic)
+            if owner is None:
+                await warn_of_hidden_owners(env, access)
             bundle = (await access.stores.namespaces.bundles(log.topic.namespace_name)).of(str(log.topic))
             record = log.records.get(log.info.ledgers[-1].ledger_id) if log.info.ledgers else None
             writing = record is not None and not record.metadata.closed

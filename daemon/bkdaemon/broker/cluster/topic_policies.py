@@ -2,6 +2,7 @@
 
     entry       key: the topic's full name; value: a PulsarEvent in Avro, or none: the topic's policies are forgotten
     event       the whole policies of the topic; the last event of a key counts
+    global      those for all clusters have a key of their own, __G__ and the name; they count where others say nothing
 
 The topic is compacted by its owner, so that a namespace's policies are found in few ledgers however old it is.
 Anybody may read them without a broker: the ledgers are read as they are, nobody is fenced. Our broker ends the ledger
@@ -20,6 +21,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
+from bkctl.codec.managed_ledger import COMPACTED
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar_compacted import decode_compacted
 from bkctl.codec.pulsar_entry import encode_entry, split_entry
@@ -30,7 +32,7 @@ from bkdaemon.broker.compaction.compacted_ledger import DIGEST, PASSWORD
 from bkdaemon.broker.compaction.compaction import COMPACTION_CURSOR
 from bkdaemon.broker.compatibility import AVRO, encode_version
 from bkdaemon.broker.compression import decompress
-from bkdaemon.broker.ledger.cold import COMPACTED, read_cursor_state
+from bkdaemon.broker.ledger.cold import read_cursor_state
 from bkdaemon.broker.producers import Producer
 from bkdaemon.broker.topic import Topic
 
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from bkdaemon.broker.service import BrokerService
 
 CHANGE_EVENTS: Final = "__change_events"
+GLOBAL_PREFIX: Final = "__G__"
+"""Of the key of a topic's policies for all clusters."""
 SCHEMA_PROPERTIES: Final = {"__jsr310ConversionEnabled": "false", "__alwaysAllowNull": "true"}
 NAMESPACES_CACHED_MAX: Final = 1_000
 STORE_TIMEOUT_S: Final = 30.0
@@ -110,8 +114,13 @@ def decode_event(data: bytes) -> dict[str, Any]:
     return dict(found)
 
 
+def policies_key(topic: str, *, everywhere: bool = False) -> str:
+    """By what policies of a topic are known: its full name, with a mark before it if they are for all clusters."""
+    return GLOBAL_PREFIX + topic if everywhere else topic
+
+
 def read_entry(entry: bytes) -> tuple[str, Policies | None]:
-    """(topic, its policies, or None where they are forgotten) of an entry.
+    """(topic, its policies, or None where they are forgotten) of an entry; see `policies_key` for the topic.
 
     Raises:
         BadBytes: it is no event of a topic's policies.
@@ -122,7 +131,9 @@ def read_entry(entry: bytes) -> tuple[str, Policies | None]:
     event = decode_event(decompress(metadata, payload))
     told = event.get("topicPoliciesEvent") or {}
     policies = told.get("policies")
-    name = f"{told.get('domain')}://{told.get('tenant')}/{told.get('namespace')}/{told.get('topic')}"
+    everywhere = bool((policies or {}).get("isGlobal"))
+    topic = f"{told.get('domain')}://{told.get('tenant')}/{told.get('namespace')}/{told.get('topic')}"
+    name = policies_key(topic, everywhere=everywhere)
     if event.get("actionType") == "DELETE" or policies is None:
         return name, None
     return name, {key: value for key, value in policies.items() if value is not None}
@@ -137,7 +148,7 @@ class TopicPolicyReader:
         self._known: dict[str, tuple[Version, dict[str, Policies]]] = {}
 
     async def of(self, namespace: str) -> dict[str, Policies]:
-        """The policies of a namespace's topics by their full names; what cannot be read now is told as it was."""
+        """The policies of a namespace's topics by their keys; what cannot be read now is told as it was."""
         path = system_topic(namespace).path
         known = self._known.get(namespace)
         try:
@@ -154,6 +165,19 @@ class TopicPolicyReader:
             self._known.clear()
         self._known[namespace] = (version, found)
         return found
+
+    async def read(self, namespace: str) -> dict[str, Policies]:
+        """As `of`, read anew.
+
+        Raises:
+            BkctlError: they cannot be read now.
+        """
+        path = system_topic(namespace).path
+        try:
+            info, _ = await self._ledgers.read(path)
+        except NotFound:
+            return {}
+        return await self._all(path, info)
 
     async def _all(self, path: str, info: ManagedLedgerInfo) -> dict[str, Policies]:
         """What was compacted, then what came later. A ledger that goes meanwhile was compacted again: once more.
@@ -227,7 +251,9 @@ class _Local:
         self.stored.set()
 
 
-async def write_policies(service: BrokerService, topic: TopicName, policies: Policies | None) -> None:
+async def write_policies(
+    service: BrokerService, topic: TopicName, policies: Policies | None, *, everywhere: bool = False
+) -> None:
     """Stores the policies of a topic, None to forget them. This broker must own the namespace's system topic.
 
     Raises:
@@ -243,7 +269,7 @@ async def write_policies(service: BrokerService, topic: TopicName, policies: Pol
         producer_name=service.backend.producer_name(),
         sequence_id=0,
         publish_time=service.world.clock.now_ms(),
-        partition_key=str(topic),
+        partition_key=policies_key(str(topic), everywhere=everywhere),
         replicate_to=[service.config.cluster],
         schema_version=encode_version(version),
         partition_key_b64_encoded=False,

@@ -7,6 +7,8 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import ClassVar
 
 import pytest
 
@@ -66,6 +68,18 @@ def test_a_topic_that_nobody_serves_cannot_be_terminated_and_nothing_is_asked() 
     assert (answer.code, len(answer.json()["warnings"])) == (Exit.FINDINGS, 2)
 
 
+def test_subscriptions_are_shown_and_deleted_several_at_once() -> None:
+    tree = empty_topics()
+    for name in ("s", "t"):
+        assert bkctl("subscription", "create", EMPTY[0], name, "--yes", tree=tree).code == Exit.OK
+    shown = bkctl("subscription", "show", EMPTY[0], "s", "-", "none", "-o", "json", tree=tree, stdin=b"t\n")
+    assert (shown.code, [row["subscription"] for row in shown.json()["items"]]) == (Exit.FINDINGS, ["s", "t"])
+    gone = bkctl("subscription", "delete", EMPTY[0], "none", "t", "s", "--yes", "-o", "json", tree=tree)
+    assert (gone.code, [row["subscription"] for row in gone.json()["items"]]) == (Exit.FINDINGS, ["t", "s"])
+    assert bkctl("subscription", "list", EMPTY[0], "-o", "json", tree=tree).json()["items"] == []
+    assert bkctl("subscription", "delete", EMPTY[0], "s", "--yes", tree=tree).code == Exit.NOT_FOUND
+
+
 @pytest.fixture
 def silent_broker() -> Iterator[str]:
     """A web address that takes connections and never answers."""
@@ -88,18 +102,65 @@ def test_a_command_ends_though_a_broker_still_owes_its_answer(silent_broker: str
     assert "pulsar admin" in {thread.name for thread in threading.enumerate()}, "nobody waited for it"
 
 
-def test_brokers_that_are_not_well_are_all_told_of() -> None:
-    tree = MemoryTree()
-
-    async def register() -> None:
+def register(tree: MemoryTree, *ports: int, **more: str) -> None:
+    async def work() -> None:
         store = MemoryStore(tree)
-        for port in (1, 2):
-            value = json.dumps({"webServiceUrl": f"http://127.0.0.1:{port}"}).encode()
+        for port in ports:
+            value = json.dumps({"webServiceUrl": f"http://127.0.0.1:{port}", **more}).encode()
             await store.create(f"/loadbalance/brokers/127.0.0.1:{port}", value, parents=True)
 
-    asyncio.run(register())
+    asyncio.run(work())
+
+
+def test_brokers_that_are_not_well_are_all_told_of() -> None:
+    tree = MemoryTree()
+    register(tree, 1, 2)
     answer = bkctl("broker", "health", "-o", "json", tree=tree)
     assert answer.code == Exit.FINDINGS, answer.stderr
     assert [(row["healthy"], "refused" in row["words"]) for row in answer.json()["items"]] == [(False, True)] * 2
     alone = bkctl("broker", "config", "127.0.0.1:1", "-o", "json", tree=tree)
     assert (alone.code, alone.error()["retryable"]) == (Exit.UNAVAILABLE, True)
+
+
+class Recorder(BaseHTTPRequestHandler):
+    """Answers who shows the token, and remembers what was asked."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_POST(self) -> None:
+        self.asked.append(self.path)
+        self.send_response(204 if self.headers["Authorization"] == "Bearer secret" else 401)
+        self.end_headers()
+
+    do_PUT = do_POST
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def recorder() -> Iterator[int]:
+    with HTTPServer(("127.0.0.1", 0), Recorder) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+def test_where_owners_are_kept_in_a_topic_a_broker_is_asked_with_the_token(recorder: int) -> None:
+    tree = empty_topics()
+    register(
+        tree, recorder, loadManagerClassName="org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
+    )
+    refused = bkctl("topic", "trim", EMPTY[0], "--yes", "-o", "json", tree=tree)
+    assert (refused.code, refused.error()["kind"]) == (Exit.SERVER, "unauthorized")
+    known = {"BKCTL_BROKER_TOKEN": "secret"}
+    trimmed = bkctl("topic", "trim", EMPTY[0], "--yes", "-o", "json", tree=tree, environ=known)
+    assert trimmed.json()["items"][0]["by"] == f"127.0.0.1:{recorder}"
+    assert Recorder.asked == ["/admin/v2/persistent/new/ns/a/trim"] * 2
+    unloaded = bkctl("namespace", "unload", "new/ns", "--yes", "-o", "json", tree=tree, environ=known)
+    assert [row["unloaded"] for row in unloaded.json()["items"]] == [True] * 4
+    where = bkctl("topic", "where", *EMPTY, "-o", "json", tree=tree)
+    assert [row["owner"] for row in where.json()["items"]] == [None, None]
+    assert ["not known here" in warning for warning in where.json()["warnings"]] == [True]

@@ -1,0 +1,1 @@
+"""Policies of single topics: read from bookies, set by the brokers."""

@@ -1,0 +1,130 @@
+"""Which policies a topic can have, where Pulsar's REST interface takes them, and what is stored of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from bkctl.cli.namespace.policy._kinds import POLICIES, QUOTAS, Kind, kind_of
+from bkctl.cli.pulsar_admin import Admin
+from bkctl.cli.topic._acting import Request
+from bkctl.cli.topic._topics import Access
+from bkctl.errors import NotFound, Unavailable, UsageError
+
+if TYPE_CHECKING:
+    from bkctl.cli.env import Env
+    from bkctl.model.topic import TopicName
+
+TTL: Final = "message_ttl_in_seconds"
+PATHS: Final[Mapping[str, str]] = {
+    "retention_policies": "retention",
+    TTL: "messageTTL",
+    "persistence": "persistence",
+    QUOTAS: "backlogQuota",
+    "deduplicationEnabled": "deduplicationEnabled",
+    "autoSubscriptionCreationOverride": "autoSubscriptionCreation",
+    "max_producers_per_topic": "maxProducers",
+    "max_consumers_per_topic": "maxConsumers",
+    "max_consumers_per_subscription": "maxConsumersPerSubscription",
+    "max_unacked_messages_per_consumer": "maxUnackedMessagesOnConsumer",
+    "max_unacked_messages_per_subscription": "maxUnackedMessagesOnSubscription",
+    "delayed_delivery_policies": "delayedDelivery",
+    "inactive_topic_policies": "inactiveTopicPolicies",
+    "deduplicationSnapshotIntervalSeconds": "deduplicationSnapshotInterval",
+    "max_subscriptions_per_topic": "maxSubscriptionsPerTopic",
+    "schema_compatibility_strategy": "schemaCompatibilityStrategy",
+    "schema_validation_enforced": "schemaValidationEnforced",
+    "subscription_types_enabled": "subscriptionTypesEnabled",
+}
+"""What stands behind the topic in the path, by the policy's key."""
+NAMES: Final = {name: kind for name, kind in POLICIES.items() if kind.key in PATHS}
+
+
+class Asked(NamedTuple):
+    """One request, and what stands behind its path."""
+
+    request: Request
+    query: str = ""
+
+
+def of_topics(name: str) -> Kind:
+    """The policy of a name, if topics can have it.
+
+    Raises:
+        UsageError: they cannot.
+    """
+    kind = kind_of(name)
+    if kind.key not in PATHS:
+        raise UsageError(f"topics have no policy {name!r}", hint="one of " + ", ".join(NAMES))
+    return kind
+
+
+def requests_to_set(kind: Kind, value: Any) -> list[Asked]:
+    """How Pulsar's REST interface is told a value: quotas one by one, the TTL in the path."""
+    path = (PATHS[kind.key],)
+    if kind.key == TTL:
+        return [Asked(Request("POST", path), f"?messageTTL={value}")]
+    if kind.key == QUOTAS:
+        return [Asked(Request("POST", path, quota), f"?backlogQuotaType={name}") for name, quota in value.items()]
+    return [Asked(Request("PUT" if kind.key == "schema_compatibility_strategy" else "POST", path, value))]
+
+
+def requests_to_unset(kind: Kind) -> list[Asked]:
+    """How a policy is taken back."""
+    path = (PATHS[kind.key],)
+    kinds = [f"?backlogQuotaType={name}" for name in kind.fields] if kind.key == QUOTAS else [""]
+    return [Asked(Request("DELETE", path), query) for query in kinds]
+
+
+async def whole_topic(access: Access, topic: TopicName) -> TopicName:
+    """The topic itself, proved to be there; policies are those of a partitioned topic as a whole.
+
+    Raises:
+        NotFound: there is none.
+    """
+    whole, topics = topic.partitioned, access.stores.topics
+    if not await topics.partitions(whole):
+        whole = topic
+        if not await topics.exists(topic):
+            raise NotFound(f"there is no topic {topic}", topic=str(topic), hint="bkctl topic list")
+    return whole
+
+
+async def stored(access: Access, topic: TopicName) -> dict[str, Any]:
+    """What is stored for a topic, by the keys of a namespace's policies; nothing where it says nothing.
+
+    Raises:
+        Unavailable, BadBytes: too few bookies tell.
+    """
+    from bkdaemon.broker.cluster.policies import merged
+    from bkdaemon.broker.cluster.topic_policies import TopicPolicyReader
+
+    reader = TopicPolicyReader(access.bookkeeper, access.stores.ledgers)
+    found = (await reader.read(topic.namespace_name)).get(str(topic))
+    return {} if found is None else merged({}, found)
+
+
+async def ask(env: Env, access: Access, topic: TopicName, asked: list[Asked]) -> str:
+    """Has the owner of a topic do it, or any broker, which finds one; returns who was asked.
+
+    Raises:
+        Unavailable: there is no broker, or it does not answer.
+    """
+    from bkdaemon.broker.ledger.cold_edit import owner_of
+
+    from bkctl.cli.pulsar_admin import topic_path
+    from bkctl.meta.brokers import BrokerStore
+
+    owner = await owner_of(access.stores, topic)
+    brokers = BrokerStore(access.stores.store)
+    broker_id, url = (owner.broker_id, owner.http_url) if owner is not None else ("", None)
+    if owner is None:
+        for broker_id in await brokers.brokers():
+            url = (await brokers.report(broker_id) or {}).get("webServiceUrl")
+            break
+        else:
+            raise Unavailable("no broker is there, and only brokers set policies of topics", hint="bkctl broker list")
+    admin = Admin.of(env, url)
+    for one in asked:
+        await admin.ask(one.request.method, topic_path(topic, *one.request.parts) + one.query, one.request.body)
+    return broker_id
