@@ -39,6 +39,8 @@ from bkctl.model.topic import Position
 WRAPPED: Final = b"\x47\x78"
 UNCOMPRESSED_SIZE_MAX: Final = 64 * 1024 * 1024
 NO_CURSOR_LEDGER: Final = -1
+COMPACTED: Final = "CompactedTopicLedger"
+"""Of a cursor's numbers: the ledger that has the topic's entries up to there compacted."""
 WORD_BITS: Final = 64
 _WORD_MASK: Final = 2**WORD_BITS - 1
 _WRAPPER: Final = struct.Struct(">2sI")
@@ -67,6 +69,12 @@ class LedgerInfo:
     size: int | None = None
     timestamp_ms: int | None = None
     rest: bytes = b""
+
+    @property
+    def offloaded(self) -> bool:
+        """True if its entries are in tiered storage alone: BookKeeper's ledger was deleted there."""
+        context = Message(self.rest, source="LedgerInfo").raw(5)
+        return context is not None and bool(Message(context, source="OffloadContext").integer(4))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from bkctl.codec.managed_ledger import (
     encode_ledger_info,
 )
 from bkctl.errors import AlreadyExists, Conflict, NotFound, Unavailable
-from bkctl.meta.store import FIRST_VERSION, Check, Create, Delete, MetadataStore, Set, Version
+from bkctl.meta.store import FIRST_VERSION, Check, Create, Delete, MetadataStore, SessionEvent, Set, Version
 from bkctl.model.topic import decode_name, encode_name
 
 ROOT: Final = "/managed-ledgers"
@@ -44,11 +44,26 @@ class StoredCursor(NamedTuple):
 
 
 class ManagedLedgerStore:
-    """The managed ledgers of a cluster."""
+    """The managed ledgers of a cluster.
+
+    Attributes:
+        reachable: false while it is known that there is no connection, as far as `follow` was called.
+    """
 
     def __init__(self, store: MetadataStore, root: str = ROOT) -> None:
         self.store = store
         self.root = root
+        self.reachable = True
+        self._follows = False
+
+    def follow(self) -> None:
+        """Knows from now on, until the store is closed, whether there is a connection."""
+        if not self._follows:
+            self._follows = True
+            self.store.on_session(self._session_changed)
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        self.reachable = event is SessionEvent.CONNECTED
 
     def path(self, name: str) -> str:
         """Where the node of a managed ledger is."""

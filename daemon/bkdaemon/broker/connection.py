@@ -22,6 +22,7 @@ from bkctl.codec.pulsar import NO_REQUEST, PING_FRAME, PONG_FRAME, AccessMode, C
 from bkctl.errors import BkctlError
 from bkctl.protocol.broker import BrokerConversation, Call, Sends
 from bkdaemon.broker.access import ANONYMOUS, authenticate
+from bkdaemon.broker.ledger.managed_ledger import QUEUE_BYTES_HIGH
 from bkdaemon.broker.refusal import error_code
 from bkdaemon.broker.throttle import take, wait_s
 
@@ -387,7 +388,9 @@ class Connection(asyncio.Protocol):
 
     @property
     def _congested(self) -> bool:
-        """True while the log of one of its producers is full."""
+        """True while the log of one of its producers is full; while all logs together have less than that, none is."""
+        if self.server.backend.unconfirmed_bytes <= QUEUE_BYTES_HIGH:
+            return False
         return any(p is not None and p.topic.congested for p in self.producers.values())
 
     def balance(self) -> None:

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from bkctl.codec.managed_ledger import COMPACTED
 from bkctl.errors import BkctlError, Conflict
 from bkctl.model.topic import EARLIEST, Position
 from bkdaemon.broker.compaction.compacted_ledger import CompactedLedger
@@ -23,7 +24,6 @@ from bkdaemon.broker.compaction.latest import last_index
 from bkdaemon.broker.compaction.record import CompactionRecord
 from bkdaemon.broker.ledger.backlog import bytes_behind
 from bkdaemon.broker.ledger.recovered import delete_ledger
-from bkdaemon.broker.ledger.trimmer import COMPACTED
 
 if TYPE_CHECKING:
     from bkctl.model.topic import TopicName

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from bkctl.codec.managed_ledger import (
+    COMPACTED,
     NO_CURSOR_LEDGER,
     CursorState,
     ManagedCursorInfo,
@@ -35,7 +36,6 @@ PROBE_STEP_MAX: Final = 1 << 16
 READ_BATCH: Final = 100
 CURSORS_AT_A_TIME: Final = 32
 """Looked at together, so that bookies which are slow to answer are waited for once."""
-COMPACTED: Final = "CompactedTopicLedger"
 
 
 @dataclass(frozen=True, slots=True)

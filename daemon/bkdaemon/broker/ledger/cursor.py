@@ -33,8 +33,9 @@ from bkctl.errors import BkctlError, Conflict, LedgerFenced, Unavailable, UsageE
 from bkctl.model.topic import Position
 from bkdaemon.broker.ledger.acks import Acks
 from bkdaemon.broker.ledger.chores import known_error
+from bkdaemon.broker.ledger.last_state import last_state
 from bkdaemon.broker.ledger.origin import Origin
-from bkdaemon.broker.ledger.recovered import create_ledger, delete_ledger, last_state
+from bkdaemon.broker.ledger.recovered import create_ledger
 
 if TYPE_CHECKING:
     from bkctl.client.writer import LedgerWriter
@@ -311,8 +312,10 @@ class Cursor:
 
     def _is_full(self, writer: LedgerWriter) -> bool:
         settings, now_s = self._log.settings, self._loop.time()
+        if now_s < self._no_ledger_before_s or not self._log.context.store.reachable:
+            return False
         full = writer.last_pushed + 1 >= settings.cursor_entries_max
-        return now_s >= self._no_ledger_before_s and (full or now_s - self._writer_since >= settings.cursor_age_max_s)
+        return full or now_s - self._writer_since >= settings.cursor_age_max_s
 
     async def _roll(self, state: CursorState) -> None:
         """Goes over to another ledger; where none can be made the one that has the state goes on."""
@@ -354,7 +357,7 @@ class Cursor:
         """Lets go of a ledger, and deletes it but where the node may name it."""
         writer.abandon()
         if isinstance(error, Exception) and not named:
-            await delete_ledger(self._log.context.bookkeeper, writer.ledger_id)
+            await self._log.trimmer.delete((writer.ledger_id,))
 
     def _for_node(self) -> CursorState:
         """What a node gets in place of the ledger: the same, if that is not too much for it."""
@@ -371,13 +374,12 @@ class Cursor:
 
     async def _drop(self, writer: LedgerWriter | None) -> None:
         """Deletes the ledgers that the node names no more."""
-        bookkeeper = self._log.context.bookkeeper
         if writer is not None:
             writer.abandon()
-            await delete_ledger(bookkeeper, writer.ledger_id)
+            await self._log.trimmer.delete((writer.ledger_id,))
         if self._old_ledger != NO_CURSOR_LEDGER:
             old, self._old_ledger = self._old_ledger, NO_CURSOR_LEDGER
-            await delete_ledger(bookkeeper, old)
+            await self._log.trimmer.delete((old,))
 
     async def _write_node(self, ledger_id: int = NO_CURSOR_LEDGER, state: CursorState | None = None) -> None:
         log, store = self._log, self._log.context.store

@@ -5,9 +5,10 @@
               to it, one entry at a time; those beside it are delivered
     search    by time: the next entry that can be had stands for those that are lost; nothing is acknowledged
 
-What may come back is waited for: an entry one of whose bookies is away, or of which only bad copies are left. Java is
-less careful: it takes the word of one bookie whose disk fails while the others are away, and with one lost entry skips
-all that it wanted to read at once, up to 100.
+What may come back is waited for: an entry one of whose bookies is away, or of which only bad copies are left; and so is
+what a Java broker moved to tiered storage, which this one does not read. Java is less careful: it takes the word of one
+bookie whose disk fails while the others are away, and with one lost entry skips all that it wanted to read at once, up
+to 100.
 Source: OpReadEntry.java, ManagedLedgerImpl.java (createManagedLedgerException, skipNonRecoverableLedger),
 ManagedCursorImpl.java (skipNonRecoverableEntries, isBkErrorNotRecoverable), PendingReadOp.java.
 """
@@ -168,7 +169,10 @@ class LostData:
         return True
 
     async def _is_lost(self, ledger_id: int) -> bool:
-        """True if metadata can be read and does not have it."""
+        """True if metadata can be read and does not have it, and it is not in tiered storage either."""
+        info = self._log.ledgers.infos.get(ledger_id)
+        if info is not None and info.offloaded:
+            return False
         try:
             await self._log.context.bookkeeper.ledgers.read(ledger_id)
         except NoSuchLedger:

@@ -35,7 +35,7 @@ from bkdaemon.broker.ledger.ledger_node import LedgerContext, LedgerNode
 from bkdaemon.broker.ledger.ledger_reads import LedgerReads
 from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
 from bkdaemon.broker.ledger.lost import LostData
-from bkdaemon.broker.ledger.recovered import delete_ledger, listed_ledger, recovered_list
+from bkdaemon.broker.ledger.recovered import listed_ledger, recovered_list
 from bkdaemon.broker.ledger.search import first_published
 from bkdaemon.broker.ledger.state import State
 from bkdaemon.broker.ledger.trimmer import Trimmer, delete_log
@@ -48,6 +48,8 @@ QUEUE_BYTES_HIGH: Final = 16 * 1024 * 1024
 QUEUE_BYTES_MAX: Final = 256 * 1024 * 1024
 """Waiting adds that are taken at all."""
 ROLLOVER_JITTER: Final = 0.05
+METADATA_WAIT_S: Final = 60.0
+"""After a ledger became too old while the metadata store could not be reached: no ledger is closed then."""
 DEPOSED: Final = (LedgerFenced, LedgerClosed, Conflict)
 """Errors after which somebody else owns the topic."""
 
@@ -87,7 +89,7 @@ class ManagedLedger:
         self._chores = Chores(name)
         self._run, self._later = self._chores.run, self._chores.later
         self._pauses = Pauses()
-        self._trimmer = Trimmer(self)
+        self.trimmer = Trimmer(self)
         self.lost = LostData(self, self._reads)
         self._switch_lock = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
@@ -105,6 +107,7 @@ class ManagedLedger:
             Unavailable, NotEnoughBookies: it cannot be opened now.
         """
         self = cls(context, name, settings)
+        context.store.follow()
         self.node = await LedgerNode.read(context.store, name, create=create)
         infos = await recovered_list(context, self.node.info, settings)
         self.ledgers.infos = {info.ledger_id: info for info in infos}
@@ -148,9 +151,7 @@ class ManagedLedger:
 
     async def _forget_empty(self, before: Sequence[LedgerInfo]) -> None:
         """Deletes those ledgers of the list before that took no entry, and which the node names no more."""
-        for info in before:
-            if info.ledger_id not in self.ledgers.infos:
-                await delete_ledger(self.context.bookkeeper, info.ledger_id)
+        await self.trimmer.delete(info.ledger_id for info in before if info.ledger_id not in self.ledgers.infos)
 
     # -- adding ----------------------------------------------------------------------------------------------------
 
@@ -204,11 +205,11 @@ class ManagedLedger:
             self._switch()
 
     def _room(self, writer: LedgerWriter) -> int:
-        """Entries that still go into the ledger: all, while it is too young to be rolled over."""
+        """Entries that still go into the ledger: all, while it is too young to be rolled over, or cannot be."""
         settings = self.settings
         age_s = self._loop.time() - self._opened_at
         waiting = max(1, len(self._queue))
-        if settings.rollover_min_s > 0 and age_s <= settings.rollover_min_s:
+        if (settings.rollover_min_s > 0 and age_s <= settings.rollover_min_s) or not self.context.store.reachable:
             return waiting
         submitted = writer.last_pushed + 1
         old = age_s >= settings.rollover_max_s
@@ -239,7 +240,9 @@ class ManagedLedger:
 
     def _roll_old(self, writer: LedgerWriter) -> None:
         if writer is self._writer and self.state is State.OPEN:
-            if self.ledgers.open_entries:
+            if not self.context.store.reachable:
+                self._later(METADATA_WAIT_S, lambda: self._roll_old(writer))
+            elif self.ledgers.open_entries:
                 self._switch()
             else:
                 self._roll_later(writer)
@@ -249,8 +252,8 @@ class ManagedLedger:
         self._later(self.settings.rollover_max_s * jitter, lambda: self._roll_old(writer))
 
     async def roll(self) -> None:
-        """Closes the ledger, if it has entries, and starts the next one."""
-        if self.state is State.OPEN and self.ledgers.open_entries:
+        """Closes the ledger, if it has entries and the metadata store can be reached, and starts the next one."""
+        if self.state is State.OPEN and self.ledgers.open_entries and self.context.store.reachable:
             self.state = State.SWITCHING
             await self._roll()
 
@@ -416,7 +419,7 @@ class ManagedLedger:
             raise
 
     def _trim_again(self) -> None:
-        self._run(self.trim())
+        self._run(self.trimmer.trim_again())
         self._later(self.settings.retention_check_s, self._trim_again)
 
     def trim_soon(self) -> None:
@@ -425,11 +428,11 @@ class ManagedLedger:
 
     async def trim(self) -> list[int]:
         """Deletes the ledgers that all durable cursors passed and retention lets go; returns their ids."""
-        return await self._trimmer.trim()
+        return await self.trimmer.trim()
 
     async def drop_ledgers(self, ledger_ids: Sequence[int]) -> list[int]:
         """Removes ledgers, the open one excepted, whoever still reads them; cursors inside of them move on."""
-        return await self._trimmer.drop(ledger_ids)
+        return await self.trimmer.drop(ledger_ids)
 
     def forget_ledgers(self, ledger_ids: Iterable[int]) -> None:
         """The node names these ledgers no more."""

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 from bkrecovery.ledger import recover_ledger
 
 from bkctl.client.ensembles import IsolatedPlacement
-from bkctl.codec.managed_ledger import CursorState, LedgerInfo, ManagedLedgerInfo, decode_cursor_state
-from bkctl.errors import BadBytes, BkctlError, NoSuchEntry, NoSuchLedger, NotFound, Unavailable
+from bkctl.codec.managed_ledger import LedgerInfo, ManagedLedgerInfo
+from bkctl.errors import BkctlError, NoSuchLedger, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper
     from bkctl.client.writer import LedgerWriter
     from bkdaemon.broker.ledger.ledger_node import LedgerContext, LedgerNode
     from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
-    from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 
 APPLICATION = "pulsar"
 COMPONENT = "managed-ledger"
@@ -77,21 +76,6 @@ async def recovered_list(context: LedgerContext, info: ManagedLedgerInfo, settin
     return [one for one in infos if one.entries]
 
 
-async def last_state(log: ManagedLedger, cursor: str, ledger_id: int) -> CursorState | None:
-    """The last entry of a cursor's ledger; None where it is lost for good, and older messages come again."""
-    context, settings = log.context, log.settings
-    try:
-        report = await recover_ledger(context.bookkeeper, ledger_id, settings.password, settings.digest_type)
-        if report.last_entry_id < 0:
-            return None
-        reader = await context.bookkeeper.open(ledger_id, settings.password, settings.digest_type)
-        entry = await reader.read_entry(report.last_entry_id)
-        return decode_cursor_state(bytes(entry.payload), source=f"ledger {ledger_id}")
-    except (NoSuchLedger, NoSuchEntry, BadBytes) as e:
-        _log.warning("%s: the ledger of cursor %s is lost: %s", log.name, cursor, e)
-        return None
-
-
 async def listed_ledger(
     context: LedgerContext,
     node: LedgerNode,
@@ -116,11 +100,13 @@ async def listed_ledger(
     return writer, info
 
 
-async def delete_ledger(bookkeeper: BookKeeper, ledger_id: int) -> None:
-    """Deletes a ledger that nobody names any more; what fails leaves an orphan, which is logged."""
+async def delete_ledger(bookkeeper: BookKeeper, ledger_id: int) -> bool:
+    """Deletes a ledger that nobody names any more; what fails leaves an orphan, which is logged: false then."""
     try:
         await bookkeeper.delete(ledger_id)
     except NotFound:
         pass
     except BkctlError as e:
         _log.warning("ledger %d stays behind as an orphan: %s", ledger_id, e)
+        return False
+    return True

@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 from bkdaemon.broker.backend import TopicRules
 from bkdaemon.broker.connection import OUT_BYTES_MAX
+from bkdaemon.broker.topic import Topic
 
 from bkctl.client.bookie import BookieConnection
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import Command, encode_command
 from bkctl.errors import BadBytes
+from bkctl.model.topic import TopicName
 from bkctl.protocol.bookie_client import BookieConversation
 from bkctl.protocol.broker import BrokerConversation, Sends
 from tests.broker.raw import Stage, batch_of, entry_of, on_stage
+from tests.unit.daemon.broker.logs import until
 
 TOPIC = "persistent://public/default/t"
 
@@ -225,3 +228,35 @@ def test_a_send_that_lacks_something_or_is_damaged_ends_the_conversation(send: b
     frame = (4 + len(command) + 1).to_bytes(4, "big") + len(command).to_bytes(4, "big") + command + b"e"
     assert conversation.feed(frame) == []
     assert isinstance(conversation.failed, BadBytes)
+
+
+def test_who_has_many_producers_is_asked_about_none_of_them_while_little_waits_to_be_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        for i in range(50):
+            await client.produce(f"{TOPIC}{i}", producer_id=i)
+        asked: list[Topic] = []
+        congested: Any = Topic.congested
+
+        def counting(topic: Topic) -> bool:
+            asked.append(topic)
+            return bool(congested.fget(topic))
+
+        monkeypatch.setattr(Topic, "congested", property(counting))
+        for i in range(20):
+            client.publish(i)
+        for _ in range(20):
+            await client.next(Command.SEND_RECEIPT)
+        assert asked == []
+        topic = stage.server.topics.open[TopicName.parse(f"{TOPIC}0")]
+        assert isinstance(topic, Topic)
+        monkeypatch.setattr(topic.ledger, "_drain", lambda: None)
+        topic.ledger.add_many([bytes(1 << 20)] * 17)
+        client.publish(20)
+        await until(lambda: topic in asked)
+        (connection,) = stage.server.connections
+        assert not connection.reading
+
+    on_stage(scenario)

@@ -141,6 +141,93 @@ def test_ledgers_of_a_log_are_deleted_though_the_answer_to_the_deletion_of_its_n
     on_brokers(scenario)
 
 
+def test_ledgers_are_dropped_after_those_that_are_trimmed_just_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker, count=25)
+        await log.open_cursor("s", Position(log.ledgers.ids[1], 0))
+        log.settings = TRIMMING
+        first, second, last = log.ledgers.ids
+        write, held = broker.ledgers.write, asyncio.Event()
+
+        async def later(*asked: Any) -> Any:
+            await held.wait()
+            return await write(*asked)
+
+        monkeypatch.setattr(broker.ledgers, "write", later)
+        trimmed, dropped = asyncio.ensure_future(log.trim()), asyncio.ensure_future(log.drop_ledgers([first, second]))
+        await asyncio.sleep(0)
+        held.set()
+        assert (await trimmed, await dropped, log.ledgers.ids) == ([first], [second], [last])
+        await log.close()
+
+    on_brokers(scenario)
+
+
+def test_a_ledger_is_full_only_once_the_metadata_store_can_be_reached() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker, replace(EAGER, rollover_max_s=50), count=5)
+        store: Any = broker.ledgers.store
+        store.suspend()
+        await until(lambda: not broker.ledgers.reachable)
+        log.add_many(payloads(25))
+        await until(lambda: len(broker.confirmed) == 30)
+        await asyncio.sleep(60)
+        await log.roll()
+        assert (len(log.ledgers.ids), broker.failures) == (1, [])
+        store.resume()
+        await until(lambda: broker.ledgers.reachable)
+        log.add_many(payloads(5))
+        await until(lambda: len(broker.confirmed) == 35 and len(log.ledgers.ids) == 2)
+        assert await read_all(log) == [*payloads(5), *payloads(25), *payloads(5)]
+        await log.close()
+
+    on_brokers(scenario)
+
+
+def test_a_ledger_that_could_not_be_deleted_is_deleted_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker, replace(TRIMMING, retention_check_s=100), count=25)
+        cursor = await log.open_cursor("s", EARLIEST)
+        cursor.ack(broker.confirmed[20:21])
+        await cursor.flush()
+
+        async def away(*_: Any) -> None:
+            raise Unavailable("the store is away")
+
+        monkeypatch.setattr(broker.context.bookkeeper.ledgers, "delete", away)
+        log.add_many(payloads(10))
+        await until(lambda: len(log.ledgers.ids) == 2)
+        cursor.ack_cumulative(log.last_confirmed)
+        await cursor.flush()
+        await until(lambda: len(log.ledgers.ids) == 1)
+        assert len(await ledger_ids(broker)) == 3
+        monkeypatch.undo()
+        await asyncio.sleep(100)
+        assert await ledger_ids(broker) == sorted([*log.ledgers.ids, cursor.ledger_id])
+        await log.close()
+
+    on_brokers(scenario)
+
+
+def test_ledgers_of_a_deleted_log_that_could_not_be_deleted_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker)
+        delete, failed = broker.context.bookkeeper.ledgers.delete, set[int]()
+
+        async def fails_once(ledger_id: Any, version: Any) -> None:
+            if ledger_id not in failed:
+                failed.add(ledger_id)
+                raise Unavailable("no answer")
+            await delete(ledger_id, version)
+
+        monkeypatch.setattr(broker.context.bookkeeper.ledgers, "delete", fails_once)
+        await log.delete()
+        assert await ledger_ids(broker) == []
+        assert len(failed) == 4
+
+    on_brokers(scenario)
+
+
 # -- cursors ----------------------------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from bkdaemon.broker.topic import Topic
 from bkdaemon.broker.upkeep import Upkeep
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
+from bkctl.codec.protobuf import bytes_field, varint_field
 from bkctl.codec.pulsar import Command
 from bkctl.codec.pulsar_entry import encode_entry, split_entry
 from bkctl.errors import NoSuchEntry, NoSuchLedger
@@ -22,7 +23,7 @@ from bkctl.model.topic import EARLIEST, Position, TopicName
 from tests.broker.backend import SETTINGS
 from tests.broker.raw import RawClient, Said, Stage, on_stage
 from tests.unit.client.cluster import bookie_id
-from tests.unit.daemon.broker.logs import EAGER, Broker, on_brokers, payloads, read_all, until
+from tests.unit.daemon.broker.logs import EAGER, NAME, Broker, on_brokers, payloads, read_all, until
 
 TOPIC = "persistent://public/default/t"
 EXCLUSIVE, SHARED = 0, 1
@@ -252,6 +253,29 @@ def test_lost_entries_at_the_end_are_passed_once() -> None:
         assert 1 <= len(found) < 8, "no more than was asked for"
         assert log.lost.skipped == 230
         await log.close()
+
+    on_brokers(scenario)
+
+
+def test_a_ledger_that_was_moved_to_tiered_storage_is_not_lost() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await broker.open(EAGER)
+        cursor = await log.open_cursor("s", EARLIEST)
+        log.add_many(payloads(25))
+        await until(lambda: len(broker.confirmed) == 25 and len(log.ledgers.ids) == 3)
+        await log.close()
+        info, version = await broker.ledgers.read(NAME)
+        moved, *others = info.ledgers
+        complete_and_deleted = varint_field(3, 1) + varint_field(4, 1)
+        moved = replace(moved, rest=bytes_field(5, complete_and_deleted))
+        await broker.ledgers.write(NAME, replace(info, ledgers=(moved, *others)), version)
+        await broker.context.bookkeeper.delete(moved.ledger_id)
+        again = await broker.open(replace(EAGER, skip_lost=True))
+        cursor = again.cursors["s"]
+        with pytest.raises(NoSuchLedger):
+            await again.read_on(EARLIEST, 100, 1_000_000, cursor)
+        assert (cursor.backlog(), again.lost.skipped) == (25, 0)
+        await again.close()
 
     on_brokers(scenario)
 
