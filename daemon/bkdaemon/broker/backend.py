@@ -33,6 +33,8 @@ class TopicRules:
     auto_partitions: how many partitions an automatically created topic has, 0 for none.
     """
 
+    served: bool = True
+    """False for a topic whose kind this broker does not serve."""
     auto_create_topic: bool = True
     auto_partitions: int = 0
     auto_create_subscription: bool = True
@@ -64,6 +66,10 @@ class TopicRules:
     """Of clients with one address; 0 for any number, as of the others."""
     strict_subscription_names: bool = False
     """New subscriptions have names of letters, digits and _-=:. alone."""
+    key_shared: bool = True
+    """Whether Key_Shared is allowed at all, in addition to the types."""
+    counts_redeliveries: bool = True
+    """Whether consumers are told how often a message was sent before."""
     subscription_types: frozenset[str] = frozenset({"Exclusive", "Shared", "Failover", "Key_Shared"})
     failover_delay_ms: int = 1000
     delayed_delivery: bool = True
@@ -99,6 +105,11 @@ class TopicRules:
     subscription_rate: Rate = NO_RATE
     """Of every subscription, but those of subscription_rates."""
     subscription_rates: Mapping[str, Rate] = field(default_factory=dict)
+    dispatch_caught_up: bool = True
+    """False lets subscriptions with fewer than caught_up_entries in their backlog off dispatch rates."""
+    caught_up_entries: int = 1000
+    dispatch_by_entry: bool = False
+    """Of dispatch rates: a batch counts for one message."""
     subscribe_rate: Rate = NO_RATE
     """How often one consumer may subscribe."""
 

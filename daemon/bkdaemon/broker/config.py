@@ -43,6 +43,12 @@ MESSAGE_SIZE_MAX: Final = (1 << 31) - 1 - 10 * 1024
 TOPIC_TYPES: Final = ("non-partitioned", "partitioned")
 INACTIVE_MODES: Final = ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up")
 QUOTA_POLICIES: Final = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
+SPLIT_ALGORITHMS: Final = (
+    "range_equally_divide",
+    "topic_count_equally_divide",
+    "specified_positions_divide",
+    "flow_or_qps_equally_divide",
+)
 SUBSCRIPTION_TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 
 
@@ -52,6 +58,13 @@ def _digest(value: str) -> DigestType:
         return DigestType[word]
     except KeyError:
         raise ValueError("no digest type: CRC32C, CRC32, MAC, DUMMY") from None
+
+
+def _algorithms(value: str) -> tuple[str, ...]:
+    found = words(value)
+    if not set(found) <= set(SPLIT_ALGORITHMS):
+        raise ValueError(f"not some of {', '.join(SPLIT_ALGORITHMS)}")
+    return found
 
 
 def _subscription_types(value: str) -> str:
@@ -110,6 +123,11 @@ class BrokerConfig:
     split_sessions: int = key("loadBalancerNamespaceBundleMaxSessions", limit, 1_000)
     split_message_rate: int = key("loadBalancerNamespaceBundleMaxMsgRate", java_int, 30_000, least=1)
     split_mb: int = key("loadBalancerNamespaceBundleMaxBandwidthMbytes", java_int, 100, least=1)
+    split_algorithm: str = key(
+        "defaultNamespaceBundleSplitAlgorithm", one_of(*SPLIT_ALGORITHMS), "range_equally_divide"
+    )
+    split_algorithms: tuple[str, ...] = key("supportedNamespaceBundleSplitAlgorithms", _algorithms, SPLIT_ALGORITHMS)
+    split_slack_percentage: int = key("flowOrQpsDifferenceThresholdPercentage", java_int, 10)
     bundles_max: int = key("loadBalancerNamespaceMaximumBundles", java_int, 128, least=1)
 
     # managed ledgers
@@ -117,11 +135,15 @@ class BrokerConfig:
     write_quorum: int = key("managedLedgerDefaultWriteQuorum", java_int, 2, least=1)
     ack_quorum: int = key("managedLedgerDefaultAckQuorum", java_int, 2, least=1)
     digest_type: DigestType = key("managedLedgerDigestType", _digest, DigestType.CRC32C)  # noqa: RUF009
+    ensemble_size_max: int = key("managedLedgerMaxEnsembleSize", java_int, 5, least=1)
+    write_quorum_max: int = key("managedLedgerMaxWriteQuorum", java_int, 5, least=1)
+    ack_quorum_max: int = key("managedLedgerMaxAckQuorum", java_int, 5, least=1)
     ledger_password: str = key("managedLedgerPassword", str, "")
     entries_per_ledger: int = key("managedLedgerMaxEntriesPerLedger", java_int, 50_000, least=1)
     ledger_size_mb: int = key("managedLedgerMaxSizePerLedgerMbytes", java_int, 2048, least=1)
     rollover_min_minutes: int = key("managedLedgerMinLedgerRolloverTimeMinutes", java_int, 10, least=0)
     rollover_max_minutes: int = key("managedLedgerMaxLedgerRolloverTimeMinutes", java_int, 240, least=1)
+    inactive_rollover_s: int = key("managedLedgerInactiveLedgerRolloverTimeSeconds", limit, 0)
     cursor_entries: int = key("managedLedgerCursorMaxEntriesPerLedger", java_int, 50_000, least=1)
     cursor_rollover_s: int = key("managedLedgerCursorRolloverTimeInSeconds", java_int, 14_400, least=1)
     mark_delete_rate: float = key("managedLedgerDefaultMarkDeleteRateLimit", number, 1.0, least=0)
@@ -141,16 +163,21 @@ class BrokerConfig:
     expose_entry_metadata: bool = key("exposingBrokerEntryMetadataToClientEnabled", java_flag, False)
 
     # topics
+    persistent_topics: bool = key("enablePersistentTopics", java_flag, True)
+    nonpersistent_topics: bool = key("enableNonPersistentTopics", java_flag, True)
+    topic_load_timeout_s: int = key("topicLoadTimeoutSeconds", java_long, 60, least=1)
     auto_create: bool = key("allowAutoTopicCreation", java_flag, True)
     auto_create_type: str = key("allowAutoTopicCreationType", one_of(*TOPIC_TYPES), "non-partitioned")
     default_partitions: int = key("defaultNumPartitions", java_int, 1, least=1)
     auto_subscribe: bool = key("allowAutoSubscriptionCreation", java_flag, True)
     delete_inactive: bool = key("brokerDeleteInactiveTopicsEnabled", java_flag, True)
+    delete_inactive_metadata: bool = key("brokerDeleteInactivePartitionedTopicMetadataEnabled", java_flag, False)
     delete_inactive_mode: str = key(
         "brokerDeleteInactiveTopicsMode", one_of(*INACTIVE_MODES), "delete_when_no_subscriptions"
     )
     delete_inactive_every_s: int = key("brokerDeleteInactiveTopicsFrequencySeconds", java_int, 60, least=1)
     delete_inactive_after_s: int = key("brokerDeleteInactiveTopicsMaxInactiveDurationSeconds", java_int, 0, least=0)
+    bootstrap_namespaces: tuple[str, ...] = key("bootstrapNamespaces", words, ())
     default_bundles: int = key("defaultNumberOfNamespaceBundles", java_int, 4, least=1)
     force_delete_namespace: bool = key("forceDeleteNamespaceAllowed", java_flag, False)
     force_delete_tenant: bool = key("forceDeleteTenantAllowed", java_flag, False)
@@ -167,6 +194,9 @@ class BrokerConfig:
     deduplication: bool = key("brokerDeduplicationEnabled", java_flag, False)
     deduplication_producers: int = key("brokerDeduplicationMaxNumberOfProducers", java_int, 10_000, least=0)
     deduplication_entries: int = key("brokerDeduplicationEntriesInterval", java_int, 1000, least=1)
+    deduplication_inactive_minutes: int = key(
+        "brokerDeduplicationProducerInactivityTimeoutMinutes", java_int, 360, least=1
+    )
     deduplication_snapshot_s: int = key("brokerDeduplicationSnapshotIntervalSeconds", limit, 120)
     retention_minutes: int = key("defaultRetentionTimeInMinutes", java_int, 0, least=-1)
     retention_mb: int = key("defaultRetentionSizeInMB", java_int, 0, least=-1)
@@ -213,6 +243,9 @@ class BrokerConfig:
     topic_dispatch_bytes: int = key("dispatchThrottlingRatePerTopicInByte", java_long, 0)
     subscription_dispatch_messages: int = key("dispatchThrottlingRatePerSubscriptionInMsg", java_int, 0)
     subscription_dispatch_bytes: int = key("dispatchThrottlingRatePerSubscriptionInByte", java_long, 0)
+    dispatch_caught_up: bool = key("dispatchThrottlingOnNonBacklogConsumerEnabled", java_flag, True)
+    dispatch_by_entry: bool = key("dispatchThrottlingOnBatchMessageEnabled", java_flag, False)
+    caught_up_entries: int = key("managedLedgerCursorBackloggedThreshold", java_long, 1000)
     dispatch_relative: bool = key("dispatchThrottlingRateRelativeToPublishRate", java_flag, False)
     subscribes_per_consumer: int = key("subscribeThrottlingRatePerConsumer", java_int, 0)
     subscribe_period_s: int = key("subscribeRatePeriodPerConsumerInSecond", java_int, 30, least=1)
@@ -222,8 +255,13 @@ class BrokerConfig:
     delayed_strict: bool = key("isDelayedDeliveryDeliverAtTimeStrict", java_flag, False)
     delay_max_ms: int = key("delayedDeliveryMaxDelayInMillis", long_limit, 0)
     schema_compatibility: str = key("schemaCompatibilityStrategy", one_of(*STRATEGIES), "FULL")
+    system_schema_compatibility: str = key(
+        "systemTopicSchemaCompatibilityStrategy", one_of(*STRATEGIES), "ALWAYS_COMPATIBLE"
+    )
     schema_auto_update: bool = key("isAllowAutoUpdateSchemaEnabled", java_flag, True)
     schema_enforced: bool = key("isSchemaValidationEnforced", java_flag, False)
+    key_shared: bool = key("subscriptionKeySharedEnable", java_flag, True)
+    counts_redeliveries: bool = key("subscriptionRedeliveryTrackerEnabled", java_flag, True)
     pause_on_ack_state: bool = key("dispatcherPauseOnAckStatePersistentEnabled", java_flag, False)
     encryption_required: bool = key("encryptionRequireOnProducer", java_flag, False)
     subscription_types: str = key(
@@ -237,6 +275,11 @@ class BrokerConfig:
         check_quorums(self.ensemble_size, self.write_quorum, self.ack_quorum)
         if not self.cluster:
             raise UsageError("clusterName is not set")
+        if self.split_algorithm not in self.split_algorithms:
+            raise UsageError(
+                f"defaultNamespaceBundleSplitAlgorithm={self.split_algorithm} is none of "
+                "supportedNamespaceBundleSplitAlgorithms"
+            )
         size, seconds = self.retention_mb * MIB, self.retention_minutes * 60
         if 0 < size <= self.backlog_quota_bytes:
             raise UsageError(
@@ -348,4 +391,6 @@ def runtime(config: BrokerConfig) -> dict[str, str]:
 def _shown(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(value)
     return value.name if isinstance(value, DigestType) else str(value)

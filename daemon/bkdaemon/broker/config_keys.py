@@ -28,13 +28,12 @@ _FLAGS: Final = """
     bookkeeperClientReorderReadSequenceEnabled bookkeeperClientSeparatedIoThreadsEnabled
     bookkeeperDiskWeightBasedPlacementEnabled bookkeeperEnableStickyReads bookkeeperTLSClientAuthentication
     bookkeeperUseV2WireProtocol brokerClientTlsEnabled brokerClientTlsEnabledWithKeyStore
-    brokerDeleteInactivePartitionedTopicMetadataEnabled cacheEvictionByMarkDeletedPosition
+    cacheEvictionByMarkDeletedPosition
     clientLibraryVersionCheckEnabled clusterMigrationAutoResourceCreation
     createTopicToRemoteClusterForReplication disableHttpDebugMethods dispatchThrottlingForFilteredEntriesEnabled
-    dispatchThrottlingOnBatchMessageEnabled dispatchThrottlingOnNonBacklogConsumerEnabled
     dispatcherDispatchMessagesInSubscriptionThread enableBusyWait
-    enableNamespaceIsolationUpdateOnTime enableNonPersistentTopics enablePackagesManagement
-    enablePersistentTopics enableReplicatedSubscriptions enableRunBookieAutoRecoveryTogether
+    enableNamespaceIsolationUpdateOnTime enablePackagesManagement
+    enableReplicatedSubscriptions enableRunBookieAutoRecoveryTogether
     enableRunBookieTogether exposeBundlesMetricsInPrometheus exposeConsumerLevelMetricsInPrometheus
     exposeManagedCursorMetricsInPrometheus exposeManagedLedgerMetricsInPrometheus
     exposePreciseBacklogInPrometheus exposeProducerLevelMetricsInPrometheus exposePublisherStats
@@ -51,8 +50,8 @@ _FLAGS: Final = """
     preciseTimeBasedBacklogQuotaCheck preferLaterVersions replicationMetricsEnabled replicationTlsEnabled
     schemaLedgerForceRecovery skipBrokerShutdownOnOOM splitTopicAndPartitionLabelInPrometheus
     strictBookieAffinityEnabled strictTopicNameEnabled
-    subscriptionKeySharedEnable subscriptionKeySharedUseClassicPersistentImplementation
-    subscriptionKeySharedUseConsistentHashing subscriptionRedeliveryTrackerEnabled
+    subscriptionKeySharedUseClassicPersistentImplementation
+    subscriptionKeySharedUseConsistentHashing
     subscriptionSharedUseClassicPersistentImplementation systemTopicEnabled tlsAllowInsecureConnection
     tlsEnabled tlsEnabledWithKeyStore tlsHostnameVerificationEnabled tlsRequireTrustedClientCertOnConnect
     topicLevelPoliciesEnabled transactionBufferSegmentedSnapshotEnabled transactionCoordinatorEnabled
@@ -67,7 +66,7 @@ _INTS: Final = """
     bookkeeperClientNumWorkerThreads bookkeeperClientSpeculativeReadTimeoutInMillis
     bookkeeperClientThrottleValue bookkeeperExplicitLacIntervalInMills bookkeeperNumberOfChannelsPerBookie
     bookkeeperTlsCertFilesRefreshDurationSeconds
-    brokerDeduplicationProducerInactivityTimeoutMinutes brokerDeduplicationSnapshotFrequencyInSeconds
+    brokerDeduplicationSnapshotFrequencyInSeconds
     brokerPublisherThrottlingTickTimeMillis brokerServicePurgeInactiveFrequencyInSeconds
     clusterMigrationCheckDurationSeconds delayedDeliveryMaxIndexesPerBucketSnapshotSegment
     delayedDeliveryMaxNumBuckets delayedDeliveryMaxTimeStepPerBucketSnapshotSegmentSeconds
@@ -75,7 +74,7 @@ _INTS: Final = """
     dispatcherMinReadBatchSize dispatcherReadFailureBackoffInitialTimeInMs
     dispatcherReadFailureBackoffMandatoryStopTimeInMs dispatcherReadFailureBackoffMaxTimeInMs
     dispatcherRetryBackoffInitialTimeInMs dispatcherRetryBackoffMaxTimeInMs
-    flowOrQpsDifferenceThresholdPercentage healthCheckMetricsUpdateTimeInSeconds httpMaxRequestHeaderSize
+    healthCheckMetricsUpdateTimeInSeconds httpMaxRequestHeaderSize
     httpServerAcceptQueueSize httpServerThreadPoolQueueSize
     loadBalancerAverageResourceUsageDifferenceThresholdPercentage loadBalancerAvgShedderHighThreshold
     loadBalancerAvgShedderHitCountHighThreshold loadBalancerAvgShedderHitCountLowThreshold
@@ -89,10 +88,10 @@ _INTS: Final = """
     loadBalancerSheddingConditionHitCountThreshold loadBalancerSheddingIntervalMinutes
     loadBalancerSplitIntervalMinutes managedLedgerCursorPositionFlushSeconds
     managedLedgerCursorResetLedgerCloseTimestampMaxClockSkewMillis
-    managedLedgerInactiveLedgerRolloverTimeSeconds managedLedgerInactiveOffloadedLedgerEvictionTimeSeconds
-    managedLedgerMaxAckQuorum managedLedgerMaxBacklogBetweenCursorsForCaching
-    managedLedgerMaxBatchDeletedIndexToPersist managedLedgerMaxEnsembleSize
-    managedLedgerMaxReadsInFlightPermitsAcquireQueueSize managedLedgerMaxWriteQuorum
+    managedLedgerInactiveOffloadedLedgerEvictionTimeSeconds
+    managedLedgerMaxBacklogBetweenCursorsForCaching
+    managedLedgerMaxBatchDeletedIndexToPersist
+    managedLedgerMaxReadsInFlightPermitsAcquireQueueSize
     managedLedgerMinimumBacklogCursorsForCaching managedLedgerMinimumBacklogEntriesForCaching
     managedLedgerNewEntriesCheckDelayInMillis managedLedgerNumSchedulerThreads managedLedgerOffloadMaxThreads
     managedLedgerOffloadPrefetchRounds managedLedgerPrometheusStatsLatencyRolloverSeconds
@@ -128,14 +127,14 @@ _LONGS: Final = """
     loadBalancerInFlightServiceUnitStateWaitingTimeInMillis loadBalancerServiceUnitStateMonitorIntervalInSeconds
     loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds managedCursorInfoCompressionThresholdInBytes
     managedLedgerAddEntryTimeoutSeconds managedLedgerCacheEvictionIntervalMs
-    managedLedgerCacheEvictionTimeThresholdMillis managedLedgerCursorBackloggedThreshold
+    managedLedgerCacheEvictionTimeThresholdMillis
     managedLedgerInfoCompressionThresholdInBytes managedLedgerMaxReadsInFlightPermitsAcquireTimeoutMillis
     managedLedgerMaxReadsInFlightSizeInMB managedLedgerMetadataOperationsTimeoutSeconds
     managedLedgerOffloadAutoTriggerSizeThresholdBytes managedLedgerOffloadDeletionLagMs
     managedLedgerOffloadThresholdInSeconds managedLedgerReadEntryTimeoutSeconds
     maxActiveTransactionsPerCoordinator maxInflightSaslContext metricsServletTimeoutMs
     namespaceBundleUnloadingTimeoutMs subscriptionBacklogScanMaxEntries subscriptionBacklogScanMaxTimeMs
-    tlsCertRefreshCheckDurationSec topicLoadTimeoutSeconds transactionBufferClientOperationTimeoutInMills
+    tlsCertRefreshCheckDurationSec transactionBufferClientOperationTimeoutInMills
     transactionPendingAckLogIndexMinLag
 """
 _NUMBERS: Final = """
@@ -156,14 +155,14 @@ _TEXTS: Final = """
     bookkeeperClientAuthenticationPlugin bookkeeperTLSCertificateFilePath bookkeeperTLSKeyFilePath
     bookkeeperTLSKeyFileType bookkeeperTLSKeyStorePasswordPath bookkeeperTLSProviderFactoryClass
     bookkeeperTLSTrustCertTypes bookkeeperTLSTrustCertsFilePath bookkeeperTLSTrustStorePasswordPath
-    bootstrapNamespaces brokerClientAuthenticationParameters brokerClientAuthenticationPlugin
+    brokerClientAuthenticationParameters brokerClientAuthenticationPlugin
     brokerClientCertificateFilePath brokerClientKeyFilePath brokerClientSslFactoryPlugin
     brokerClientSslFactoryPluginParams brokerClientSslProvider brokerClientTlsCiphers brokerClientTlsKeyStore
     brokerClientTlsKeyStorePassword brokerClientTlsKeyStoreType brokerClientTlsProtocols
     brokerClientTlsTrustStore brokerClientTlsTrustStorePassword brokerClientTlsTrustStoreType
     brokerClientTrustCertsFilePath brokerEntryPayloadProcessors brokerInterceptors brokerInterceptorsDirectory
     compactionServiceFactoryClassName configurationMetadataSyncEventTopic configurationStoreConfigPath
-    defaultNamespaceBundleSplitAlgorithm delayedDeliveryTrackerFactoryClassName
+    delayedDeliveryTrackerFactoryClassName
     dispatchRateLimiterFactoryClassName entryFilterNames entryFiltersDirectory functionsWorkerServiceNarPackage
     httpServerGzipCompressionExcludedPaths internalListenerName jvmGCMetricsLoggerClassName kinitCommand
     loadBalancerLoadPlacementStrategy loadBalancerLoadSheddingStrategy loadBalancerPlacementStrategy
@@ -175,7 +174,7 @@ _TEXTS: Final = """
     resourceUsageTransportClassName saslJaasClientAllowedIds saslJaasServerRoleTokenSignerSecretPath
     saslJaasServerSectionName schemaRegistryCompatibilityCheckers schemaRegistryStorageClassName
     sslFactoryPlugin sslFactoryPluginParams statusFilePath superUserRoles
-    supportedNamespaceBundleSplitAlgorithms tlsCertificateFilePath tlsCiphers tlsKeyFilePath tlsKeyStore
+    tlsCertificateFilePath tlsCiphers tlsKeyFilePath tlsKeyStore
     tlsKeyStorePassword tlsKeyStoreType tlsProtocols tlsProvider tlsTrustCertsFilePath tlsTrustStore
     tlsTrustStorePassword tlsTrustStoreType topicBundleAssignmentStrategy topicFactoryClassName
     topicPoliciesServiceClassName transactionBufferProviderClassName transactionMetadataStoreProviderClassName
@@ -190,7 +189,6 @@ _PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
     **dict.fromkeys(_TEXTS.split(), str),
     "brokerServicePortTls": port,
     "webServicePortTls": port,
-    "systemTopicSchemaCompatibilityStrategy": one_of(*STRATEGIES),
     "zookeeperSessionExpiredPolicy": one_of("reconnect", "shutdown"),
     "topicsPatternRegexImplementation": one_of("RE2J", "JDK", "RE2J_WITH_JDK_FALLBACK"),
     "loadBalancerServiceUnitTableViewSyncer": one_of(
@@ -198,11 +196,7 @@ _PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
     ),
 }
 _AT_LEAST_ONE: Final = (
-    "brokerDeduplicationProducerInactivityTimeoutMinutes",
     "managedLedgerCursorPositionFlushSeconds",
-    "managedLedgerMaxAckQuorum",
-    "managedLedgerMaxEnsembleSize",
-    "managedLedgerMaxWriteQuorum",
     "managedLedgerStatsPeriodSeconds",
 )
 _ASKS: Final = {
@@ -213,16 +207,12 @@ _ASKS: Final = {
     "transactionCoordinatorEnabled": "transactions are refused",
     "systemTopicEnabled": "topics have policies of their own all the same",
     "topicLevelPoliciesEnabled": "topics have policies of their own all the same",
-    "enablePersistentTopics": "it serves them all the same",
-    "enableNonPersistentTopics": "it serves them all the same",
     "managedLedgerOffloadDriver": "everything stays in BookKeeper",
 }
 """Keys by which a file can ask for what this broker does not do, and what it does."""
 _USUAL: Final = {
     "systemTopicEnabled": "true",
     "topicLevelPoliciesEnabled": "true",
-    "enablePersistentTopics": "true",
-    "enableNonPersistentTopics": "true",
 }
 
 

@@ -137,8 +137,10 @@ class Consumer:
         self.messages_out += messages
         self.bytes_out += size
         connection.queue(parts)
-        for bucket in self.subscription.dispatch_limits:
-            bucket.spend(messages, size)
+        if limits := self.subscription.dispatch_limits:
+            counted = len(parts) // 2 if topic.rules.dispatch_by_entry else messages
+            for bucket in limits:
+                bucket.spend(counted, size)
 
     def may_go_on(self, most: int) -> bool:
         """True if it is blocked, and holds no more than half of what it may by now, 0 for any number."""

@@ -116,6 +116,8 @@ async def _check(connection: Connection, topic: AnyTopic, message: Any, *, durab
         raise Refusal(ErrorCode.NOT_ALLOWED, "readCompacted only valid on persistent topics")
     if message.read_compacted and message.subType not in _ORDERED:
         raise Refusal(ErrorCode.NOT_ALLOWED, "readCompacted only allowed on failover or exclusive subscriptions")
+    if kind == "Key_Shared" and topic.persistent and not topic.rules.key_shared:
+        raise Refusal(ErrorCode.NOT_ALLOWED, "Key_Shared subscription is disabled by broker.")
     if kind not in topic.rules.subscription_types:
         raise Refusal(ErrorCode.NOT_ALLOWED, f"Topic[{{{topic.name}}}] doesn't support {kind} sub type!")
     if not message.subscription.strip():

@@ -13,6 +13,7 @@ the chunks of such a message once more.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from enum import Enum, unique
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -75,6 +76,7 @@ class Deduplication:
         self._unfinished: dict[str, _Unfinished] = {}  # by producer, as far as it is stored
         self._under_way: dict[str, _Unfinished] = {}  # and as far as it was sent
         self._count = self._since = 0
+        self._away: dict[str, int] = {}  # when names were first seen not to be connected
 
     @staticmethod
     async def recover(
@@ -187,6 +189,22 @@ class Deduplication:
                 self._chunk_stored(producer, number, metadata, Position(last.ledger_id, first_id + offset))
             else:
                 self._note(producer, number)
+
+    def came(self, producer: str) -> None:
+        """A producer is connected, maybe again."""
+        self._away.pop(producer, None)
+
+    def forget_inactive(self, connected: Container[str], since_ms: int, now_ms: int) -> None:
+        """Forgets producers that are not connected, and were not at any look since: what they send again is new."""
+        gone = {name: self._away.get(name, now_ms) for name in self._stored if name not in connected}
+        self._away = {name: left_ms for name, left_ms in gone.items() if left_ms >= since_ms}
+        forgotten = gone.keys() - self._away.keys()
+        for name in forgotten:
+            del self._stored[name]
+            self._pushed.pop(name, None)
+        if forgotten:
+            self._cursor.longs = {name: number for name, number in self._cursor.longs.items() if name in self._stored}
+            self._cursor.touch()
 
     def snapshot(self, last: Position) -> None:
         """Stores what is known, which is everything up to `last`; nothing if there is no news."""

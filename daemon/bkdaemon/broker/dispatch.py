@@ -348,7 +348,8 @@ class SingleActive(Dispatcher):
         wanted = min(max(int(consumer.permits / self._per_entry), 1), rules.read_entries_max)
         size = rules.read_bytes_max
         if subscription.dispatch_limits:
-            wanted, size = readable(subscription.dispatch_limits, wanted, size, self._per_entry)
+            counted = 1.0 if rules.dispatch_by_entry else self._per_entry
+            wanted, size = readable(subscription.dispatch_limits, wanted, size, counted)
         reading = self._reading
         if reading is not None and reading.due:
             return await self._step_compacted(consumer, reading, wanted, size)

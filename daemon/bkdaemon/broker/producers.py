@@ -153,8 +153,8 @@ class ProducerTable:
     def _admit_shared(self, producer: Producer) -> None:
         if self._exclusive is not None or self._waiting:
             raise Refusal(ErrorCode.PRODUCER_BUSY, self._others())
-        address, most = producer.connection.address, producer.topic.rules.same_address_producers_max
-        if 0 < most <= sum(there.connection.address == address for there in self.by_name.values()):
+        most = producer.topic.rules.same_address_producers_max
+        if 0 < most <= sum(p.connection.address == producer.connection.address for p in self.by_name.values()):
             raise Refusal(ErrorCode.PRODUCER_BUSY, f"Topic '{self._topic}' reached max same address producers limit")
         other = self.by_name.get(producer.name)
         if other is not None and not other.gone:

@@ -58,7 +58,9 @@ class BrokerServer:
         self.limits = limits = limits or DEFAULT_LIMITS
         self.expose_broker_metadata = expose_broker_metadata
         self.now_ms = world.clock.now_ms
-        self.topics = Topics(backend, self.now_ms, loads_max=limits.topic_loads_max)
+        self.topics = Topics(
+            backend, self.now_ms, loads_max=limits.topic_loads_max, load_timeout_s=limits.topic_load_timeout_s
+        )
         self.schemas = Schemas(backend)
         self.connections: set[Connection] = set()
         self.unfinished = UnfinishedFrames(lambda: backend.unconfirmed_bytes, lambda: self.limits.unfinished_bytes_max)

@@ -28,6 +28,7 @@ class ServerLimits:
         connections_max, connections_per_address_max: open ones.
         lookups_max: lookups and lists of topics that are answered at a time; more are refused.
         topic_loads_max: topics that are opened at a time; more wait.
+        topic_load_timeout_s: how long at most who asks for a topic waits for its opening.
         pattern_evaluation: false leaves patterns of topics to the clients, who cannot watch lists either.
     """
 
@@ -42,6 +43,7 @@ class ServerLimits:
     lookups_max: int = 50_000
     topic_loads_max: int = 5000
     pattern_evaluation: bool = True
+    topic_load_timeout_s: float = 60
 
     @classmethod
     def of(cls, config: BrokerConfig) -> ServerLimits:
@@ -58,4 +60,5 @@ class ServerLimits:
             lookups_max=config.lookups_max,
             topic_loads_max=config.topic_loads_max,
             pattern_evaluation=config.pattern_evaluation,
+            topic_load_timeout_s=config.topic_load_timeout_s,
         )

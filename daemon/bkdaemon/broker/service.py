@@ -32,6 +32,7 @@ from bkctl.meta.pulsar_cluster import CLUSTERS, init_pulsar
 from bkctl.meta.uri import parse_uri
 from bkctl.model.bundle import Bundle
 from bkdaemon.broker.cluster.balancer import BALANCE_S, Balancer
+from bkdaemon.broker.cluster.bootstrap import take_namespaces
 from bkdaemon.broker.cluster.dynamic import take as take_dynamic
 from bkdaemon.broker.cluster.load import Meter, inside, load_report
 from bkdaemon.broker.cluster.ownership import BrokerAddress
@@ -137,6 +138,8 @@ class BrokerService:
             asyncio.create_task(self._every(BALANCE_S, self.balancer.run), name="balance"),
             asyncio.create_task(self._every(CHECK_S, self._check_unacked), name="unacknowledged"),
         ]
+        if config.bootstrap_namespaces:
+            self._tasks.append(asyncio.create_task(take_namespaces(self), name="bootstrap namespaces"))
         if config.compaction_monitor_s > 0:
             work = self._every(config.compaction_monitor_s, self._check_compaction)
             self._tasks.append(asyncio.create_task(work, name="compaction"))

@@ -56,6 +56,7 @@ class Shared(Dispatcher):
         self.replay: set[Position] = set()
         self.redeliveries: dict[Position, int] = {}
         self._redeliveries_max = REDELIVERIES_KEPT
+        self._counts = subscription.rules.counts_redeliveries
         self._order: list[Position] = []  # heap of replay, with some that are gone
         self._delays = Delays(subscription, self._time_came)
         self._current: Consumer | None = None
@@ -124,7 +125,8 @@ class Shared(Dispatcher):
         """What the consumer holds of these comes again."""
         for position in list(consumer.pending) if positions is None else positions:
             if self._let_go(consumer, position):
-                self.redeliveries[position] = self.redeliveries.get(position, 0) + 1
+                if self._counts:
+                    self.redeliveries[position] = self.redeliveries.get(position, 0) + 1
                 self._again_later(position)
         if len(self.redeliveries) > self._redeliveries_max:
             is_acked = self.subscription.cursor.is_acked
@@ -256,7 +258,8 @@ class Shared(Dispatcher):
         rules = self.subscription.rules
         wanted = min(max(int(permits / self._per_entry), 1), rules.read_entries_max)
         limits = self.subscription.dispatch_limits
-        return readable(limits, wanted, rules.read_bytes_max, self._per_entry)[0] if limits else wanted
+        counted = 1.0 if rules.dispatch_by_entry else self._per_entry
+        return readable(limits, wanted, rules.read_bytes_max, counted)[0] if limits else wanted
 
     async def _read_new(self) -> bool:
         if self.held_back or len(self.replay) >= self._replay_max or len(self._delays) >= DELAYED_MAX:

@@ -143,6 +143,14 @@ class Subscription:
         consumer.subscription = self
         self.dispatcher.add(consumer)
         self.cursor.active()
+        if not self.rules.dispatch_caught_up:
+            self.hold_to(self.topic.limits.of_subscription(self.name, self.rules))
+
+    def hold_to(self, limits: Limits) -> None:
+        """Its consumers are sent messages at these rates; one that has caught up is let off where the rules say so."""
+        rules = self.rules
+        off = not rules.dispatch_caught_up and self.consumers and self.cursor.backlog() < rules.caught_up_entries
+        self.dispatch_limits = () if off else limits
 
     def _new_dispatcher(self, kind: SubscriptionType) -> Dispatcher:
         self.cursor.read_position = self.ledger.next_position(self.cursor.mark_delete)

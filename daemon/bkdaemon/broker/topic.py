@@ -77,6 +77,7 @@ class Topic:
         closed: it serves no more; ask for it again.
         terminated: nothing can be added any more.
         chunked: chunks were published since it was opened.
+        deduplication: what drops duplicates, where the rules said so when it was opened.
         left: messages and bytes that subscriptions were sent which are gone; and bytes of those that are the system's.
     """
 
@@ -101,7 +102,7 @@ class Topic:
         self.partition = name.partition
         self._entry_size_max = ledger.context.entry_size_max
         self._pending: deque[_Chunk] = deque()
-        self._deduplication: Deduplication | None = None
+        self.deduplication: Deduplication | None = None
         self._stamps: EntryStamps | None = None
         self.compaction = TopicCompaction(name, ledger, now_ms)
         self.limits = TopicLimits(lambda: now_ms() / 1000)
@@ -119,7 +120,7 @@ class Topic:
                 topic.subscriptions[cursor_name] = Subscription(topic, cursor_name, cursor)
         if rules.deduplication:
             names = rules.deduplication_producers
-            topic._deduplication = await Deduplication.recover(ledger, rules.deduplication_entries, names)
+            topic.deduplication = await Deduplication.recover(ledger, rules.deduplication_entries, names)
         topic._stamps = await EntryStamps.recover(ledger, rules, now_ms)
         if rules.compacts:
             await topic.compaction.prepare()
@@ -128,15 +129,10 @@ class Topic:
     async def _store_epoch(self, epoch: int) -> None:
         await self.ledger.set_property(EPOCH_PROPERTY, str(epoch))
 
-    @property
-    def deduplicating(self) -> bool:
-        """True if duplicates are dropped; what the rules said when it was opened."""
-        return self._deduplication is not None
-
     def snapshot(self) -> None:
         """Remembers what each producer has sent, up to here."""
-        if self._deduplication is not None:
-            self._deduplication.snapshot(self.ledger.last_confirmed)
+        if self.deduplication is not None:
+            self.deduplication.snapshot(self.ledger.last_confirmed)
 
     @property
     def rules(self) -> TopicRules:
@@ -158,7 +154,7 @@ class Topic:
         """Publishes and dispatches no faster than its rules and the broker's say from now on."""
         self.limits.hold_to(self._rules, broker, published)
         for name, subscription in self.subscriptions.items():
-            subscription.dispatch_limits = self.limits.of_subscription(name, self._rules)
+            subscription.hold_to(self.limits.of_subscription(name, self._rules))
 
     # -- producers ---------------------------------------------------------------------------------------------------
 
@@ -173,6 +169,8 @@ class Topic:
         if self.terminated:
             raise Refusal(ErrorCode.TOPIC_TERMINATED, "Topic was already terminated")
         self.used_ms = self.now_ms()
+        if self.deduplication is not None:
+            self.deduplication.came(producer.name)
         await self.producers.admit(producer)
 
     def check_welcome(self, *, encrypted: bool) -> None:
@@ -193,7 +191,7 @@ class Topic:
 
     def last_sequence_id(self, producer_name: str) -> int:
         """The highest that is known to be stored, or -1."""
-        return -1 if self._deduplication is None else self._deduplication.last(producer_name)
+        return -1 if self.deduplication is None else self.deduplication.last(producer_name)
 
     async def remove_producer(self, producer: Producer) -> None:
         """A producer has left; the first that waits may be let in, and is told."""
@@ -236,8 +234,8 @@ class Topic:
             why = forbidden(rules, entry, chunk=chunk)
             if why is not None:
                 return send_error(producer, named, *why)
-        if self._deduplication is not None:
-            verdict = self._deduplication.judge(producer.name, sequence_id, highest, entry if chunk else None)
+        if self.deduplication is not None:
+            verdict = self.deduplication.judge(producer.name, sequence_id, highest, entry if chunk else None)
             if verdict is Verdict.DUPLICATE:
                 return encode_receipts(producer.producer_id, [(sequence_id, highest, _DUPLICATE, _DUPLICATE)])
             if verdict is Verdict.UNKNOWN:
@@ -294,8 +292,8 @@ class Topic:
             taken = min(len(sends) - done, count - at)
             now = sends[done : done + taken] if taken < len(sends) else sends
             producer = chunk.producer
-            if self._deduplication is not None:
-                self._deduplication.stored(producer.name, now, positions[at + taken - 1])
+            if self.deduplication is not None:
+                self.deduplication.stored(producer.name, now, positions[at + taken - 1])
             receipts = encode_receipts(
                 producer.producer_id,
                 [(send[0], send[1], p[0], p[1]) for send, p in zip(now, positions[at : at + taken], strict=True)],

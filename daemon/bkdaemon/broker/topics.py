@@ -31,6 +31,7 @@ OPENING_MAX: Final = 10_000
 """Topics that are being opened at a time; more are asked to come again."""
 CLOSING_WAIT_S: Final = 60.0
 """How long a closing is waited for; Java's namespaceBundleUnloadingTimeoutMs. Fencing makes it safe not to."""
+LOAD_TIMEOUT_S: Final = 60.0
 
 
 class Topics:
@@ -39,18 +40,32 @@ class Topics:
     Attributes:
         open: those that are served now.
         limits: the rates that all of them together are held to.
+        load_timeout_s: how long whoever asks waits for an opening, from its beginning; it goes on all the same.
     """
 
-    def __init__(self, backend: Backend, now_ms: Callable[[], int], *, loads_max: int = OPENING_MAX) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        now_ms: Callable[[], int],
+        *,
+        loads_max: int = OPENING_MAX,
+        load_timeout_s: float = LOAD_TIMEOUT_S,
+    ) -> None:
         self.open: dict[TopicName, AnyTopic] = {}
         self.closed = False
         self.limits = BrokerLimits(lambda: now_ms() / 1000)
         self._backend = backend
         self._now_ms = now_ms
+        self.load_timeout_s = load_timeout_s
         self._loads = asyncio.Semaphore(loads_max)
+        self._began_s: dict[asyncio.Task[AnyTopic], float] = {}
         self._opening: dict[tuple[TopicName, bool], asyncio.Task[AnyTopic]] = {}
         self._deleting: set[TopicName] = set()
         self._ends: dict[AnyTopic, asyncio.Event] = {}
+
+    def allow_loads(self, most: int) -> None:
+        """So many topics are opened at a time from now on, beside those that are already."""
+        self._loads = asyncio.Semaphore(most)
 
     async def get(self, name: TopicName, *, create: bool) -> AnyTopic:
         """The topic, opened if it is not; made if it is not there, create is set and the rules allow it.
@@ -72,7 +87,13 @@ class Topics:
             self._opening[name, create] = task
             task.add_done_callback(lambda _: self._opening.pop((name, create), None))
             task.add_done_callback(_seen)
-        return await asyncio.shield(task)
+            self._began_s[task] = asyncio.get_running_loop().time()
+            task.add_done_callback(self._began_s.pop)
+        try:
+            async with asyncio.timeout_at(self._began_s.get(task, 0) + self.load_timeout_s):
+                return await asyncio.shield(task)
+        except TimeoutError:
+            raise Refusal(ErrorCode.UNKNOWN, "Failed to load topic within timeout") from None
 
     async def _open(self, name: TopicName, create: bool, before: asyncio.Task[AnyTopic] | None) -> AnyTopic:
         if before is not None:
@@ -90,6 +111,8 @@ class Topics:
         backend = self._backend
         await backend.check_owned(name)
         rules = await backend.rules(name)
+        if not rules.served:  # whichever it is, as Java says
+            raise Refusal(ErrorCode.NOT_ALLOWED, "Broker is unable to load persistent topic")
         if name.persistent:
             ledger = await backend.open_ledger(
                 name, create=create and await self._may_make(name, rules.auto_create_topic)

@@ -53,6 +53,7 @@ class Upkeep:
         self._service = service
         self._last: dict[str, int] = {}
         self._snapshots: WeakKeyDictionary[Topic, int] = WeakKeyDictionary()
+        self._added: WeakKeyDictionary[Topic, tuple[int, int]] = WeakKeyDictionary()
 
     def period_s(self, most_s: float) -> float:
         """Seconds between two rounds: most_s, or less where an interval of the configuration is shorter."""
@@ -68,6 +69,8 @@ class Upkeep:
         unused = self._due("unused", config.delete_inactive_every_s, now)
         every_s = config.expire_subscriptions_every_minutes * 60
         subscriptions = every_s > 0 and self._due("subscriptions", every_s, now)
+        inactive_ms = config.deduplication_inactive_minutes * 60_000
+        producers = self._due("producers", inactive_ms // 3000, now)
         for name, topic in list(self._service.server.topics.open.items()):
             if topic.closed:
                 continue
@@ -81,12 +84,26 @@ class Upkeep:
                     if subscriptions:
                         await self._expire_subscriptions(name, topic, now)
                     await self._snapshot(name, topic, now)
+                    if producers and topic.deduplication is not None:
+                        topic.deduplication.forget_inactive(topic.producers.by_name, now - inactive_ms, now)
+                    await self._roll_inactive(topic, now)
                 else:
                     await self._rates(name, topic)
                 if unused:
                     await self._delete_unused(name, topic, now)
             except BkctlError as e:
                 _log.warning("%s: %s", name, e.message)
+
+    async def _roll_inactive(self, topic: Topic, now: int) -> None:
+        """A ledger that nothing was added to for long is closed: what it keeps can be trimmed then."""
+        after_s = self._service.config.inactive_rollover_s
+        if after_s <= 0:
+            return
+        added, since = self._added.get(topic, (-1, now))
+        if added != topic.ledger.added:
+            self._added[topic] = topic.ledger.added, now
+        elif now > since + after_s * 1000:
+            await topic.ledger.roll()
 
     def check_quotas_now(self) -> None:
         """The next round looks at backlog quotas."""
@@ -101,7 +118,7 @@ class Upkeep:
     async def _snapshot(self, name: TopicName, topic: Topic, now: int) -> None:
         """What producers have sent, as often as the topic's policies say."""
         last = self._snapshots.get(topic, self._service.started_ms)
-        if not topic.deduplicating:
+        if topic.deduplication is None:
             return
         every_s = await self._service.backend.policies.snapshot_s(name)
         if 0 < every_s * 1000 <= now - last:
@@ -126,7 +143,7 @@ class Upkeep:
         policies = self._service.backend.policies
         topic.ledger.settings = await policies.ledger_settings(name)
         rules = await policies.rules(name)
-        if rules.deduplication and not topic.deduplicating:
+        if rules.deduplication and topic.deduplication is None:
             _log.info("%s: opened anew, for duplicates are dropped from now on", name)
             await self._service.server.topics.unload(name)
             return
@@ -135,7 +152,7 @@ class Upkeep:
         if rules.compacts:
             await topic.compaction.prepare()
         if not rules.deduplication and DEDUPLICATION_CURSOR in topic.ledger.cursors:
-            if topic.deduplicating:
+            if topic.deduplication is not None:
                 await self._service.server.topics.unload(name)
             else:
                 await topic.ledger.delete_cursor(DEDUPLICATION_CURSOR)
@@ -266,9 +283,22 @@ class Upkeep:
             return
         if isinstance(topic, Topic):
             await self.delete(name)
+            if name.partition >= 0 and self._service.config.delete_inactive_metadata:
+                await self._forget_partitioned(name.partitioned)
         else:
             await self._service.server.topics.unload(name)
         _log.info("%s: deleted, nobody used it for %d s", name, (now - topic.used_ms) // 1000)
+
+    async def _forget_partitioned(self, name: TopicName) -> None:
+        """A topic of which no partition is left is not partitioned any more, as Java's deletion of it says."""
+        backend = self._service.backend
+        topics = backend.meta.topics
+        count = await topics.partitions(name)
+        left = [number for number in range(count) if await topics.exists(name.partition_name(number))]
+        if not count or left:
+            return
+        await topics.delete_partitioned(name)
+        await backend.schema_storage.delete(name)
 
     async def delete(self, name: TopicName) -> None:
         """Closes a topic and deletes it: cursors, ledgers, node.

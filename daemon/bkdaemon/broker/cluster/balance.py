@@ -70,14 +70,14 @@ class Move(NamedTuple):
 class Shedding:
     """What the leader remembers between rounds.
 
-    Args:
+    Attributes:
         threshold: how far above the average, 0 to 1, a broker may be.
         grace_s: how long a bundle that was moved is left alone.
     """
 
     def __init__(self, threshold: float = 0.1, grace_s: float = 1800.0) -> None:
-        self._threshold = threshold
-        self._grace_s = grace_s
+        self.threshold = threshold
+        self.grace_s = grace_s
         self._rounds: dict[str, int] = {}
         self._moved_at: dict[str, float] = {}
 
@@ -85,13 +85,13 @@ class Shedding:
         self, reports: Mapping[str, Report], now_s: float, movable: Callable[[Move], bool] = lambda _: True
     ) -> list[Move]:
         """The bundles to be given up now; none in most rounds, and none that is not movable: no other may take it."""
-        self._moved_at = {b: at for b, at in self._moved_at.items() if now_s - at < self._grace_s}
+        self._moved_at = {b: at for b, at in self._moved_at.items() if now_s - at < self.grace_s}
         usages = {name: usage_of(report) for name, report in reports.items()}
         if len(usages) < 2:
             self._rounds.clear()
             return []
         average = sum(usages.values()) / len(usages)
-        busy = {name for name, usage in usages.items() if usage > max(average + self._threshold, IDLE)}
+        busy = {name for name, usage in usages.items() if usage > max(average + self.threshold, IDLE)}
         self._rounds = {name: self._rounds.get(name, 0) + 1 for name in busy}
         moves: list[Move] = []
         for name in sorted(busy):

@@ -19,6 +19,7 @@ from bkctl.model.bundle import parse_range
 from bkdaemon.broker.cluster.balance import Move, Shedding, SplitLimits, too_large
 from bkdaemon.broker.cluster.isolation import brokers_for, isolation_policies
 from bkdaemon.broker.cluster.load import bundle_stats
+from bkdaemon.broker.cluster.splitting import places_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,11 +40,14 @@ class Balancer:
     """
 
     def __init__(self, service: BrokerService) -> None:
-        config = service.config
         self.split = self.unloaded = 0
         self._service = service
-        self._shedding = Shedding(config.shedding_threshold / 100, config.shedding_grace_minutes * 60)
-        self._limits = SplitLimits(
+        self._shedding = Shedding()
+
+    @property
+    def _limits(self) -> SplitLimits:
+        config = self._service.config
+        return SplitLimits(
             config.split_topics,
             config.split_sessions,
             config.split_message_rate,
@@ -72,7 +76,11 @@ class Balancer:
         for name in too_large(stats, counts, self._limits):
             namespace, _, text = name.rpartition("/")
             try:
-                await ownership.split(parse_range(namespace, text), service.close_bundle)
+                bundle = parse_range(namespace, text)
+                places = await places_of(service, bundle)
+                if not places:
+                    continue
+                await ownership.split(bundle, service.close_bundle, places)
             except BkctlError as e:
                 _log.warning("%s is not split: %s", name, e.message)
                 continue
@@ -81,7 +89,10 @@ class Balancer:
 
     async def shed(self, reports: Mapping[str, Mapping[str, Any]]) -> list[Move]:
         """Has overloaded brokers give up bundles that others may take; what was to be moved."""
-        policies = await isolation_policies(self._service.store, self._service.config.cluster)
+        config = self._service.config
+        self._shedding.threshold = config.shedding_threshold / 100
+        self._shedding.grace_s = config.shedding_grace_minutes * 60
+        policies = await isolation_policies(self._service.store, config.cluster)
 
         def movable(move: Move) -> bool:
             return bool(brokers_for(policies, move.bundle.rpartition("/")[0], reports) - {move.broker})

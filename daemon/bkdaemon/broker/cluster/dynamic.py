@@ -27,6 +27,7 @@ DYNAMIC: Final = (
     "allowAutoTopicCreation",
     "allowAutoTopicCreationType",
     "autoSkipNonRecoverableData",
+    "brokerDeleteInactivePartitionedTopicMetadataEnabled",
     "brokerDeleteInactiveTopicsEnabled",
     "brokerDeleteInactiveTopicsFrequencySeconds",
     "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds",
@@ -36,7 +37,13 @@ DYNAMIC: Final = (
     "brokerShutdownTimeoutMs",
     "defaultNumPartitions",
     "defaultNumberOfNamespaceBundles",
+    "defaultNamespaceBundleSplitAlgorithm",
+    "dispatcherMaxReadBatchSize",
+    "dispatcherMaxReadSizeBytes",
+    "dispatcherMaxRoundRobinBatchSize",
     "dispatcherPauseOnAckStatePersistentEnabled",
+    "dispatchThrottlingOnBatchMessageEnabled",
+    "dispatchThrottlingOnNonBacklogConsumerEnabled",
     "dispatchThrottlingRateInByte",
     "dispatchThrottlingRateInMsg",
     "dispatchThrottlingRatePerSubscriptionInByte",
@@ -44,15 +51,25 @@ DYNAMIC: Final = (
     "dispatchThrottlingRatePerTopicInByte",
     "dispatchThrottlingRatePerTopicInMsg",
     "dispatchThrottlingRateRelativeToPublishRate",
+    "flowOrQpsDifferenceThresholdPercentage",
     "forceDeleteNamespaceAllowed",
     "forceDeleteTenantAllowed",
     "isAllowAutoUpdateSchemaEnabled",
     "keySharedLookAheadMsgInReplayThresholdPerConsumer",
     "keySharedLookAheadMsgInReplayThresholdPerSubscription",
     "loadBalancerAutoBundleSplitEnabled",
+    "loadBalancerBrokerThresholdShedderPercentage",
+    "loadBalancerNamespaceBundleMaxBandwidthMbytes",
+    "loadBalancerNamespaceBundleMaxMsgRate",
+    "loadBalancerNamespaceBundleMaxSessions",
+    "loadBalancerNamespaceBundleMaxTopics",
+    "loadBalancerNamespaceMaximumBundles",
     "loadBalancerSheddingEnabled",
+    "loadBalancerSheddingGracePeriodMinutes",
     "managedLedgerCacheSizeMB",
+    "managedLedgerInactiveLedgerRolloverTimeSeconds",
     "maxConcurrentLookupRequest",
+    "maxConcurrentTopicLoadRequest",
     "maxMessagePublishBufferSizeInMB",
     "maxNamespacesPerTenant",
     "maxNumPartitionsPerPartitionedTopic",
@@ -60,9 +77,13 @@ DYNAMIC: Final = (
     "maxPublishRatePerTopicInMessages",
     "maxTenants",
     "maxTopicsPerNamespace",
+    "strictlyVerifySubscriptionName",
     "subscribeRatePeriodPerConsumerInSecond",
     "subscribeThrottlingRatePerConsumer",
+    "subscriptionKeySharedEnable",
+    "subscriptionRedeliveryTrackerEnabled",
     "subscriptionTypesEnabled",
+    "supportedNamespaceBundleSplitAlgorithms",
 )
 """Those of Java's dynamic keys that mean something here."""
 _FIELDS: Final = {item.metadata["key"]: item for item in fields(BrokerConfig) if item.metadata.get("key") in DYNAMIC}
@@ -128,6 +149,8 @@ async def take(service: BrokerService) -> None:
             _log.warning("%s is left as it is: %s", CONFIGURATION, error.message)
     if config != service.config:
         _log.info("the configuration was changed: %s", ", ".join(f"{k}={v}" for k, v in sorted(texts.items())) or "-")
+        if config.topic_loads_max != service.config.topic_loads_max:
+            service.server.topics.allow_loads(config.topic_loads_max)
         service.config = service.backend.config = config
         service.backend.policies.take_config(config)
         service.server.topics.limits.hold_to(config)

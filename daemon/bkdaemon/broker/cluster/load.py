@@ -59,8 +59,8 @@ def load_report(service: BrokerService) -> dict[str, Any]:
     return {
         "webServiceUrl": address.http_url,
         "pulsarServiceUrl": address.native_url,
-        "persistentTopicsEnabled": True,
-        "nonPersistentTopicsEnabled": True,
+        "persistentTopicsEnabled": service.config.persistent_topics,
+        "nonPersistentTopicsEnabled": service.config.nonpersistent_topics,
         "cpu": cpu,
         "memory": memory,
         "directMemory": {

@@ -313,15 +313,12 @@ def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName
     system = topic.local.startswith(SYSTEM_TOPICS)
     kind = creation.get("topicType", config.auto_create_type)
     partitions = int(creation.get("defaultNumPartitions", config.default_partitions)) if kind == "partitioned" else 0
-    compatibility = policies.get("schema_compatibility_strategy", "UNDEFINED")
-    if compatibility == "UNDEFINED":
-        auto = policies.get("schema_auto_update_compatibility_strategy")
-        compatibility = AUTO_UPDATE_STRATEGIES.get(str(auto), compatibility)
     auto_update = policies.get("is_allow_auto_update_schema")
     pause, own_size = policies.get(PAUSE_KEY), int(policies.get(MESSAGE_SIZE_KEY) or 0)
     types = policies.get("subscription_types_enabled") or config.subscription_types.split(",")
 
     return TopicRules(
+        served=config.persistent_topics if topic.persistent else config.nonpersistent_topics,
         auto_create_topic=not policies.get("deleted")
         and (system or bool(creation.get("allowAutoTopicCreation", config.auto_create))),
         auto_partitions=0 if system or topic.partition >= 0 else partitions,
@@ -342,6 +339,8 @@ def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName
         ring_points=config.ring_points,
         failover_by_ring=config.failover_by_ring,
         strict_subscription_names=config.strict_subscription_names,
+        key_shared=config.key_shared,
+        counts_redeliveries=config.counts_redeliveries,
         subscription_types=frozenset(name.strip() for name in types if name.strip()),
         message_size_max=own_size if own_size < config.max_message_size else 0,
         pause_on_ack_state=config.pause_on_ack_state if pause is None else bool(pause),
@@ -350,7 +349,7 @@ def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName
         delayed_tick_ms=int(delayed.get("tickTime", config.delayed_tick_ms)),
         delayed_strict=config.delayed_strict,
         delay_max_ms=int(delayed.get("maxDeliveryDelayInMillis", config.delay_max_ms)),
-        schema_compatibility=config.schema_compatibility if compatibility == "UNDEFINED" else compatibility,
+        schema_compatibility=compatibility_of(config, policies, topic),
         schema_validation_enforced=bool(policies.get("schema_validation_enforced", False)) or config.schema_enforced,
         schema_auto_update=config.schema_auto_update if auto_update is None else bool(auto_update),
         always_compacted=always_compacted(topic),
@@ -359,6 +358,16 @@ def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName
         **limits_of(config, policies, topic),
         **({} if topic.local.startswith(SYSTEM_PREFIX) else rates_of(config, policies)),
     )
+
+
+def compatibility_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName) -> str:
+    """What a new schema of a topic must be to its old ones; of Pulsar's own topics broker.conf alone says it."""
+    if always_compacted(topic):
+        return config.system_schema_compatibility
+    found = str(policies.get("schema_compatibility_strategy", "UNDEFINED"))
+    if found == "UNDEFINED":
+        found = AUTO_UPDATE_STRATEGIES.get(str(policies.get("schema_auto_update_compatibility_strategy")), found)
+    return config.schema_compatibility if found == "UNDEFINED" else found
 
 
 def limits_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName) -> dict[str, Any]:
@@ -402,6 +411,9 @@ def rates_of(config: BrokerConfig, policies: Mapping[str, Any]) -> dict[str, Any
 
     publish, subscribe = told("publishMaxMessageRate"), told("clusterSubscribeRate")
     return {
+        "dispatch_caught_up": config.dispatch_caught_up,
+        "dispatch_by_entry": config.dispatch_by_entry,
+        "caught_up_entries": config.caught_up_entries,
         "publish_rate": Rate(config.publish_messages, config.publish_bytes)
         if publish is None
         else Rate(publish.get("publishThrottlingRateInMsg", 0), publish.get("publishThrottlingRateInByte", 0)),

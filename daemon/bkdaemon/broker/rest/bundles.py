@@ -18,6 +18,7 @@ from bkctl.meta.namespaces import bundles_value
 from bkctl.model.bundle import Bundle, hash_of, parse_range
 from bkctl.model.topic import TopicName
 from bkdaemon.broker.cluster.load import inside
+from bkdaemon.broker.cluster.splitting import AT_PLACES, places_of
 from bkdaemon.broker.rest import subscriptions as rest_subscriptions
 from bkdaemon.broker.rest.base import (
     ADMIN,
@@ -40,10 +41,6 @@ REPLICATORS: Final = "pulsar.repl"
 """What cursors of replication are called at first."""
 NAMES_MAX: Final = 65_536
 """Names that are tried for one that is in a bundle."""
-HALVES: Final = "range_equally_divide"
-AT_PLACES: Final = "specified_positions_divide"
-SPLIT_ALGORITHMS: Final = (HALVES, "topic_count_equally_divide", AT_PLACES, "flow_or_qps_equally_divide")
-"""The last one divides topics by their number here, too."""
 
 
 async def namespace_bundles(service: BrokerService, request: Request) -> Json:
@@ -131,24 +128,18 @@ async def _take(service: BrokerService, bundle: Bundle, broker_id: str) -> None:
 
 async def split_bundle(service: BrokerService, request: Request) -> None:
     """Cuts one bundle: into halves, between its topics or at given places; nothing where those make no two parts."""
-    algorithm, given = request.query_params.get("splitAlgorithmName") or HALVES, await body_of(request)
-    if algorithm not in SPLIT_ALGORITHMS:
-        told = ", ".join(SPLIT_ALGORITHMS)
+    algorithm, given = request.query_params.get("splitAlgorithmName", "").strip(), await body_of(request)
+    supported = service.config.split_algorithms
+    if algorithm and algorithm not in supported:
+        told = ", ".join(supported)
         raise Refused(f"Unsupported namespace bundle split algorithm, supported algorithms are [{told}]")
     places = [place for place in given if isinstance(place, int)] if isinstance(given, list) else []
     if algorithm == AT_PLACES and not places:
         raise Refused(f"With {AT_PLACES} split algorithm, splitBoundaries must not be empty")
     bundle = await own_bundle(service, request)
-    if algorithm != HALVES:
-        hashes = sorted(hash_of(str(topic)) for topic in await _topics(service, bundle.namespace, bundle))
-        if len(hashes) < 2:
-            return  # as Java: there is nothing to be divided
-        before, behind = hashes[len(hashes) // 2 - 1], hashes[len(hashes) // 2]
-        wanted = places if algorithm == AT_PLACES else [before + (behind - before) // 2]
-        places = [place for place in wanted if bundle.lower < place < bundle.upper]
-        if not places:
-            return
-    await service.backend.ownership.split(bundle, service.close_bundle, places if algorithm != HALVES else ())
+    cuts = await places_of(service, bundle, algorithm, places)
+    if cuts:
+        await service.backend.ownership.split(bundle, service.close_bundle, cuts)
 
 
 async def delete_bundle(service: BrokerService, request: Request) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from bkctl.errors import UsageError
 from bkctl.meta.documents import Json
 from bkctl.model.ledger import check_quorums
-from bkdaemon.broker.config import INACTIVE_MODES, QUOTA_POLICIES, SUBSCRIPTION_TYPES
+from bkdaemon.broker.config import INACTIVE_MODES, QUOTA_POLICIES, SUBSCRIPTION_TYPES, BrokerConfig
 from bkdaemon.broker.config_keys import STRATEGIES
 from bkdaemon.broker.rest.base import BAD_REQUEST, Answered
 
@@ -186,8 +186,11 @@ def _wrong(what: str, wanted: str, found: Any) -> Answered:
     return Answered(BAD_REQUEST, f"{what} must be {wanted}, not {str(found)[:100]!r}")
 
 
-def checked(key: str, value: Any) -> Any:
+def checked(key: str, value: Any, config: BrokerConfig | None = None) -> Any:
     """A policy as it is stored, by its key in a namespace's policies; None, which removes it, stays.
+
+    Args:
+        config: has the most that may be asked for, where that is known.
 
     Raises:
         Answered: 400 for another type, 412 for a value that cannot be.
@@ -197,7 +200,9 @@ def checked(key: str, value: Any) -> Any:
     value = typed(KINDS[key], value, key)
     if key in _LEAST and value < 0:
         raise Answered(PRECONDITION, _LEAST[key])
-    if key in _RULES:
+    if key == "persistence":
+        _persistence(value, config)
+    elif key in _RULES:
         _RULES[key](value)
     return stored_quota(value) if key == "backlog_quota_map" else value
 
@@ -218,8 +223,14 @@ def _retention(value: Json) -> None:
         raise Answered(PRECONDITION, _HALF)
 
 
-def _persistence(value: Json) -> None:
-    sizes = [value[f"bookkeeper{name}"] for name in ("Ensemble", "WriteQuorum", "AckQuorum")]
+def _persistence(value: Json, config: BrokerConfig | None) -> None:
+    names = ("Ensemble", "WriteQuorum", "AckQuorum")
+    sizes = [value[f"bookkeeper{name}"] for name in names]
+    if config is not None:
+        maxima = (config.ensemble_size_max, config.write_quorum_max, config.ack_quorum_max)
+        for name, size, most in zip(names, sizes, maxima, strict=True):
+            if not 0 < size <= most:
+                raise Answered(BAD_REQUEST, f"Bookkeeper-{name} must be <= {most} and > 0.")
     try:
         check_quorums(*sizes)
     except UsageError:
@@ -246,7 +257,6 @@ def _creation(value: Json) -> None:
 
 _RULES: Final[Mapping[str, Callable[[Json], None]]] = {
     "retention_policies": _retention,
-    "persistence": _persistence,
     "autoTopicCreationOverride": _creation,
 }
 

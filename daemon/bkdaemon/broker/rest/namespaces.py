@@ -40,6 +40,7 @@ from bkdaemon.broker.rest.base import (
 from bkdaemon.broker.rest.checks import FULL_RATES, KINDS, PRECONDITION, check_room, checked, full_rate, typed
 
 if TYPE_CHECKING:
+    from bkdaemon.broker.config import BrokerConfig
     from bkdaemon.broker.service import BrokerService
 
 NAMESPACE: Final = ADMIN + "/namespaces/{tenant}/{namespace}"
@@ -80,7 +81,7 @@ async def put_namespace(service: BrokerService, request: Request) -> None:
         raise NotFound("Tenant does not exist") from None
     bundles = _asked_bundles(namespace, given.get("bundles"), service.config.default_bundles)
     made = new_policies([service.config.cluster], bundles)
-    made |= _asked_policies(given, made)
+    made |= _asked_policies(service.config, given, made)
     await _check_clusters(service, made["replication_clusters"])
     check_room(made, "namespace")
     tenant, most = request.path_params["tenant"], service.config.namespaces_per_tenant_max
@@ -102,18 +103,18 @@ def _asked_bundles(namespace: str, asked: Any, default: int) -> Bundles:
     return Bundles.even(namespace, count or default)
 
 
-def _asked_policies(given: Json, fresh: Json) -> Json:
+def _asked_policies(config: BrokerConfig, given: Json, fresh: Json) -> Json:
     """Of the policies of a new namespace, those that say something and can be read by everybody."""
     found: Json = {}
     for key, value in given.items():
         if key == "bundles" or value in (None, [], {}):
             continue
         if key == "backlog_quota_map":
-            found[key] = {kind: checked(key, quota) for kind, quota in _map(key, value).items()}
+            found[key] = {kind: checked(key, quota, config) for kind, quota in _map(key, value).items()}
         elif key in FULL_RATES:
             found[key] = {cluster: full_rate(key, rate) for cluster, rate in _map(key, value).items()}
         elif key in KINDS:
-            found[key] = checked(key, value)
+            found[key] = checked(key, value, config)
         elif key in fresh and isinstance(value, type(fresh[key])):
             found[key] = value
         elif key in fresh:
@@ -212,7 +213,7 @@ def _policy(path: str, key: str) -> tuple[Handler, Handler, Handler]:
         return found if found is not None else UNSET.get(path, null())
 
     async def write(service: BrokerService, request: Request) -> Any:
-        value = checked(key, await body_of(request))
+        value = checked(key, await body_of(request), service.config)
         if value is None:
             return await remove(service, request)
         if key == "replication_clusters":

@@ -113,7 +113,8 @@ def _handlers(path: str, policy: _Policy) -> tuple[Handler, Handler, Handler]:
         if policy.key == MESSAGE_SIZE_KEY:
             value = _message_size(value, service.config.max_message_size)
         else:
-            value = full_rate(policy.key, value) if policy.key in FULL_RATES else checked(policy.key, value)
+            key, config = policy.key, service.config
+            value = full_rate(key, value) if key in FULL_RATES else checked(key, value, config)
         if value is None:
             return await remove(service, request)
         kind = quota_kind(request)

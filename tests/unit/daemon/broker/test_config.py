@@ -100,12 +100,12 @@ def test_the_configuration_store_of_old_keys_is_not_passed_over(tmp_path: Path) 
 def test_what_is_asked_in_vain_and_slips_are_told(tmp_path: Path) -> None:
     found = conf(
         tmp_path,
-        "authenticationEnabled=true\nauthorizationEnabled=false\nenableNonPersistentTopics=false\n"
-        "managedLedgerDefaultEnsemblSize=3\nmyPluginsOwnKey=1\nbrokerServicePortTls=\nsystemTopicEnabled=true\n",
+        "authenticationEnabled=true\nauthorizationEnabled=false\nsystemTopicEnabled=false\n"
+        "managedLedgerDefaultEnsemblSize=3\nmyPluginsOwnKey=1\nbrokerServicePortTls=\ntopicLevelPoliciesEnabled=true\n",
     )
     assert warnings(found) == [
         "authenticationEnabled=true is not held to: everybody who reaches it may do everything",
-        "enableNonPersistentTopics=false is not held to: it serves them all the same",
+        "systemTopicEnabled=false is not held to: topics have policies of their own all the same",
         "there is no key managedLedgerDefaultEnsemblSize; is managedLedgerDefaultEnsembleSize meant?",
     ]
 

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Hashable
 from pathlib import Path
 
 import pytest
+from bkdaemon.broker.cluster.bootstrap import take_namespaces
 from bkdaemon.broker.cluster.policies import merged, rules_of
 from bkdaemon.broker.config import BrokerConfig, load_config
+from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
+from bkdaemon.broker.rates import Flow
+from bkdaemon.broker.server import BrokerServer
 from bkdaemon.broker.server_limits import ServerLimits
 from bkdaemon.broker.topic import Topic
 
 from bkctl.codec.pulsar import Command, ErrorCode
+from bkctl.errors import UsageError
+from bkctl.model.bundle import hash_of
 from bkctl.model.topic import TopicName
+from bkctl.world import World
 from tests.broker.admin import Admin, administering
-from tests.broker.raw import RawClient, Stage, on_stage
+from tests.broker.backend import SoleBackend
+from tests.broker.raw import PORT, RawClient, Stage, batch_of, entry_of, on_stage
+from tests.unit.daemon.broker.logs import Broker, on_brokers, until
 
 TOPIC = "persistent://public/default/t"
 POLICIES = "persistent://public/default/__change_events"
-SHARED = 1
+NOT_KEPT = "non-persistent://public/default/t"
+SHARED, KEY_SHARED = 1, 3
 
 
 def conf(folder: Path, **keys: object) -> BrokerConfig:
@@ -35,7 +47,7 @@ def served(stage: Stage) -> Topic:
     return topic
 
 
-@pytest.mark.parametrize("topic", [TOPIC, "non-persistent://public/default/t"])
+@pytest.mark.parametrize("topic", [TOPIC, NOT_KEPT])
 def test_producers_and_consumers_of_one_address(tmp_path: Path, topic: str) -> None:
     config = conf(tmp_path, maxSameAddressProducersPerTopic=2, maxSameAddressConsumersPerTopic=2)
 
@@ -210,3 +222,365 @@ def test_patterns_are_left_to_clients_where_that_is_asked(tmp_path: Path) -> Non
         assert (told.error, told.message) == (ErrorCode.NOT_ALLOWED, words)
 
     on_stage(scenario)
+
+
+def test_kinds_of_topics_that_are_not_served(tmp_path: Path) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        for i, (key, topic, other) in enumerate(
+            (
+                ("enablePersistentTopics", TOPIC, NOT_KEPT),
+                ("enableNonPersistentTopics", NOT_KEPT, TOPIC),
+            )
+        ):
+            config = conf(tmp_path, **{key: "false"})
+            stage.backend.rules_now = rules_of(config, {}, TopicName.parse(topic))
+            told = await client.produce(topic, 2 * i)
+            assert (told.error, told.message) == (ErrorCode.NOT_ALLOWED, "Broker is unable to load persistent topic")
+            stage.backend.rules_now = rules_of(config, {}, TopicName.parse(other))
+            assert not hasattr(await client.produce(other, 2 * i + 1), "error")
+            for name in list(stage.server.topics.open):
+                await stage.server.topics.unload(name)
+
+    on_stage(scenario)
+
+
+def test_who_asks_for_a_topic_waits_for_its_opening_so_long(tmp_path: Path) -> None:
+    limits = ServerLimits.of(conf(tmp_path, topicLoadTimeoutSeconds=7))
+
+    async def scenario(broker: Broker) -> None:
+        backend = SoleBackend(broker.context)
+        server = BrokerServer(backend, broker.context.world, limits=limits)
+        await server.start("client", PORT)
+        goes_on, open_ledger = asyncio.Event(), backend.open_ledger
+
+        async def slow(topic: TopicName, *, create: bool) -> ManagedLedger:
+            await goes_on.wait()
+            return await open_ledger(topic, create=create)
+
+        backend.open_ledger = slow  # type: ignore[method-assign]
+        client = await raw_client(broker.context.world)
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        for i in range(2):  # counted from when the opening began
+            told = await client.produce(TOPIC, i)
+            assert (told.error, told.message) == (ErrorCode.UNKNOWN, "Failed to load topic within timeout")
+            assert 7 <= loop.time() - began_s < 8
+        goes_on.set()
+        await until(lambda: bool(server.topics.open))
+        assert not hasattr(await client.produce(TOPIC, 3), "error")
+        await server.stop()
+
+    on_brokers(scenario)
+
+
+async def raw_client(world: World) -> RawClient:
+    _, client = await world.network.connect("client", PORT, RawClient)
+    assert isinstance(client, RawClient)
+    client.send(Command.CONNECT, client_version="raw", protocol_version=20)
+    await client.next(Command.CONNECTED)
+    return client
+
+
+async def seconds_for(client: RawClient, count: int) -> float:
+    """How long it takes until so many messages have come."""
+    began_s = asyncio.get_running_loop().time()
+    await client.messages(count)
+    return asyncio.get_running_loop().time() - began_s
+
+
+def test_who_has_caught_up_is_let_off_dispatch_rates(tmp_path: Path) -> None:
+    keys = {"dispatchThrottlingRatePerSubscriptionInMsg": 10, "managedLedgerCursorBackloggedThreshold": 50}
+    config = conf(tmp_path, dispatchThrottlingOnNonBacklogConsumerEnabled="false", **keys)
+
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        await client.produce(TOPIC)
+        await client.subscribe(TOPIC, "ahead", SHARED)
+        client.flow(1000)
+        for i in range(40):
+            client.publish(i)
+        assert await seconds_for(client, 40) < 1
+        for i in range(20):
+            client.publish(40 + i)
+        await client.messages(20)
+        await client.subscribe(TOPIC, "behind", SHARED, consumer_id=1)
+        client.flow(1000, 1)
+        assert await seconds_for(client, 60) > 4
+
+    on_stage(scenario, rules=rules_of(config, {}, TopicName.parse(TOPIC)))
+
+
+@pytest.mark.parametrize("kind", [0, SHARED])
+def test_a_batch_counts_for_one_message_where_that_is_asked(tmp_path: Path, kind: int) -> None:
+    keys = {"dispatchThrottlingRatePerSubscriptionInMsg": 10}
+    config = conf(tmp_path, dispatchThrottlingOnBatchMessageEnabled="true", **keys)
+
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        await client.produce(TOPIC)
+        await client.subscribe(TOPIC, kind=kind)
+        for i in range(9):
+            client.send(Command.SEND, batch_of(i, [b"x"] * 10), producer_id=0, sequence_id=i, num_messages=10)
+        for _ in range(9):
+            await client.next(Command.SEND_RECEIPT)
+        client.flow(1000)
+        assert await seconds_for(client, 9) < 1
+
+    on_stage(scenario, rules=rules_of(config, {}, TopicName.parse(TOPIC)))
+
+
+def test_key_shared_can_be_disabled(tmp_path: Path) -> None:
+    config = conf(tmp_path, subscriptionKeySharedEnable="false")
+
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        told = await client.subscribe(TOPIC, kind=KEY_SHARED)
+        assert (told.error, told.message) == (
+            ErrorCode.NOT_ALLOWED,
+            "Key_Shared subscription is disabled by broker.",
+        )
+        assert not hasattr(await client.subscribe(NOT_KEPT, kind=KEY_SHARED), "error")
+
+    on_stage(scenario, rules=rules_of(config, {}, TopicName.parse(TOPIC)))
+
+
+def test_redeliveries_are_not_counted_where_that_is_asked(tmp_path: Path) -> None:
+    config = conf(tmp_path, subscriptionRedeliveryTrackerEnabled="false")
+
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        await client.produce(TOPIC)
+        await client.subscribe(TOPIC, kind=SHARED)
+        client.flow(10)
+        client.publish(0)
+        (first,) = await client.messages(1)
+        place = [first.message.message_id]
+        client.send(Command.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=0, message_ids=place)
+        (again,) = await client.messages(1)
+        assert again.message.redelivery_count == 0
+
+    on_stage(scenario, rules=rules_of(config, {}, TopicName.parse(TOPIC)))
+
+
+def test_producers_that_left_long_ago_are_forgotten(tmp_path: Path) -> None:
+    config = conf(tmp_path, brokerDeduplicationEnabled="true", brokerDeduplicationProducerInactivityTimeoutMinutes=9)
+    minute_ms = 60_000
+    inactive_ms = config.deduplication_inactive_minutes * minute_ms
+
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        for i in range(3):
+            await client.produce(TOPIC, i, producer_name=f"p{i}")
+            client.publish(7, producer_id=i)
+            await client.next(Command.SEND_RECEIPT)
+        topic = served(stage)
+        known = topic.deduplication
+        assert known is not None
+        topic.snapshot()
+        for i in (1, 2):
+            await client.ask(Command.CLOSE_PRODUCER, producer_id=i)
+        for now_ms in range(0, 9 * minute_ms + 1, 3 * minute_ms):  # as upkeep looks
+            known.forget_inactive(topic.producers.by_name, now_ms - inactive_ms, now_ms)
+            if now_ms == 6 * minute_ms:  # it is back for a moment, between two looks
+                await client.produce(TOPIC, 2, producer_name="p2")
+                await client.ask(Command.CLOSE_PRODUCER, producer_id=2)
+        assert [known.last(f"p{i}") for i in range(3)] == [7, 7, 7], "not longer than that"
+        known.forget_inactive(topic.producers.by_name, 3 * minute_ms, 12 * minute_ms)
+        assert [known.last(f"p{i}") for i in range(3)] == [7, -1, 7]
+        assert sorted(topic.ledger.cursors["pulsar.dedup"].longs) == ["p0", "p2"]
+
+    on_stage(scenario, rules=rules_of(config, {}, TopicName.parse(TOPIC)))
+
+
+def test_upkeep_closes_ledgers_and_forgets_producers_that_are_inactive() -> None:
+    async def scenario(admin: Admin) -> None:
+        upkeep, topic = admin.service.upkeep, await admin.topic(TOPIC)
+        assert topic.deduplication is not None
+        topic.deduplication.stored("p", [(7, 0, 1, b"", False)], topic.ledger.last_confirmed)  # type: ignore[list-item]
+        topic.ledger.add_many([entry_of(0)])
+        await until(lambda: topic.ledger.added == 1)
+        first = topic.ledger.ledgers.open_id
+        for _ in range(10):  # every 20 s
+            await upkeep.run()
+            await asyncio.sleep(20)
+        assert topic.ledger.ledgers.open_id == first
+        assert topic.deduplication.last("p") == 7
+        for _ in range(20):
+            await upkeep.run()
+            await asyncio.sleep(20)
+        assert topic.ledger.ledgers.open_id != first
+        second = topic.ledger.ledgers.open_id
+        assert topic.deduplication.last("p") == -1
+        await asyncio.sleep(1000)
+        await upkeep.run()
+        assert topic.ledger.ledgers.open_id == second, "it is empty"
+
+    rules = {"deduplication": True, "deduplication_inactive_minutes": 4}
+    administering(scenario, inactive_rollover_s=250, delete_inactive=False, **rules)
+
+
+def test_how_many_bookies_a_policy_may_name() -> None:
+    async def scenario(admin: Admin) -> None:
+        await admin.topic(TOPIC)
+        for path in ("/admin/v2/namespaces/public/default", "/admin/v2/persistent/public/default/t"):
+            for sizes, why in (
+                ((4, 2, 2), "Bookkeeper-Ensemble must be <= 3 and > 0."),
+                ((0, 0, 0), "Bookkeeper-Ensemble must be <= 3 and > 0."),
+                ((3, 3, 2), "Bookkeeper-WriteQuorum must be <= 2 and > 0."),
+                ((3, 2, 0), "Bookkeeper-AckQuorum must be <= 2 and > 0."),
+                ((1, 2, 2), "Bookkeeper Ensemble (1) >= WriteQuorum (2) >= AckQuorum (2)"),
+            ):
+                body = dict(
+                    zip(("bookkeeperEnsemble", "bookkeeperWriteQuorum", "bookkeeperAckQuorum"), sizes, strict=True)
+                )
+                answer = await admin.ask("POST", f"{path}/persistence", body)
+                assert (answer.status, answer.body["reason"]) == (400, why)
+            body = {"bookkeeperEnsemble": 3, "bookkeeperWriteQuorum": 2, "bookkeeperAckQuorum": 2}
+            await admin.ok("POST", f"{path}/persistence", body)
+
+    administering(scenario, ensemble_size_max=3, write_quorum_max=2, ack_quorum_max=2)
+
+
+def test_what_can_be_changed_while_the_broker_runs() -> None:
+    async def scenario(admin: Admin) -> None:
+        topic = await admin.topic(TOPIC)
+        for key, value in (
+            ("dispatcherMaxReadBatchSize", 7),
+            ("dispatcherMaxReadSizeBytes", 8),
+            ("dispatcherMaxRoundRobinBatchSize", 9),
+            ("dispatchThrottlingOnBatchMessageEnabled", "true"),
+            ("dispatchThrottlingOnNonBacklogConsumerEnabled", "false"),
+            ("loadBalancerNamespaceMaximumBundles", 11),
+            ("managedLedgerInactiveLedgerRolloverTimeSeconds", 12),
+            ("maxConcurrentTopicLoadRequest", 1),
+            ("strictlyVerifySubscriptionName", "true"),
+            ("subscriptionKeySharedEnable", "false"),
+            ("subscriptionRedeliveryTrackerEnabled", "false"),
+        ):
+            await admin.ok("POST", f"/admin/v2/brokers/configuration/{key}/{value}")
+        rules, config = topic.rules, admin.service.config
+        assert (rules.read_entries_max, rules.read_bytes_max, rules.slice_entries) == (7, 8, 9)
+        assert (rules.dispatch_by_entry, rules.dispatch_caught_up, rules.strict_subscription_names) == (
+            True,
+            False,
+            True,
+        )
+        assert (rules.key_shared, rules.counts_redeliveries) == (False, False)
+        assert (config.bundles_max, config.inactive_rollover_s) == (11, 12)
+        found = await asyncio.gather(*(admin.topic(f"{TOPIC}{i}") for i in range(3)))
+        assert len(found) == 3
+
+    administering(scenario)
+
+
+async def boundaries(admin: Admin) -> list[str]:
+    return list((await admin.ok("GET", "/admin/v2/namespaces/t/n/bundles"))["boundaries"])
+
+
+async def one_bundle(admin: Admin) -> None:
+    """A namespace of one bundle with four topics."""
+    await admin.ok("PUT", "/admin/v2/tenants/t", {"allowedClusters": ["lab"]})
+    await admin.ok("PUT", "/admin/v2/namespaces/t/n", {"bundles": {"numBundles": 1}})
+    for number in range(4):
+        await admin.topic(f"persistent://t/n/{number}")
+
+
+def hashes() -> list[int]:
+    return sorted(hash_of(f"persistent://t/n/{number}") for number in range(4))
+
+
+@pytest.mark.parametrize("by_itself", [True, False])
+def test_bundles_are_split_by_the_default_algorithm(tmp_path: Path, by_itself: bool) -> None:
+    config = conf(tmp_path, defaultNamespaceBundleSplitAlgorithm="topic_count_equally_divide")
+
+    async def scenario(admin: Admin) -> None:
+        await one_bundle(admin)
+        if by_itself:
+            await admin.service.balancer.run()
+        else:
+            await admin.ok("PUT", "/admin/v2/namespaces/t/n/0x00000000_0xffffffff/split")
+        _, second, third, _ = hashes()
+        middle = second + (third - second) // 2
+        assert await boundaries(admin) == ["0x00000000", f"0x{middle:08x}", "0xffffffff"]
+
+    administering(scenario, split_algorithm=config.split_algorithm, split_topics=3)
+
+
+def test_bundles_are_split_by_what_flows(tmp_path: Path) -> None:
+    keys = {"loadBalancerNamespaceBundleMaxMsgRate": 100, "flowOrQpsDifferenceThresholdPercentage": 10}
+    config = conf(tmp_path, defaultNamespaceBundleSplitAlgorithm="flow_or_qps_equally_divide", **keys)
+
+    async def scenario(admin: Admin) -> None:
+        await one_bundle(admin)
+        rates = dict.fromkeys(hashes(), 27.0)
+
+        def flow(*key: Hashable) -> Flow:
+            kind, name = key[:2]
+            return Flow(rates[hash_of(str(name))], 0) if kind == "in" else Flow(0, 0)
+
+        admin.service.rates.of = flow  # type: ignore[method-assign]
+        whole = ["0x00000000", "0xffffffff"]
+        target = "/admin/v2/namespaces/t/n/0x00000000_0xffffffff/split"
+        await admin.ok("PUT", target)
+        assert await boundaries(admin) == whole, "108 a second are not 110"
+        first, second, third, last = hashes()
+        rates.update({first: 60, second: 50, third: 45, last: 10})
+        await admin.ok("PUT", target)
+        middle = first + (second - first) // 2 + 1
+        after = third + (last - third) // 2 + 1
+        assert await boundaries(admin) == [whole[0], f"0x{middle:08x}", f"0x{after:08x}", whole[1]]
+
+    administering(
+        scenario,
+        split_algorithm=config.split_algorithm,
+        split_message_rate=config.split_message_rate,
+        split_slack_percentage=config.split_slack_percentage,
+    )
+
+
+def test_algorithms_that_are_not_supported(tmp_path: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r"broker.conf:2: supportedNamespaceBundleSplitAlgorithms=x: not some of range"
+    ):
+        conf(tmp_path, supportedNamespaceBundleSplitAlgorithms="x")
+    with pytest.raises(UsageError, match="range_equally_divide is none of supportedNamespaceBundleSplitAlgorithms"):
+        conf(tmp_path, supportedNamespaceBundleSplitAlgorithms="topic_count_equally_divide")
+    config = conf(tmp_path, supportedNamespaceBundleSplitAlgorithms="range_equally_divide")
+
+    async def scenario(admin: Admin) -> None:
+        await one_bundle(admin)
+        target = "/admin/v2/namespaces/t/n/0x00000000_0xffffffff/split?splitAlgorithmName=topic_count_equally_divide"
+        answer = await admin.ask("PUT", target)
+        words = "Unsupported namespace bundle split algorithm, supported algorithms are [range_equally_divide]"
+        assert (answer.status, answer.body["reason"]) == (412, words)
+
+    administering(scenario, split_algorithms=config.split_algorithms)
+
+
+def test_bootstrap_namespaces_are_taken_with_their_topics(tmp_path: Path) -> None:
+    config = conf(tmp_path, bootstrapNamespaces="t/n, public/default, no/such")
+
+    async def scenario(admin: Admin) -> None:
+        await one_bundle(admin)
+        await admin.topic(TOPIC)
+        ownership, topics = admin.service.backend.ownership, admin.service.server.topics
+        for bundle in list(ownership.owned):
+            await ownership.unload(bundle, admin.service.close_bundle)
+        assert not topics.open
+        await take_namespaces(admin.service)
+        assert [str(bundle) for bundle in ownership.owned] == ["t/n/0x00000000_0xffffffff"]
+        assert sorted(map(str, topics.open)) == [f"persistent://t/n/{number}" for number in range(4)]
+
+    administering(scenario, bootstrap_namespaces=config.bootstrap_namespaces)
+
+
+def test_schemas_of_system_topics_have_a_strategy_of_their_own(tmp_path: Path) -> None:
+    namespace = {"schema_compatibility_strategy": "BACKWARD"}
+    for text, name, expected in (
+        ("FORWARD", POLICIES, "FORWARD"),
+        ("", POLICIES, "ALWAYS_COMPATIBLE"),
+        ("FORWARD", TOPIC, "BACKWARD"),
+    ):
+        config = conf(tmp_path, systemTopicSchemaCompatibilityStrategy=text)
+        assert rules_of(config, namespace, TopicName.parse(name)).schema_compatibility == expected

@@ -249,6 +249,24 @@ def test_topics_without_subscriptions_are_deleted() -> None:
     administering(scenario)
 
 
+@pytest.mark.parametrize("everything", [True, False])
+def test_a_partitioned_topic_goes_with_its_last_partition_where_that_is_asked(everything: bool) -> None:
+    async def scenario(admin: Admin) -> None:
+        await admin.ok("PUT", "/admin/v2/persistent/public/default/t/partitions", 2)
+        first, last = [await admin.topic(f"{NAME}-partition-{number}") for number in range(2)]
+        await subscribed(last)
+        topics = admin.service.backend.meta.topics
+        await pass_time(admin, 61)
+        assert not await there(admin, str(first.name))
+        assert await topics.partitions(TopicName.parse(NAME)) == 2, "the other is there"
+        await last.delete_subscription(last.subscriptions["s"])
+        await pass_time(admin, 70)
+        assert not await there(admin, str(last.name))
+        assert await topics.partitions(TopicName.parse(NAME)) == (0 if everything else 2)
+
+    administering(scenario, delete_inactive_metadata=everything)
+
+
 def test_topics_whose_subscriptions_caught_up_are_deleted() -> None:
     async def scenario(admin: Admin) -> None:
         rule = {"inactiveTopicDeleteMode": "delete_when_subscriptions_caught_up", "maxInactiveDurationSeconds": 120}
@@ -277,7 +295,7 @@ def test_a_slow_topic_has_snapshots_too() -> None:
     async def scenario(admin: Admin) -> None:
         await admin.ok("POST", f"{NAMESPACE}/deduplication", True)
         topic = await admin.topic(NAME)
-        assert topic.deduplicating
+        assert topic.deduplication is not None
         producer = Producer(Client(), topic, 1, "p")  # type: ignore[arg-type]
         producer.connection.pending = 0
         producer.connection.confirmed = lambda count: None  # type: ignore[method-assign]
@@ -298,15 +316,15 @@ def test_a_slow_topic_has_snapshots_too() -> None:
 def test_deduplication_comes_and_goes_with_its_policy() -> None:
     async def scenario(admin: Admin) -> None:
         topic = await admin.topic(NAME)
-        assert not topic.deduplicating
+        assert topic.deduplication is None
         await admin.ok("POST", f"{NAMESPACE}/deduplication", True)
         assert topic.closed  # clients come back to one that drops duplicates
         topic = await admin.topic(NAME)
-        assert topic.deduplicating
+        assert topic.deduplication is not None
         await admin.ok("POST", f"{NAMESPACE}/deduplication", False)
         topic = await admin.topic(NAME)
         await admin.service.upkeep.run()
-        assert not topic.deduplicating
+        assert topic.deduplication is None
         assert await admin.service.backend.meta.ledgers.cursors(topic.name.path) == []  # it would hold ledgers for ever
 
     administering(scenario)

@@ -82,6 +82,7 @@ def test_rates_are_what_flowed_between_two_looks() -> None:
 
     class Topic:
         messages_in, bytes_in, subscriptions = 0, 0, {}
+        persistent = False
 
         class producers:
             by_name: dict[str, Any] = {}  # noqa: RUF012

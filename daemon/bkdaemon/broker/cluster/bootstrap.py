@@ -1,0 +1,44 @@
+"""bootstrapNamespaces: namespaces that a broker takes at its start, with all topics they have, before anybody asks.
+
+As in Java's broker that is of use for namespaces of one bundle alone; what another broker has stays there.
+Source: NamespaceService.java (registerBootstrapNamespaces), PulsarService.java (loadNamespaceTopics).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from bkctl.errors import BkctlError
+from bkctl.model.topic import TopicName
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.service import BrokerService
+
+_log = logging.getLogger(__name__)
+
+
+async def take_namespaces(service: BrokerService) -> None:
+    """Takes those of the configuration, one after the other; what cannot be taken is told, and left."""
+    for namespace in service.config.bootstrap_namespaces:
+        try:
+            await _take(service, namespace)
+        except BkctlError as e:
+            _log.warning("bootstrap namespace %s: %s", namespace, e.message)
+
+
+async def _take(service: BrokerService, namespace: str) -> None:
+    backend = service.backend
+    count = len(await backend.ownership.bundles(namespace))
+    if count != 1:
+        _log.info("bootstrap namespace %s has %d bundles, which are taken when they are asked for", namespace, count)
+        return
+    await backend.ownership.lookup(TopicName.parse(f"persistent://{namespace}/any"), authoritative=True)
+    if not any(bundle.namespace == namespace for bundle in backend.ownership.owned):
+        _log.info("bootstrap namespace %s is served by another broker", namespace)
+        return
+    for topic in await backend.meta.topics.topics(namespace):
+        try:
+            await service.server.topics.get(topic, create=False)
+        except BkctlError as e:
+            _log.warning("%s is not opened: %s", topic, e.message)

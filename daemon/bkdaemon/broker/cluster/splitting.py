@@ -1,0 +1,92 @@
+"""Where a bundle is cut: by one of Pulsar's four algorithms, by default that of broker.conf.
+
+    range_equally_divide          into halves
+    topic_count_equally_divide    between its topics, as many on each side
+    specified_positions_divide    at places that are given
+    flow_or_qps_equally_divide    wherever what flows since the last cut would become too much for one bundle
+
+Source: NamespaceBundleSplitAlgorithm.java and its implementations, NamespaceService.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from bkctl.errors import Refused
+from bkctl.model.bundle import hash_of
+from bkdaemon.broker.cluster.load import inside
+from bkdaemon.broker.config import MIB, SPLIT_ALGORITHMS
+from bkdaemon.broker.rates import subscriptions_of
+
+if TYPE_CHECKING:
+    from bkctl.model.bundle import Bundle
+    from bkctl.model.topic import TopicName
+    from bkdaemon.broker.service import BrokerService
+
+HALVES, BY_TOPICS, AT_PLACES, BY_FLOW = SPLIT_ALGORITHMS
+
+
+async def places_of(
+    service: BrokerService, bundle: Bundle, algorithm: str = "", asked: Sequence[int] = ()
+) -> Sequence[int]:
+    """The places where a bundle is to be cut; () where there is nothing to be divided.
+
+    Raises:
+        Refused: places are to be given, and none is.
+    """
+    algorithm = algorithm or service.config.split_algorithm
+    if algorithm == HALVES:
+        return (bundle.lower + (bundle.upper - bundle.lower) // 2,)
+    if algorithm == AT_PLACES and not asked:
+        raise Refused(f"With {AT_PLACES} split algorithm, splitBoundaries must not be empty")
+    stored = await service.backend.meta.topics.topics(bundle.namespace)
+    passing = [topic for topic in service.server.topics.open if topic.namespace_name == bundle.namespace]
+    topics = {topic for topic in (*stored, *passing) if inside(topic, bundle)}
+    if len(topics) < 2:
+        return ()
+    if algorithm == BY_FLOW:
+        found: Sequence[int] = _by_flow(service, topics)
+    elif algorithm == BY_TOPICS:
+        hashes = sorted(hash_of(str(topic)) for topic in topics)
+        before, behind = hashes[len(hashes) // 2 - 1], hashes[len(hashes) // 2]
+        found = (before + (behind - before) // 2,)
+    else:
+        found = sorted(asked)
+    return tuple(place for place in found if bundle.lower < place < bundle.upper)
+
+
+def _by_flow(service: BrokerService, topics: set[TopicName]) -> list[int]:
+    config = service.config
+    rate_max, size_max = config.split_message_rate, config.split_mb * MIB
+    flows: dict[int, tuple[float, float]] = {}
+    for topic in topics:
+        rate, size = _flow(service, topic)
+        if rate > 0 or size > 0:
+            flows[hash_of(str(topic))] = rate, size
+    slack = 1 + config.split_slack_percentage / 100
+    total_rate, total_size = (sum(flow[i] for flow in flows.values()) for i in range(2))
+    if len(flows) < 2 or (total_rate < rate_max * slack and total_size < size_max * slack):
+        return []
+    places: list[int] = []
+    hashes = sorted(flows)
+    rate, size = flows[hashes[0]]
+    for before, place in pairwise(hashes):
+        more_rate, more_size = flows[place]
+        if rate + more_rate > rate_max or size + more_size > size_max:
+            places.append(before + (place - before) // 2 + 1)
+            rate, size = more_rate, more_size
+        else:
+            rate, size = rate + more_rate, size + more_size
+    return places
+
+
+def _flow(service: BrokerService, name: TopicName) -> tuple[float, float]:
+    """Messages and bytes a second, to and from a topic; nothing for one that is not open here."""
+    topic = service.server.topics.open.get(name)
+    if topic is None:
+        return 0.0, 0.0
+    leaving = [service.rates.of("out", name, subscription.name) for subscription in subscriptions_of(topic)]
+    flows = [service.rates.of("in", name), *leaving]
+    return float(sum(flow.messages for flow in flows)), float(sum(flow.size for flow in flows))
