@@ -61,7 +61,7 @@ class Subscription:
 
     Attributes:
         type: of the consumers that are or were attached last.
-        fenced: its cursor is being moved or deleted.
+        closed: its cursor is being deleted, or its topic is closed.
         properties: its own, as the cursor keeps them.
         left: messages and bytes that consumers were sent which are gone.
         dispatch_limits: the rates that its consumers are sent messages at; throttled: how often each was reached.
@@ -76,7 +76,7 @@ class Subscription:
         self.cursor = cursor
         self.durable = durable
         self.type = SubscriptionType.EXCLUSIVE
-        self.fenced = False
+        self.closed = False
         self.dispatcher: Dispatcher | None = None
         self.left = [0, 0]
         self.expired = self.expired_ms = 0
@@ -95,6 +95,11 @@ class Subscription:
     def consumers(self) -> list[Consumer]:
         """Who is attached."""
         return self.dispatcher.consumers if self.dispatcher is not None else []
+
+    @property
+    def fenced(self) -> bool:
+        """True while its cursor is being moved or deleted; what moves it does not open what is closed meanwhile."""
+        return self.closed or self._moving is not None
 
     @property
     def ledger(self) -> ManagedLedger:
@@ -323,7 +328,6 @@ class Subscription:
         """
         if self.fenced:
             raise Refusal(ErrorCode.SERVICE_NOT_READY, "Failed to fence subscription")
-        self.fenced = True
         self._moving = asyncio.get_running_loop().create_future()
         asked = position
         try:
@@ -341,7 +345,6 @@ class Subscription:
                 self.dispatcher = None
             self._told_end.clear()
         finally:
-            self.fenced = False
             self._moving.set_result(None)
             self._moving = None
             if not self.durable:
@@ -363,7 +366,7 @@ class Subscription:
 
     def close(self, *, tell: bool = True) -> None:
         """Sends nothing any more; consumers are told if wanted."""
-        self.fenced = True
+        self.closed = True
         if tell:
             self.disconnect(list(self.consumers))
         if self.dispatcher is not None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, Union
 
 from bkctl.codec.pulsar import NO_REQUEST, Command, ErrorCode, encode_command, encode_receipts
 from bkctl.codec.pulsar_entry import checksum_ok, decode_metadata
-from bkctl.errors import BkctlError
+from bkctl.errors import BkctlError, NotFound
 from bkctl.model.topic import EARLIEST, Position, TopicName
 from bkdaemon.broker.compaction.compaction import COMPACTION_CURSOR, TopicCompaction
 from bkdaemon.broker.deduplication import Deduplication, Verdict
@@ -366,8 +366,10 @@ class Topic:
         subscription.close()
         try:
             await self.ledger.delete_cursor(subscription.name)
+        except NotFound:
+            pass  # somebody else has deleted it meanwhile
         except BkctlError:
-            subscription.fenced = False
+            subscription.closed = False
             raise
         if self.subscriptions.get(subscription.name) is subscription:
             keep_sent(self.left, subscription)

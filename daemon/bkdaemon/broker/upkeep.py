@@ -310,19 +310,23 @@ class Upkeep:
         async with self._service.server.topics.kept_closed(name):
             if not await backend.meta.topics.exists(name):
                 raise NotFound(f"Topic {name} not found", topic=str(name))
-            policies = await backend.policies.of_topic(name) if name.partition < 0 else None
+            known = [
+                everywhere
+                for everywhere in (False, True)
+                if name.partition < 0 and await backend.policies.of_topic(name, everywhere=everywhere) is not None
+            ]
             log = await backend.open_ledger(name, create=False)
             await log.delete()
-        if policies is not None:
-            await self._forget_policies(name)
+        for everywhere in known:
+            await self._forget_policies(name, everywhere=everywhere)
 
-    async def _forget_policies(self, name: TopicName) -> None:
+    async def _forget_policies(self, name: TopicName, *, everywhere: bool) -> None:
         """A topic of that name that comes later shall not have them; only the owner of the events can say so."""
         backend, events = self._service.backend, system_topic(name.namespace_name)
         try:
             await backend.lookup(events, authoritative=False)
             await backend.check_owned(events)
-            await write_policies(self._service, name, None)
+            await write_policies(self._service, name, None, everywhere=everywhere)
         except BkctlError as e:
             _log.warning("%s: its policies stay behind: %s", name, e.message)
 

@@ -28,7 +28,7 @@ from bkctl.errors import NotFound
 from bkctl.meta.namespaces import NamespaceStore
 from bkctl.model.topic import TopicName
 from bkdaemon.broker.backend import TopicRules
-from bkdaemon.broker.cluster.topic_policies import Policies, TopicPolicyReader
+from bkdaemon.broker.cluster.topic_policies import Policies, TopicPolicyReader, policies_key
 from bkdaemon.broker.config import MIB, BrokerConfig
 from bkdaemon.broker.ledger.ledger_settings import FOR_EVER, LedgerSettings
 from bkdaemon.broker.migration import moved_to
@@ -117,6 +117,9 @@ class TopicPolicies:
         elsewhere = await moved_to(self._namespaces.store, self._config.cluster, namespace)
         if elsewhere:
             policies = policies | {MIGRATED_KEY: elsewhere}
+        if policies.get("deleted"):  # asked again each time: it may be made anew at another broker at any moment
+            self._known.pop(namespace, None)
+            return policies
         if len(self._known) >= NAMESPACES_CACHED_MAX:
             self._known.clear()
         self._known[namespace] = (now, policies)
@@ -131,8 +134,8 @@ class TopicPolicies:
         self._known.pop(namespace, None)
         self._of_topics.pop(namespace, None)
 
-    async def of_topic(self, topic: TopicName) -> Policies | None:
-        """A topic's own policies, by the names of their events; None where it has none."""
+    async def of_topic(self, topic: TopicName, *, everywhere: bool = False) -> Policies | None:
+        """A topic's own policies, or those for all clusters, by the names of their events; None where it has none."""
         if self._topics is None or topic.local.startswith(SYSTEM_PREFIX):
             return None
         namespace, now = topic.namespace_name, asyncio.get_running_loop().time()
@@ -141,7 +144,7 @@ class TopicPolicies:
             if len(self._of_topics) >= NAMESPACES_CACHED_MAX:
                 self._of_topics.clear()
             known = self._of_topics[namespace] = (now, await self._topics.of(namespace))
-        return known[1].get(str(topic.partitioned))
+        return known[1].get(policies_key(str(topic.partitioned), everywhere=everywhere))
 
     async def ledger_settings(self, topic: TopicName) -> LedgerSettings:
         """How the log of a topic is kept."""
@@ -187,8 +190,10 @@ class TopicPolicies:
             policies = await self.of(topic.namespace_name)
         except NotFound:
             return {}
-        own = await self.of_topic(topic)
-        return policies if own is None else merged(policies, own)
+        for everywhere in (True, False):  # what is said for this cluster comes before what is for all
+            own = await self.of_topic(topic, everywhere=everywhere)
+            policies = policies if own is None else merged(policies, own)
+        return policies
 
 
 def merged(policies: Mapping[str, Any], own: Policies) -> dict[str, Any]:

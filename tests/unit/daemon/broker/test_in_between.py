@@ -133,6 +133,44 @@ def test_a_cursor_that_cannot_be_closed_holds_up_no_other() -> None:
     on_brokers(scenario)
 
 
+def test_nobody_joins_a_subscription_that_is_deleted_while_it_was_being_moved() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        await client.produce(TOPIC)
+        await publish(client, 9)
+        await client.subscribe(TOPIC)
+        topic, store = served(stage), stage.broker.ledgers.store
+        subscription = topic.subscriptions["s"]
+        moving, deleting = Held(store, "/s"), None
+        moved = asyncio.ensure_future(subscription.seek(EARLIEST))
+        await until(lambda: moving.waiting)
+        deleting = Held(store, "/s")
+        deleted = asyncio.ensure_future(topic.delete_subscription(subscription))
+        await asyncio.sleep(0)
+        moving.let_go()
+        await moved
+        await until(lambda: deleting.waiting)
+        told = await client.subscribe(TOPIC, consumer_id=7)
+        assert (told.error, subscription.consumers) == (ErrorCode.SERVICE_NOT_READY, [])
+        deleting.let_go()
+        await deleted
+        assert topic.subscriptions == {}
+
+    on_stage(scenario)
+
+
+def test_a_subscription_that_two_delete_at_once_is_deleted() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        await client.subscribe(TOPIC)
+        topic = served(stage)
+        subscription = topic.subscriptions["s"]
+        await asyncio.gather(*(topic.delete_subscription(subscription) for _ in range(2)))
+        assert (topic.subscriptions, topic.ledger.cursors) == ({}, {})
+
+    on_stage(scenario)
+
+
 # -- what is sent again -----------------------------------------------------------------------------------------------
 
 

@@ -165,3 +165,15 @@ def test_bookies_are_sent_every_message_that_clients_may_send() -> None:
     assert ClientConfig.of(_client_keys(config(max_message_size=MIB))).frame_size_max == MIB + 10 * 1024
     told = config(unknown={"bookkeeper_nettyMaxFrameSizeBytes": "5242880"})
     assert ClientConfig.of(_client_keys(told)).frame_size_max == 5 * MIB
+
+
+def test_a_namespace_that_another_broker_deletes_and_makes_again_is_there_at_once() -> None:
+    async def scenario(admin: Admin) -> None:
+        policies, namespaces = admin.service.backend.policies, admin.service.backend.meta.namespaces
+        await namespaces.update_policies("public/default", lambda old: old | {"deleted": True})
+        policies.forget("public/default")
+        assert not (await policies.rules(TOPIC)).auto_create_topic
+        await namespaces.update_policies("public/default", lambda old: old | {"deleted": False})
+        assert (await policies.rules(TOPIC)).auto_create_topic
+
+    administering(scenario)

@@ -17,7 +17,8 @@ from bkdaemon.broker.cluster.topic_policies import (
 )
 from bkdaemon.broker.compaction.compaction import COMPACTION_CURSOR
 
-from bkctl.codec.pulsar_entry import decode_metadata, split_entry
+from bkctl.codec.proto import pulsar_api_pb2 as api
+from bkctl.codec.pulsar_entry import decode_metadata, encode_entry, split_entry
 from bkctl.errors import Corrupt
 from bkctl.model.topic import TopicName
 from tests.broker.admin import Admin, administering
@@ -172,5 +173,43 @@ def test_policies_of_a_long_lived_namespace_are_compacted_and_found_in_few_ledge
             "persistent://public/default/a": 5,
             "persistent://public/default/b": 9,
         }
+
+    administering(scenario)
+
+
+def test_what_is_said_for_one_cluster_comes_before_what_is_said_for_all_whichever_came_last() -> None:
+    async def scenario(admin: Admin) -> None:
+        path = "/admin/v2/persistent/public/default"
+        topic = await admin.topic("public/default/a")
+        await admin.ok("POST", f"{path}/a/messageTTL?messageTTL=5")
+        events = await admin.topic("persistent://public/default/__change_events")
+
+        async def said_for_all(value: bytes) -> None:
+            """An event as Java's broker stores it of policies that are for all clusters."""
+            metadata = api.MessageMetadata(producer_name="java", sequence_id=0, publish_time=1, null_value=not value)
+            metadata.partition_key = f"__G__{topic.name}"
+            before = events.ledger.last_confirmed
+            events.ledger.add_many([encode_entry(metadata, value)])
+            await until(lambda: events.ledger.last_confirmed > before)
+            await events.ledger.roll()
+            admin.service.backend.policies.forget("public/default")
+
+        policies = admin.service.backend.policies
+        quota = {"limitSize": 1, "limitTime": 7, "limit": 1, "policy": "producer_exception"}
+        everywhere = {"isGlobal": True, "messageTTLInSeconds": 9, "maxProducerPerTopic": 3}
+        await said_for_all(encode_event(topic.name, everywhere | {"backLogQuotaMap": {"message_age": quota}}, "lab"))
+        assert await policies.ttl_s(topic.name) == 5
+        assert (await policies.rules(topic.name)).producers_max == 3
+        assert (await policies.backlog_quota(topic.name)).age_s == 7
+        assert await admin.ok("GET", f"{path}/a/messageTTL") == 5
+        assert await admin.ok("GET", f"{path}/a/maxProducers") is None
+        await admin.ok("DELETE", f"{path}/a/messageTTL")
+        assert await policies.ttl_s(topic.name) == 9
+        await admin.ok("POST", f"{path}/a/messageTTL?messageTTL=6")
+        await said_for_all(b"")
+        assert (await policies.ttl_s(topic.name), (await policies.rules(topic.name)).producers_max) == (6, 0)
+        await said_for_all(encode_event(topic.name, everywhere, "lab"))
+        await admin.ok("DELETE", f"{path}/a?force=true")
+        assert await policies.ttl_s((await admin.topic("public/default/a")).name) == 0, "both went with their topic"
 
     administering(scenario)
