@@ -194,6 +194,8 @@ async def leader(service: BrokerService, request: Request) -> Json:
 async def owned_namespaces(service: BrokerService, request: Request) -> Json:
     """The bundles of this broker."""
     if request.path_params["broker"] != service.broker_id:
+        if request.path_params["broker"] not in await brokers(service, request):
+            raise NotFound(f"Broker id '{request.path_params['broker']}' not found in available brokers.")
         raise Elsewhere(redirect_url(f"http://{request.path_params['broker']}", request, authoritative=True))
     status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
     return {str(bundle): status for bundle in sorted(service.backend.ownership.owned)}

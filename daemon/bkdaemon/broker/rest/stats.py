@@ -19,7 +19,7 @@ from bkdaemon.broker.rates import Rates, internal, internal_topic, sent, subscri
 from bkdaemon.broker.topic import Topic
 
 if TYPE_CHECKING:
-    from bkctl.model.topic import Position
+    from bkctl.model.topic import Position, TopicName
     from bkdaemon.broker.cluster.policies import BacklogQuota
     from bkdaemon.broker.compaction.compacted_ledger import CompactedLedger
     from bkdaemon.broker.consumer import Consumer
@@ -386,6 +386,19 @@ def entries_passed(log: ManagedLedger, cursor: Cursor) -> int:
 def shown(position: Position) -> str:
     """ledger:entry."""
     return f"{position.ledger_id}:{position.entry_id}"
+
+
+def message_id(topic: TopicName, position: Position, batch_index: int) -> dict[str, int]:
+    """A message id as Java writes it; of a message in a batch it has more to say, and does not know it."""
+    more = {"originalBatchSize": 0, "outstandingAcksInSameBatch": 0} if batch_index >= 0 else {}
+    return {
+        "ledgerId": position.ledger_id,
+        "entryId": position.entry_id,
+        "partitionIndex": topic.partition,
+        "batchIndex": batch_index,
+        "batchSize": 0,
+        **more,
+    }
 
 
 def java_time(ms: int) -> str:

@@ -33,8 +33,8 @@ from bkdaemon.broker.rest.base import (
 )
 from bkdaemon.broker.rest.checks import LONG_MAX
 from bkdaemon.broker.rest.guards import storing, unpartitioned
-from bkdaemon.broker.rest.stats import java_time, shown
-from bkdaemon.broker.rest.topics import JAVA_LATEST, NO_CONTENT, TOPIC, message_id, opened, opened_any
+from bkdaemon.broker.rest.stats import java_time, message_id, shown
+from bkdaemon.broker.rest.topics import JAVA_LATEST, NO_CONTENT, TOPIC, opened, opened_any
 from bkdaemon.broker.subscription import strict_name_refusal
 from bkdaemon.broker.topic import Topic
 
@@ -83,6 +83,14 @@ MESSAGE_HEADERS: Final[dict[str, tuple[str, Callable[[Any], str]]]] = {
 }
 """What is told of a message where its producer has set it: X-Pulsar-…, and how."""
 COMPRESSIONS: Final = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
+ALMOST_CAUGHT_UP: Final = 1000
+"""Entries behind connected consumers that are left to them, unless the first is much too old."""
+EXPIRY_THRESHOLD: Final = 1.5
+NOT_EXPIRED: Final = (
+    "Expire message by timestamp not issued on topic {} for subscription {} due to ongoing message expiration not "
+    "finished or subscription almost catch  up. If it's performed on a partitioned topic operation might succeeded on "
+    "other partitions, please check stats of individual partition."
+)
 UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e]")
 READ_BYTES: Final = 5 * 1024 * 1024
 
@@ -204,10 +212,23 @@ async def expire(service: BrokerService, request: Request) -> Any:
     else:
         topic = await opened(service, request)
         found = list(topic.subscriptions.values())
-    for subscription in found:
-        await service.upkeep.expire(topic, subscription, seconds)
-        await subscription.cursor.flush()
+    refused = [one.name for one in found if not await _expire(service, topic, one, seconds)]
+    if refused:
+        raise Conflict(NOT_EXPIRED.format(topic.name, refused[-1]))
     return None
+
+
+async def _expire(service: BrokerService, topic: Topic, subscription: Subscription, seconds: int) -> bool:
+    """False if there is nothing to expire, or so little that its consumers will soon have it."""
+    backlog, log = subscription.cursor.backlog(), topic.ledger
+    if backlog and subscription.consumers and backlog < ALMOST_CAUGHT_UP:
+        border = await log.find_by_publish_time(topic.now_ms() - int(seconds * EXPIRY_THRESHOLD) * 1000)
+        backlog = border > log.next_position(subscription.cursor.mark_delete)
+    if not backlog:
+        return False
+    await service.upkeep.expire(topic, subscription, seconds)
+    await subscription.cursor.flush()
+    return True
 
 
 async def expire_to_id(service: BrokerService, request: Request) -> None:
@@ -248,10 +269,12 @@ def _position(given: Any) -> Position:
 
 
 async def analyze(service: BrokerService, request: Request) -> dict[str, Any]:
-    """Counts what is in a subscription's backlog by reading it."""
+    """Counts what is in a subscription's backlog by reading it, from a message on if one is given."""
     topic, subscription = await _subscription(service, request)
     ledgers, cursor = topic.ledger.ledgers, subscription.cursor
-    position = ledgers.next(cursor.mark_delete)
+    given = await object_of(request)
+    asked = _position(given) if "ledgerId" in given else EARLIEST
+    position = max(ledgers.next(cursor.mark_delete), ledgers.at_or_after(asked))
     seen: list[Position] = []
     messages, aborted = 0, False
     while ledgers.contains(position) and not aborted:
@@ -351,10 +374,10 @@ def _told(metadata: Any) -> dict[str, str]:
 
 
 async def bytes_from(service: BrokerService, request: Request) -> Response:
-    """Bytes at or behind a message."""
+    """Bytes behind a message; all that is stored for the earliest one."""
     topic, position = await opened(service, request), _position(await body_of(request, {}))
     ledgers = topic.ledger.ledgers
-    return PlainTextResponse(str(bytes_behind(ledgers, ledgers.previous(ledgers.at_or_after(position)))))
+    return PlainTextResponse(str(ledgers.size_total if position == EARLIEST else bytes_behind(ledgers, position)))
 
 
 EXPIRING: Final = "Expire messages on a non-persistent topic is not allowed"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from starlette.requests import Request
 
-from bkctl.errors import NotFound, UsageError
+from bkctl.errors import NotFound, Refused, UsageError
 from bkctl.model.topic import TopicName
 from bkdaemon.broker.cluster.policies import MESSAGE_SIZE_KEY, PAUSE_KEY, merged
 from bkdaemon.broker.cluster.topic_policies import Policies, system_topic, write_policies
@@ -85,8 +85,10 @@ POLICIES: Final = {
 
 
 async def topic_there(service: BrokerService, request: Request) -> TopicName:
-    """The topic that the policies are of: a partitioned one as a whole. Raises: NotFound."""
-    topic = topic_of(request).partitioned
+    """The topic that the policies are of: a partitioned one as a whole. Raises: NotFound. Refused: it is a part."""
+    topic = topic_of(request)
+    if topic.partition >= 0:
+        raise Refused("Not allowed to set/get topic policy for a partition")
     topics = service.backend.meta.topics
     if not await topics.exists(topic) and not await topics.partitions(topic):
         raise NotFound(f"Topic {topic} not found")

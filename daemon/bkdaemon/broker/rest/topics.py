@@ -12,8 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bkctl.errors import AlreadyExists, Conflict, NotFound, Refused
-from bkctl.model.topic import EARLIEST, PERSISTENT, Position, TopicName
+from bkctl.model.topic import EARLIEST, PERSISTENT, TopicName
 from bkdaemon.broker.nonpersistent import NonPersistentTopic
+from bkdaemon.broker.rates import internal_topic
 from bkdaemon.broker.rest import stats as rest_stats
 from bkdaemon.broker.rest.asked_stats import as_asked, with_reads
 from bkdaemon.broker.rest.base import (
@@ -36,7 +37,7 @@ from bkdaemon.broker.rest.base import (
 )
 from bkdaemon.broker.rest.guards import storing
 from bkdaemon.broker.rest.partitions import make_partitions, subscribe_partitions
-from bkdaemon.broker.rest.stats import java_time
+from bkdaemon.broker.rest.stats import java_time, message_id
 from bkdaemon.broker.topic import Topic
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ async def _namespace(service: BrokerService, request: Request, absent: str = "Na
 
 
 def _wanted(request: Request, topic: TopicName) -> bool:
-    return flag(request, "includeSystemTopic") or not topic.local.startswith("__")
+    return flag(request, "includeSystemTopic") or not internal_topic(topic)
 
 
 async def list_topics(service: BrokerService, request: Request) -> list[str]:
@@ -65,7 +66,11 @@ async def list_topics(service: BrokerService, request: Request) -> list[str]:
     if request.path_params["domain"] != PERSISTENT:
         here = [t for t in service.server.topics.open if not t.persistent and t.namespace_name == namespace]
         return sorted(map(str, here))
-    return [str(t) for t in await service.backend.meta.topics.topics(namespace) if _wanted(request, t)]
+    found = [str(t) for t in await service.backend.meta.topics.topics(namespace) if _wanted(request, t)]
+    if wanted := request.query_params.get("bundle"):
+        bundles = await service.backend.ownership.bundles(namespace)
+        return [name for name in found if bundles.of(name).range == wanted]
+    return found
 
 
 async def list_partitioned(service: BrokerService, request: Request) -> list[str]:
@@ -226,7 +231,10 @@ async def create_missed(service: BrokerService, request: Request) -> None:
     """Nodes of partitions that have none."""
     topic = topic_of(request)
     await _namespace(service, request)
-    await make_partitions(service, topic, 0, await service.backend.meta.topics.partitions(topic))
+    count = await service.backend.meta.topics.partitions(topic)
+    if not count:
+        raise NotFound(f"Topic {topic} does not exist")
+    await make_partitions(service, topic, 0, count)
 
 
 async def delete_partitioned(service: BrokerService, request: Request) -> Any:
@@ -440,17 +448,6 @@ async def last_message_id(service: BrokerService, request: Request) -> dict[str,
     if position == EARLIEST:  # there is none: before the first of the ledger that is written
         position = topic.ledger.last_confirmed
     return message_id(topic.name, position, batch_index)
-
-
-def message_id(topic: TopicName, position: Position, batch_index: int) -> dict[str, int]:
-    """A message id as Java writes it."""
-    return {
-        "ledgerId": position.ledger_id,
-        "entryId": position.entry_id,
-        "partitionIndex": topic.partition,
-        "batchIndex": batch_index,
-        "batchSize": max(0, batch_index + 1),
-    }
 
 
 async def compact(service: BrokerService, request: Request) -> None:
