@@ -3,7 +3,9 @@
     choose     the broker that costs least: messages a second, topics, and what was assigned since its report;
                one above OVERLOADED only where there is no other
     Shedding   the leader, once a round: a broker is unloaded only after ROUNDS in a row far above the average, and only
-               of as many bundles as bring it half the way back; a bundle that was moved stays for a while
+               of as many bundles as bring it half the way back, or of one where none is so small and it is better
+               off without; a bundle that was moved stays for a while
+    goals      where those bundles go: the broker that is least busy, so that none comes back to where it was
     too_large  a bundle with more topics, clients, messages or bytes than a threshold, each a key of broker.conf
 
 Reports are LocalBrokerData, as Java's brokers store them too. Source: ModularLoadManagerImpl.java,
@@ -12,7 +14,7 @@ LeastLongTermMessageRate.java, ThresholdShedder.java, BundleSplitterTask.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -96,7 +98,9 @@ class Shedding:
         moves: list[Move] = []
         for name in sorted(busy):
             if self._rounds[name] >= ROUNDS:
-                moves += self._surplus(name, reports[name], usages[name], average, movable)
+                few = self._surplus(name, reports[name], usages[name], average, movable)
+                low = min(usage for other, usage in usages.items() if other != name)
+                moves += few or self._one(name, reports[name], usages[name], low, movable)
                 self._rounds[name] = 0
         self._moved_at |= {move.bundle: now_s for move in moves}
         return moves
@@ -105,7 +109,7 @@ class Shedding:
         self, broker: str, report: Report, usage: float, average: float, movable: Callable[[Move], bool]
     ) -> list[Move]:
         """Bundles whose share of the traffic is what the broker has too much, the busiest that fit first."""
-        stats = {name: _traffic(one) for name, one in (report.get("lastStats") or {}).items()}
+        stats = _traffics(report)
         total = sum(stats.values())
         if len(stats) < 2 or not total:
             return []  # nothing to give up, or another would be as busy with it
@@ -117,6 +121,41 @@ class Shedding:
                 found.append(move)
                 left -= stats[name]
         return found
+
+    def _one(
+        self, broker: str, report: Report, usage: float, low: float, movable: Callable[[Move], bool]
+    ) -> list[Move]:
+        """The bundle after whose move both brokers are the least busy, if they are less so than this one is now."""
+        stats = _traffics(report)
+        total = sum(stats.values())
+        best, found = usage - self.threshold + ROUNDING, list[Move]()
+        for name in sorted(stats):
+            share = usage * stats[name] / total if total else 0.0
+            busiest, move = max(usage - share, low + share), Move(broker, name)
+            if share > 0 and busiest < best and name not in self._moved_at and movable(move):
+                best, found = busiest, [move]
+        return found
+
+
+def goals(
+    moves: Iterable[Move], reports: Mapping[str, Report], allowed: Callable[[Move], Iterable[str]]
+) -> dict[Move, str]:
+    """Where each bundle goes: to the least busy of the other brokers that may take it, what they get counted."""
+    usages = {name: usage_of(report) for name, report in reports.items()}
+    found: dict[Move, str] = {}
+    for move in moves:
+        others = [name for name in allowed(move) if name in usages and name != move.broker]
+        if not others:
+            continue
+        found[move] = goal = min(others, key=lambda name: (usages[name], name))
+        stats = _traffics(reports[move.broker])
+        total = sum(stats.values())
+        usages[goal] += usage_of(reports[move.broker]) * stats.get(move.bundle, 0.0) / total if total else 0.0
+    return found
+
+
+def _traffics(report: Report) -> dict[str, float]:
+    return {name: _traffic(one) for name, one in (report.get("lastStats") or {}).items()}
 
 
 def _traffic(stats: Mapping[str, Any]) -> float:

@@ -15,8 +15,8 @@ import urllib.request
 from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.errors import BkctlError, Unavailable
-from bkctl.model.bundle import parse_range
-from bkdaemon.broker.cluster.balance import Move, Shedding, SplitLimits, too_large
+from bkctl.model.bundle import Bundle, parse_range
+from bkdaemon.broker.cluster.balance import Move, Shedding, SplitLimits, goals, too_large
 from bkdaemon.broker.cluster.isolation import brokers_for, isolation_policies
 from bkdaemon.broker.cluster.load import bundle_stats
 from bkdaemon.broker.cluster.splitting import places_of
@@ -94,10 +94,15 @@ class Balancer:
         self._shedding.grace_s = config.shedding_grace_minutes * 60
         policies = await isolation_policies(self._service.store, config.cluster)
 
-        def movable(move: Move) -> bool:
-            return bool(brokers_for(policies, move.bundle.rpartition("/")[0], reports) - {move.broker})
+        def allowed(move: Move) -> set[str]:
+            return brokers_for(policies, move.bundle.rpartition("/")[0], reports) - {move.broker}
 
-        moves = self._shedding.decide(reports, self._service.world.clock.now_ms() / 1000, movable)
+        moves = self._shedding.decide(
+            reports, self._service.world.clock.now_ms() / 1000, lambda move: bool(allowed(move))
+        )
+        self._service.backend.ownership.goals = {
+            _bundle(move): goal for move, goal in goals(moves, reports, allowed).items()
+        }
         for move in moves:
             try:
                 await self._unload(move, str(reports[move.broker].get("webServiceUrl", "")))
@@ -105,16 +110,21 @@ class Balancer:
                 _log.warning("%s stays at %s: %s", move.bundle, move.broker, e.message)
                 continue
             self.unloaded += 1
-            _log.info("%s leaves %s, which is overloaded", move.bundle, move.broker)
+            goal = self._service.backend.ownership.goals.get(_bundle(move))
+            _log.info("%s leaves %s, which is overloaded, for %s", move.bundle, move.broker, goal)
         return moves
 
     async def _unload(self, move: Move, url: str) -> None:
-        service = self._service
-        namespace, _, text = move.bundle.rpartition("/")
+        service, bundle = self._service, _bundle(move)
         if move.broker == service.broker_id:
-            await service.backend.ownership.unload(parse_range(namespace, text), service.close_bundle)
+            await service.backend.ownership.unload(bundle, service.close_bundle)
         else:
-            await asyncio.to_thread(_put, f"{url}/admin/v2/namespaces/{namespace}/{text}/unload")
+            await asyncio.to_thread(_put, f"{url}/admin/v2/namespaces/{bundle.namespace}/{bundle.range}/unload")
+
+
+def _bundle(move: Move) -> Bundle:
+    namespace, _, text = move.bundle.rpartition("/")
+    return parse_range(namespace, text)
 
 
 def _put(url: str) -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MIB: Final = 1024 * 1024
 LOAD_MANAGER: Final = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
+ONE_CORE: Final = 100.0
+"""Percent that the event loop can use, however many cores there are: with them it is busy."""
 UNLIMITED: Final = -1000.0
 """What Java tells where it knows no speed of the network."""
 
@@ -48,11 +50,10 @@ class Meter:
 def load_report(service: BrokerService) -> dict[str, Any]:
     """The value of /loadbalance/brokers/host:port."""
     address, topics = service.backend.ownership.address, service.server.topics.open
-    cores = os.cpu_count() or 1
     unit = 1 if sys.platform == "darwin" else 1024
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / MIB
     memory = {"usage": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / MIB, "limit": machine}
-    cpu = {"usage": service.meter.cpu, "limit": 100.0 * cores}
+    cpu = {"usage": min(service.meter.cpu, ONE_CORE), "limit": ONE_CORE}
     bundles = sorted(map(str, service.backend.ownership.owned))
     arriving, leaving = service.rates.total("in"), service.rates.total("out")
     consumers = sum(len(s.consumers) for topic in topics.values() for s in subscriptions_of(topic))

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from bkdaemon.broker.cluster.balance import ROUNDS, Move, Shedding, SplitLimits, choose, too_large, usage_of
+from bkdaemon.broker.cluster.balance import ROUNDS, Move, Shedding, SplitLimits, choose, goals, too_large, usage_of
 from bkdaemon.broker.cluster.balancer import Balancer
 from bkdaemon.broker.cluster.load import Meter, bundle_stats, load_report
 from bkdaemon.broker.cluster.ownership import BrokerAddress, Ownership
@@ -158,6 +158,35 @@ def test_a_peak_is_no_reason() -> None:
         assert shedding.decide({"a": cpu, "b": report(cpu=0.1)}, 60.0 * i) == []
 
 
+def test_one_that_is_too_large_is_moved_where_both_are_less_busy_then() -> None:
+    two = report(cpu=0.9, bundles={"t/n/0x1": 50.0, "t/n/0x2": 50.0})
+    assert rounds(Shedding(), {"a": two, "b": report(cpu=0.1)}, ROUNDS)[-1] == [Move("a", "t/n/0x1")]
+    assert rounds(Shedding(), {"a": two, "b": report(cpu=0.4)}, 3 * ROUNDS) == [[]] * (3 * ROUNDS)
+    one = report(cpu=0.9, bundles={"t/n/0x1": 90.0, "t/n/0x2": 0.0})
+    assert rounds(Shedding(), {"a": one, "b": report(cpu=0.1)}, 3 * ROUNDS) == [[]] * (3 * ROUNDS)
+
+
+def test_where_it_goes() -> None:
+    moves = [Move("a", "t/n/0x1"), Move("a", "t/n/0x2"), Move("a", "t/n/0x3")]
+    load = {"t/n/0x1": 40.0, "t/n/0x2": 30.0, "t/n/0x3": 10.0, "t/n/0x4": 20.0}
+    reports = {"a": report(cpu=0.8, bundles=load), "b": report(cpu=0.2, topics=900), "c": report(cpu=0.3)}
+    assert list(goals(moves, reports, lambda _: reports).values()) == ["b", "c", "b"]
+    assert goals(moves, reports, lambda _: {"a"}) == {}
+    assert set(goals(moves, reports, lambda _: {"a", "c", "gone"}).values()) == {"c"}
+
+
+@pytest.mark.parametrize("cores", [1, 2, 64])
+def test_a_broker_is_busy_with_one_core(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(admin: Admin) -> None:
+        monkeypatch.setattr("os.cpu_count", lambda: cores)
+        for spent, share in ((0.0, 0.0), (50.0, 0.5), (100.0, 1.0), (130.0, 1.0)):
+            admin.service.meter.cpu = spent
+            told = load_report(admin.service)
+            assert (usage_of(told), told["maxResourceUsage"]) == (share, share)
+
+    administering(scenario)
+
+
 def test_it_comes_to_rest() -> None:
     """Moved bundles take their load with them; after a few moves nothing is moved any more."""
     load = {"a": {f"t/n/{i}": 10.0 for i in range(8)}, "b": {}}
@@ -227,6 +256,7 @@ def test_the_leader_unloads_its_own_bundle() -> None:
         assert moves[-1] == [Move("a:8080", second)]
         assert set(map(str, ownership.owned)) == {first}
         assert balancer.unloaded == 1
+        assert {str(bundle): goal for bundle, goal in ownership.goals.items()} == {second: "b:8080"}
         assert str(await ownership.bundle_of(topic.name)) in (first, second)
 
     administering(scenario)
