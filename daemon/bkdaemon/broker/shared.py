@@ -3,8 +3,9 @@
     new entry ──► due? ──no──► delayed (by time) ──due──► replay (by position) ──► consumer ──ack──► gone
                    └──yes──► consumer with permits; nobody: replay                    └─nack, leaves──► replay
 
-Within one priority each consumer gets up to 20 entries before the next; consumers of one connection that are behind may
-be fed in longer turns (see turns.py). All chunks of one message go to one consumer.
+Within one priority each consumer gets up to 20 entries of a read before the next, and each read begins with another
+one; consumers of one connection that are behind may be fed in longer turns (see turns.py). All chunks of one message go
+to one consumer.
 Source: PersistentDispatcherMultipleConsumers.java, MessageRedeliveryController.java.
 """
 
@@ -328,6 +329,8 @@ class Shared(Dispatcher):
     def _hand_out(self, entries: list[tuple[Position, bytes]]) -> bool:
         """Gives entries to consumers; who gets none waits in `replay`. True if something went out."""
         self._now_s = asyncio.get_running_loop().time()
+        if not any(turns.taken for turns in self._turns.values()):
+            self._slice_left = 0  # however little was read: it begins with who comes next
         batches: dict[Consumer, list[Delivery]] = {}
         taken: dict[Consumer, int] = {}
         held: set[int] = set()  # slots of which an entry had to wait

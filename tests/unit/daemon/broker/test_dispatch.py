@@ -159,7 +159,7 @@ def test_a_client_that_does_not_read_is_sent_no_more() -> None:
         client = await stage.client()
         (connection,) = stage.server.connections
         await client.subscribe(TOPIC, kind=SHARED)
-        client.flow(2**31)
+        client.flow(2**31 - 1)
         await asyncio.sleep(1)
         connection.pause_writing()
         await publish(await producer(stage), 0, 20)
@@ -252,6 +252,23 @@ def test_slices_and_reads_are_as_long_as_the_rules_say() -> None:
         assert by_number == [(first + i // 3) % 2 for i in range(24)]
 
     on_stage(scenario, rules=TopicRules(slice_entries=3, read_entries_max=6))
+
+
+def test_messages_that_come_one_by_one_go_round() -> None:
+    """As PersistentDispatcherMultipleConsumers: each read begins with another consumer; slices are parts of a read."""
+
+    async def scenario(stage: Stage) -> None:
+        client = await producer(stage)
+        for consumer_id in range(3):
+            await client.subscribe(TOPIC, kind=SHARED, consumer_id=consumer_id)
+            client.flow(100, consumer_id)
+        takers = []
+        for i in range(9):
+            await publish(client, i, 1)
+            takers += [s.message.consumer_id for s in await client.messages(1)]
+        assert takers == [(takers[0] + i) % 3 for i in range(9)]
+
+    on_stage(scenario)
 
 
 # -- Key_Shared ------------------------------------------------------------------------------------------------------
