@@ -91,6 +91,10 @@ NOT_EXPIRED: Final = (
     "finished or subscription almost catch  up. If it's performed on a partitioned topic operation might succeeded on "
     "other partitions, please check stats of individual partition."
 )
+NOT_EXPIRED_TO: Final = (
+    "Expire message by position not issued on topic {} for subscription {} due to ongoing message expiration not "
+    "finished or invalid message position provided."
+)
 UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e]")
 READ_BYTES: Final = 5 * 1024 * 1024
 
@@ -235,7 +239,9 @@ async def expire_to_id(service: BrokerService, request: Request) -> None:
     """Acknowledges everything up to a message."""
     topic, subscription = await _subscription(service, request)
     position = _position(await body_of(request, {}))
-    subscription.pass_over(min(position, topic.ledger.last_confirmed))
+    if position > topic.ledger.last_confirmed:
+        raise Conflict(NOT_EXPIRED_TO.format(topic.name, subscription.name))
+    subscription.pass_over(position)
     await subscription.cursor.flush()
 
 
@@ -253,7 +259,7 @@ async def reset_to_id(service: BrokerService, request: Request) -> None:
     topic, subscription = await _subscription(service, request)
     given = await body_of(request, {})
     position = _position(given)
-    await subscription.seek(topic.ledger.next_position(position) if given.get("isExcluded") else position)
+    await subscription.seek(topic.ledger.next_position(position) if given.get("excluded") else position)
 
 
 def _position(given: Any) -> Position:

@@ -153,3 +153,26 @@ def test_what_is_listed_and_what_is_not_there() -> None:
             assert (answer.status, answer.body) == (404, {"reason": words})
 
     administering(scenario)
+
+
+def test_a_cursor_goes_behind_a_message_or_stays_where_it_is() -> None:
+    """`pulsar-admin reset-cursor -e` says `excluded`; a message that is none yet expires nothing."""
+
+    async def scenario(admin: Admin) -> None:
+        path = f"/admin/v2/persistent/{N}/t/subscription/s"
+        topic = await admin.topic(f"{N}/t")
+        subscription = await topic.subscription("s", durable=True, initial=EARLIEST)
+        await publish(topic, 10)
+        (ledger_id,) = topic.ledger.ledgers.ids
+        at = {"ledgerId": ledger_id, "entryId": 4}
+        for excluded, left in ((True, 5), (False, 6)):
+            await admin.ok("POST", f"{path}/resetcursor", at | {"excluded": excluded})
+            assert subscription.cursor.backlog() == left
+        for behind in (at | {"entryId": 10}, {"ledgerId": ledger_id + 1000, "entryId": 0}):
+            answer = await admin.ask("POST", f"{path}/expireMessages", behind)
+            assert (answer.status, answer.body["reason"][:37]) == (409, "Expire message by position not issued")
+            assert subscription.cursor.backlog() == 6
+        await admin.ok("POST", f"{path}/expireMessages", at | {"entryId": 9})
+        assert subscription.cursor.backlog() == 0
+
+    administering(scenario)
