@@ -300,6 +300,7 @@ def test_a_broker_that_is_stopped_hands_its_bundles_over(brokers: Brokers) -> No
 
 def test_who_is_told_to_end_while_it_starts_ends(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and is no ZooKeeper
+        silent.settimeout(WAIT_S)
         conf = tmp_path / "broker.conf"
         conf.write_text(f"clusterName=lab\nmetadataStoreUrl=zk:127.0.0.1:{silent.getsockname()[1]}\n")
         broker = Local(tmp_path).start("broker", "start", "-c", conf)
