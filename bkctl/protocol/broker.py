@@ -243,7 +243,8 @@ class BrokerConversation:
             raise self._wrong("first command", "CONNECT", "SEND")
         if len(entry) < CHECKSUM_SIZE and (len(entry) < len(MAGIC_CHECKSUM) or entry.startswith(MAGIC_CHECKSUM)):
             raise self._wrong("SEND", "an entry", entry)
-        if message.HasField("message_id") or message.HasField("txnid_most_bits"):
+        transaction = message.HasField("txnid_most_bits") and message.HasField("txnid_least_bits")
+        if message.HasField("message_id") or transaction:
             self._close_sends()
             self._events.append(Call(Command.SEND, message))
             return

@@ -164,7 +164,7 @@ def check_definition(schema: StoredSchema) -> None:
     if schema.type in _BY_AVRO:
         if not _is_avro(data, records=schema.type == AVRO) and not (schema.type == JSON and _is_json_schema(data)):
             raise Refusal(ErrorCode.INCOMPATIBLE_SCHEMA, f"Invalid schema definition data for {name} schema")
-    elif schema.type == KEY_VALUE:
+    elif schema.type == KEY_VALUE and data:
         for part, definition in zip(("key", "value"), _pair(data), strict=True):
             kind = _NUMBERS.get(schema.properties.get(f"{part}.schema.type", ""), NONE)
             check_definition(StoredSchema(-1, kind, definition, {}))
@@ -172,7 +172,9 @@ def check_definition(schema: StoredSchema) -> None:
         if data not in (b"", b"null"):
             text = data.decode(errors="replace")
             raise Refusal(ErrorCode.INCOMPATIBLE_SCHEMA, f"Invalid schema definition data for string schema : '{text}'")
-    elif schema.type not in (NONE, PROTOBUF_NATIVE) and data:
+    elif schema.type == PROTOBUF_NATIVE:
+        _root(schema)
+    elif schema.type != NONE and data:
         raise Refusal(
             ErrorCode.INCOMPATIBLE_SCHEMA,
             "Invalid schema definition data for primitive schemas :"

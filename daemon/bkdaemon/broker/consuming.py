@@ -59,8 +59,11 @@ async def _create(connection: Connection, message: Any, attempt: Attempt[Consume
     most = connection.server.limits.consumer_metadata_max
     if sum(len(m.key) + len(m.value) for m in message.metadata) > most:
         raise Refusal(ErrorCode.METADATA, f"metadata has a max size of {most} bytes")
+    topics, make = connection.server.topics, message.force_topic_creation
     try:
-        topic = await connection.server.topics.get(name, create=message.force_topic_creation)
+        if not (make or name.persistent or name in topics.open):
+            raise NotFound("", topic=str(name))
+        topic = await topics.get(name, create=make)
     except NotFound:
         raise Refusal(ErrorCode.TOPIC_NOT_FOUND, f"Topic {name} does not exist") from None
     durable = message.durable and topic.persistent
@@ -280,7 +283,8 @@ def seek(connection: Connection, message: Any) -> None:
             first = place.first_chunk_message_id if place.HasField("first_chunk_message_id") else place
             await subscription.seek(Position(first.ledgerId, first.entryId), list(first.ack_set))
         else:
-            await subscription.seek_time(message.message_publish_time)
+            since_ms = message.message_publish_time
+            await subscription.seek_time(since_ms if since_ms < 2**63 else -1)  # Java's numbers have a sign
         connection.say(Command.SUCCESS, request_id=message.request_id)
 
     def failed(code: ErrorCode, text: str) -> None:

@@ -195,9 +195,10 @@ class Dispatcher(ABC):
             return None
         try:
             metadata = decode_metadata(entry)
-        except BadBytes as error:  # stored by somebody else: the client shall see and refuse it
+        except BadBytes as error:  # no client could read it: passed over, as Java's broker does
             logger.warning("%s %s: %s", self.subscription, tuple(position), error.message)
-            return Delivery(position, entry, 1, redelivery_count)
+            cursor.ack((position,))
+            return None
         if metadata.HasField("marker_type"):
             cursor.ack((position,))
             return None
@@ -326,7 +327,8 @@ class SingleActive(Dispatcher):
         topic = self.subscription.topic.name
         if topic.partition >= 0 and not self.subscription.rules.failover_by_ring:
             return group[topic.partition % len(group)]
-        ring = sorted((murmur3(f"{c.name}{i}".encode()), k) for k, c in enumerate(group) for i in range(RING_POINTS))
+        places = {murmur3(f"{c.name}{i}".encode()): k for k, c in enumerate(group) for i in range(RING_POINTS)}
+        ring = sorted(places.items())  # of consumers with one name the last has it
         at = bisect_left(ring, (murmur3(str(topic).encode()), -1))
         return group[ring[at % len(ring)][1]]
 

@@ -240,10 +240,10 @@ class KeyShared(Shared):
                     self.wake()
         return True
 
-    def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None) -> None:
+    def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None, *, counted: bool = True) -> None:
         """What comes back goes before later ones of its slot, those too that are being read just now."""
         positions = list(consumer.pending if positions is None else positions)
-        super().redeliver(consumer, positions)
+        super().redeliver(consumer, positions, counted=counted)
         for position in positions:
             if position in self.replay:
                 slot = self._slots.get(position, 0)

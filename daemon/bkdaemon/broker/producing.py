@@ -132,7 +132,7 @@ def send_with_more(connection: Connection, message: Any) -> None:
     if there is None:
         return
     why = "Only shadow topic supports sending messages with messageId"
-    if message.HasField("txnid_most_bits"):
+    if message.HasField("txnid_most_bits") and message.HasField("txnid_least_bits"):
         why = "Transaction buffer disable!"
     named = max(message.sequence_id, message.highest_sequence_id)
     there.topic.answer_in_order(there, send_error(there, named, ErrorCode.NOT_ALLOWED, why))

@@ -81,19 +81,20 @@ class Shared(Dispatcher):
         self._forget_turns()
 
     def remove(self, consumer: Consumer) -> None:
-        """What it held comes again, counted once more."""
+        """What it held comes again; that it has gone counts for nothing, and with the last all counts are forgotten."""
         if consumer in self.consumers:
             self.consumers.remove(consumer)
         if self._current is consumer:
             self._current = None
         self._forget_turns()
         self._chunked = {uuid: other for uuid, other in self._chunked.items() if other is not consumer}
-        self.redeliver(consumer, None)
+        self.redeliver(consumer, None, counted=False)
         if not self.consumers:  # begin anew with the next one: it may be of another type
             self._forget()
 
     def _forget(self) -> None:
         self.replay.clear()
+        self.redeliveries.clear()
         self._order.clear()
         self._delays.clear()
         self._chunked.clear()
@@ -122,11 +123,11 @@ class Shared(Dispatcher):
 
     # -- what comes back ---------------------------------------------------------------------------------------------
 
-    def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None) -> None:
+    def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None, *, counted: bool = True) -> None:
         """What the consumer holds of these comes again."""
         for position in list(consumer.pending) if positions is None else positions:
             if self._let_go(consumer, position):
-                if self._counts:
+                if self._counts and counted:
                     self.redeliveries[position] = self.redeliveries.get(position, 0) + 1
                 self._again_later(position)
         if len(self.redeliveries) > self._redeliveries_max:
@@ -338,8 +339,11 @@ class Shared(Dispatcher):
             metadata: Any = None
             try:
                 metadata = decode_metadata(entry)
-            except BadBytes as error:  # stored by somebody else: the client shall see and refuse it
+            except BadBytes as error:  # no client could read it: passed over, as Java's broker does
                 logger.warning("%s %s: %s", self.subscription, tuple(position), error.message)
+                self.subscription.cursor.ack((position,))
+                self._not_waiting(position)
+                continue
             if self._nothing_to_send(position, metadata):
                 self._not_waiting(position)
                 continue

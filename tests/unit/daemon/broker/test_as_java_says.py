@@ -294,7 +294,10 @@ def test_choices_that_are_none_are_the_first_where_they_need_not_be_there() -> N
             b"x",
             "Invalid schema definition data for primitive schemas :length of schema data should be zero, but 1 bytes",
         ),
+        (15, b"", ""),
         (15, b"\0\0\0\0\xff\xff\xff\xff", ""),
+        (20, b"{}", "the schema names no root message"),
+        (20, b'{"rootMessageTypeName":"a.B"}', ""),
         (15, b"\0\0\0\1x\0\0\0\0", "Invalid schema definition data for AVRO schema"),
     ],
 )
@@ -381,5 +384,52 @@ def test_a_reader_that_starts_behind_the_end_goes_by_its_initial_position() -> N
             await asyncio.sleep(1)
             assert len([s for s in client.said if s.kind == Command.MESSAGE]) == count
             client.said.clear()
+
+    on_stage(scenario)
+
+
+def test_that_a_consumer_leaves_is_no_redelivery() -> None:
+    async def scenario(stage: Stage) -> None:
+        one, two = await stage.client(), await stage.client()
+        await one.produce(TOPIC)
+        await one.subscribe(TOPIC, kind=SHARED)
+        one.flow(10)
+        one.publish(0)
+        (first,) = await one.messages(1)
+        await two.subscribe(TOPIC, kind=SHARED)
+        two.flow(10)
+        await one.ask(Command.CLOSE_CONSUMER, consumer_id=0)
+        assert [m.message.redelivery_count for m in await two.messages(1)] == [0]
+        place = first.message.message_id
+        two.send(Command.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=0, message_ids=[place])
+        assert [m.message.redelivery_count for m in await two.messages(1)] == [1]
+        await one.subscribe(TOPIC, kind=SHARED)
+        one.flow(10)
+        two.cut()
+        assert [m.message.redelivery_count for m in await one.messages(1)] == [1]
+        await one.ask(Command.CLOSE_CONSUMER, consumer_id=0)
+        await one.subscribe(TOPIC, kind=SHARED)
+        one.flow(10)
+        assert [m.message.redelivery_count for m in await one.messages(1)] == [0]
+
+    on_stage(scenario)
+
+
+def test_what_no_client_could_read_is_passed_over() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        await client.produce(TOPIC)
+        for number, kind in enumerate((0, SHARED)):
+            await client.subscribe(TOPIC, f"s{number}", kind, number)
+            client.flow(10, number)
+        client.send(Command.SEND, b"\xff" * 20, producer_id=0, sequence_id=0)
+        client.publish(1)
+        said = await client.messages(2)
+        assert sorted((m.message.consumer_id, m.message.message_id.entryId) for m in said) == [(0, 1), (1, 1)]
+        for number in range(2):
+            last = await client.ask(
+                Command.GET_LAST_MESSAGE_ID, Command.GET_LAST_MESSAGE_ID_RESPONSE, consumer_id=number
+            )
+            assert last.consumer_mark_delete_position.entryId == 0
 
     on_stage(scenario)
