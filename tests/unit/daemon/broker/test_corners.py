@@ -325,7 +325,7 @@ def test_a_seek_that_fails_is_an_unknown_error_and_one_without_a_place_is_told_f
             "Message id and message publish time were not present",
         )
         await client.subscribe(TOPIC, kind=SHARED)
-        served(stage).subscriptions["s"].fenced = True
+        served(stage).subscriptions["s"].closed = True
         told = await client.ask(Command.SEEK, consumer_id=0, message_id=EARLIEST)
         assert (told.error, told.message) == (
             ErrorCode.UNKNOWN,
