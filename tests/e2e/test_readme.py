@@ -1,4 +1,4 @@
-"""The README's first ten minutes, line by line, as a newcomer types them."""
+"""The README's first ten minutes, and Pulsar's side, line by line, as a newcomer types them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,17 @@ pytestmark = pytest.mark.zookeeper
 README = Path(__file__).parents[2] / "README.md"
 
 
-def first_ten_minutes() -> list[str]:
-    """The commands under that heading, without the one that enters the virtual environment."""
-    text = README.read_text(encoding="utf-8").partition("## The first ten minutes")[2]
+def commands_behind(words: str) -> list[str]:
+    """The lines of the first block of commands behind these words."""
+    text = README.read_text(encoding="utf-8").partition(words)[2]
     found = re.search(r"```sh\n(.*?)```", text, re.DOTALL)
     assert found is not None
-    commands = [line.partition("  #")[0].strip() for line in found[1].splitlines()]
+    return [line.partition("  #")[0].strip() for line in found[1].splitlines()]
+
+
+def first_ten_minutes() -> list[str]:
+    """The commands under that heading, without the one that enters the virtual environment."""
+    commands = commands_behind("## The first ten minutes")
     assert commands[0] == "source .venv/bin/activate"
     return commands[1:]
 
@@ -53,3 +58,16 @@ def test_the_first_ten_minutes(tmp_path: Path) -> None:
     recovered = dict(line.split(maxsplit=1) for line in said["bkctl ledger recover 1"].splitlines() if " " in line)
     assert recovered["state"] == "CLOSED", told
     assert recovered["last_entry_id"] == "999", told
+
+
+def test_pulsars_side(tmp_path: Path) -> None:
+    pytest.importorskip("starlette", reason="needs the broker's part")
+    local = Local(tmp_path)
+    lines = [line for line in commands_behind("Pulsar's side:") if line != "bkctl demo --broker"]  # it has its own test
+    try:
+        said = {line: typed(local, line) for line in lines}
+    finally:
+        subprocess.run(local.command("dev", "down", "--delete", "--yes"), env=dict(local.environ), timeout=TIMEOUT_S)
+    assert "persistent://public/default/t" in said["bkctl topic list"]
+    assert said["bkctl subscription list t"].split().count("s") == 1
+    assert "yes" in said["bkctl broker health"]
