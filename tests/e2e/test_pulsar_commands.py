@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.local import Local
+from tests.e2e.local import Local, end
 from tests.interop.auto_recovery import wait_for
 
 pulsar = pytest.importorskip("pulsar", reason="needs pulsar-client")
@@ -148,6 +149,43 @@ def test_a_cursor_set_by_hand_and_taken_back(local: Local) -> None:
     other.write_text("{}")
     local.run("topic", "unload", TOPIC, "--yes")
     assert local.error("cursor", "set", TOPIC, "s", "--restore", other, "--yes", code=8)
+
+
+def payload(line: bytes) -> bytes:
+    return base64.b64decode(json.loads(line)["payload"])
+
+
+def test_a_topic_is_followed_past_its_broker_to_its_end(local: Local) -> None:
+    topic = "shop/orders/ends"
+    local.run("topic", "create", topic, "--yes")
+    client = connect(local)
+    producer = client.create_producer(f"persistent://{topic}")
+    for i in range(3):
+        producer.send(b"%d" % i)
+    tails = [local.start("topic", "tail", topic, "--lines", 1, "-o", "jsonl") for _ in range(2)]
+    for tail in tails:
+        assert tail.stdout is not None
+        assert payload(tail.stdout.readline()) == b"2", "the last one so far"
+    code, rest, words = end(tails.pop())
+    assert (code, rest, b"Traceback" in words) == (130, b"", False)
+    producer.send(b"3")
+    (tail,) = tails
+    assert tail.stdout is not None
+    assert payload(tail.stdout.readline()) == b"3"
+    client.close()
+    assert one(local.json("topic", "terminate", topic, "--yes"))["by"]
+    _, words = tail.communicate(timeout=WAIT_S)
+    assert (tail.returncode, b"is terminated" in words) == (0, True)
+    assert local.json("topic", "why-unloadable", topic) == []
+    local.run("topic", "delete", topic, "--yes")
+
+
+def test_a_namespace_is_given_up(local: Local) -> None:
+    broker = one(local.json("broker", "list"))["broker"]
+    mine = [row for row in local.json("broker", "namespaces", broker) if row["namespace"] == "shop/orders"]
+    assert [row["broker"] for row in mine] == [broker]
+    unloaded = one(local.json("namespace", "unload", "shop/orders", "--yes"))
+    assert (unloaded["bundle"], unloaded["unloaded"], unloaded["by"]) == (mine[0]["bundle"], True, broker)
 
 
 def test_brokers(local: Local) -> None:
