@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.zookeeper, pytest.mark.slow]
 
 WAIT_S = 90
 WAIT_MS = 60_000
+RULED = "persistent://public/default/ruled"
 TOPIC, PATH = "persistent://shop/orders/a", "shop/orders/persistent/a"
 
 
@@ -225,3 +226,24 @@ def test_without_any_broker(local: Local) -> None:
     assert local.json("ledger", "list") == []
     assert local.json("namespace", "delete", "shop/orders", "--yes")["by"] == "metadata"
     assert local.json("tenant", "delete", "shop", "--yes")["deleted"]
+
+
+def test_policies_of_a_topic(local: Local) -> None:
+    if not local.json("broker", "list"):  # another test has stopped it
+        local.run("dev", "start", "broker")
+    local.run("topic", "create", RULED, "--yes")
+
+    def value(policy: str) -> Any:
+        return one(local.json("topic", "policy", "get", RULED, policy))["value"]
+
+    made = local.json("topic", "policy", "set", RULED, "ttl", 60, "--yes")
+    assert (made["before"], made["value"], made["topic"]) == (None, 60, RULED)
+    quota = {"limitSize": 1000, "limitTime": -1, "policy": "producer_exception"}
+    local.run("topic", "policy", "set", RULED, "backlog-quota", json.dumps({"destination_storage": quota}), "--yes")
+    assert value("ttl") == 60
+    assert value("backlog-quota")["destination_storage"]["limitSize"] == 1000
+    assert local.json("topic", "policy", "unset", RULED, "ttl", "--yes")["before"] == 60
+    local.run("topic", "policy", "unset", RULED, "backlog-quota", "--yes")
+    assert (value("ttl"), value("backlog-quota") or None) == (None, None)
+    assert local.error("topic", "policy", "set", RULED, "topics-max", 1, "--yes", code=2)
+    assert local.error("topic", "policy", "get", "none", code=4)
