@@ -53,10 +53,8 @@ async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
                     away = _away(record.metadata, present)
                     if not away or not _stuck(record.metadata, present):
                         continue
-                    opens = kind == "cursor" or (kind == "data" and [ledger_id] == last)
-                    problem, stops = "bookies away", LOADING if opens and not record.metadata.closed else STOPS[kind]
-                    if kind == "cursor":
-                        stops = LOADING
+                    recovered = kind == "data" and [ledger_id] == last and not record.metadata.closed
+                    problem, stops = "bookies away", LOADING if recovered or kind == "cursor" else STOPS[kind]
                 rows.append(
                     {
                         "topic": str(log.topic),

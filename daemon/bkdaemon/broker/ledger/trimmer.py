@@ -84,11 +84,12 @@ async def delete_log(log: ManagedLedger) -> None:
     """Deletes a log for good: cursors, node, ledgers, the compacted one too. Where that fails halfway it is closed."""
     bookkeeper = log.context.bookkeeper
     try:
-        for cursor in list(log.cursors.values()):
-            await cursor.delete()
-            del log.cursors[cursor.name]
-            if COMPACTED in cursor.longs:
-                await delete_ledger(bookkeeper, cursor.longs[COMPACTED])
+        async with log.cursor_lock:
+            for cursor in list(log.cursors.values()):
+                await cursor.delete()
+                del log.cursors[cursor.name]
+                if COMPACTED in cursor.longs:
+                    await delete_ledger(bookkeeper, cursor.longs[COMPACTED])
         ledger_ids = [info.ledger_id for info in log.node.info.ledgers]
         await log.close()
         await log.node.delete()

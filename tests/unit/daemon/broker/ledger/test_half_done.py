@@ -331,3 +331,18 @@ def test_who_waits_for_a_log_that_is_closed_is_told() -> None:
         assert all(isinstance(one, list | LedgerClosed) for one in told[1:])
 
     on_brokers(scenario)
+
+
+def test_a_cursor_that_is_being_deleted_keeps_no_log_from_being_deleted() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker)
+        for name in ("one", "two"):
+            await log.open_cursor(name, EARLIEST)
+        told = await asyncio.gather(log.delete_cursor("two"), log.delete(), return_exceptions=True)
+        assert told == [None, None]
+        assert log.cursors == {}
+        assert await ledger_ids(broker) == []
+        with pytest.raises(NotFound):
+            await broker.ledgers.read(NAME)
+
+    on_brokers(scenario)
