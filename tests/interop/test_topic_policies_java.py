@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bkctl.cli.topic.policy._kinds import NAMES
 from tests.e2e.local import end
 from tests.e2e.test_broker_process import ask
 from tests.interop.auto_recovery import wait_for
@@ -37,7 +40,8 @@ def java(cluster: JavaCluster) -> JavaBroker:
 
 
 def ttl_of(web: str, name: str = "t") -> object:
-    return ask(web, "GET", f"{TOPIC[:-1]}{name}/messageTTL")[1]
+    name, mark, query = name.partition("?")
+    return ask(web, "GET", f"{TOPIC[:-1]}{name}/messageTTL{mark}{query}")[1]
 
 
 def compacted(web: str) -> None:
@@ -121,5 +125,43 @@ def test_each_finds_what_the_other_compacted(cluster: JavaCluster, java: JavaBro
         java.up()
         wait_for(lambda: ttl_of(java_web, "late") == 34, WAIT_S, "our policy at Java's broker")
         assert ttl_of(java_web, "early") == 31
+    finally:
+        java.down(kill=True)
+
+
+def bkctl(cluster: JavaCluster, *words: str) -> Any:
+    command = [sys.executable, "-m", "bkctl", "-m", cluster.uri, "topic", "policy", *words, "-o", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_S)
+    assert done.returncode == 0, (words, done.stderr)
+    return json.loads(done.stdout)
+
+
+def test_commands_set_policies_at_javas_broker_and_each_has_the_others_for_all_clusters(
+    cluster: JavaCluster, java: JavaBroker, tmp_path: Path
+) -> None:
+    java_web, topic = java.web_url.removeprefix("http://"), "persistent://public/default/ruled"
+    try:
+        java.up()
+        for name in ("ruled", "everywhere"):
+            ask(java_web, "PUT", f"{TOPIC[:-1]}{name}")
+        for name, kind in NAMES.items():
+            bkctl(cluster, "set", topic, name, kind.example, "--yes")
+        wait_for(lambda: ttl_of(java_web, "ruled") == int(NAMES["ttl"].example), WAIT_S, "the policy at Java's broker")
+        assert ask(java_web, "POST", f"{TOPIC[:-1]}everywhere/messageTTL?messageTTL=55&isGlobal=true")[0] == 204
+        java.down()
+        stored = {row["policy"]: row["value"] for row in bkctl(cluster, "get", topic)["items"]}
+        assert [name for name, value in stored.items() if value is None] == []
+        web, process = our_broker(cluster, tmp_path)
+        try:
+            assert (ttl_of(web, "everywhere"), ttl_of(web, "everywhere?isGlobal=true")) == (None, 55)
+            assert ask(web, "POST", f"{TOPIC[:-1]}ruled/messageTTL?messageTTL=66&isGlobal=true")[0] == 204
+            assert (ttl_of(web, "ruled"), ttl_of(web, "ruled?isGlobal=true")) == (stored["ttl"], 66)
+        finally:
+            end(process)
+        java.up()
+        wait_for(
+            lambda: ttl_of(java_web, "ruled?isGlobal=true") == 66, WAIT_S, "ours for all clusters at Java's broker"
+        )
+        assert ttl_of(java_web, "ruled") == stored["ttl"]
     finally:
         java.down(kill=True)

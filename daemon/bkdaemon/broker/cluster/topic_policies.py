@@ -270,7 +270,7 @@ async def write_policies(
         sequence_id=0,
         publish_time=service.world.clock.now_ms(),
         partition_key=policies_key(str(topic), everywhere=everywhere),
-        replicate_to=[service.config.cluster],
+        replicate_to=[] if everywhere else [service.config.cluster],
         schema_version=encode_version(version),
         partition_key_b64_encoded=False,
     )

@@ -95,11 +95,21 @@ async def topic_there(service: BrokerService, request: Request) -> TopicName:
     return topic
 
 
+def _for_all_clusters(request: Request) -> bool:
+    """Whether a request is of the policies for all clusters (`pulsar-admin topicPolicies --global`)."""
+    return flag(request, "isGlobal")
+
+
+async def _own_policies(service: BrokerService, request: Request, topic: TopicName) -> Policies | None:
+    """What a topic says itself, of the kind that is asked for."""
+    return await service.backend.policies.of_topic(topic, everywhere=_for_all_clusters(request))
+
+
 def _handlers(path: str, policy: _Policy) -> tuple[Handler, Handler, Handler]:
     async def read(service: BrokerService, request: Request) -> Any:
         topic = await topic_there(service, request)
         await own(service, request, system_topic(topic.namespace_name))
-        policies = await service.backend.policies.of_topic(topic)
+        policies = await _own_policies(service, request, topic)
         found = {} if policies is None else merged({}, policies)
         if not is_said(found.get(policy.key)) and flag(request, "applied"):
             found = await _of_namespace(service, topic, policy.key)
@@ -179,14 +189,14 @@ def _dispatch_rate(config: BrokerConfig, messages: int, size: int) -> dict[str, 
 
 async def pause(service: BrokerService, request: Request) -> bool:
     """Whether its Shared subscriptions pause while more ranges are acknowledged than are stored."""
-    policies = await service.backend.policies.of_topic(await topic_there(service, request))
+    policies = await _own_policies(service, request, await topic_there(service, request))
     return bool((policies or {}).get(PAUSE_KEY))
 
 
 async def set_pause(service: BrokerService, request: Request) -> Any:
     """They do (POST), or do not (DELETE), whatever the namespace says; a topic without policies is left without."""
     on = request.method == "POST"
-    if not on and await service.backend.policies.of_topic(await topic_there(service, request)) is None:
+    if not on and await _own_policies(service, request, await topic_there(service, request)) is None:
         return None
     return await _change(service, request, lambda old: old | {PAUSE_KEY: on})
 
@@ -208,7 +218,7 @@ async def subscription_rate(service: BrokerService, request: Request) -> Any:
     """How fast one subscription is sent messages."""
     topic = await topic_there(service, request)
     await own(service, request, system_topic(topic.namespace_name))
-    policies = await service.backend.policies.of_topic(topic) or {}
+    policies = await _own_policies(service, request, topic) or {}
     of_one = (policies.get("subscriptionPolicies") or {}).get(request.path_params["subscription"]) or {}
     value = of_one.get("dispatchRate")
     if value is None and flag(request, "applied"):
@@ -252,10 +262,10 @@ async def _change(service: BrokerService, request: Request, change: Callable[[Po
     await own(service, request, system_topic(topic.namespace_name))
     async with service.topic_policies:
         service.backend.policies.forget(topic.namespace_name)
-        old = await service.backend.policies.of_topic(topic)
+        old, everywhere = await _own_policies(service, request, topic), _for_all_clusters(request)
         try:
             new = change(dict(FRESH) if old is None else {**FRESH, **old})
-            await write_policies(service, topic, new)
+            await write_policies(service, topic, new | {"isGlobal": everywhere}, everywhere=everywhere)
         except (TypeError, ValueError, KeyError, AttributeError) as e:
             raise UsageError(f"this is no such policy: {e}") from None
     await service.upkeep.refresh(topic.namespace_name)

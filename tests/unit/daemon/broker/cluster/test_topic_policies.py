@@ -203,6 +203,11 @@ def test_what_is_said_for_one_cluster_comes_before_what_is_said_for_all_whicheve
         assert (await policies.backlog_quota(topic.name)).age_s == 7
         assert await admin.ok("GET", f"{path}/a/messageTTL") == 5
         assert await admin.ok("GET", f"{path}/a/maxProducers") is None
+        assert await admin.ok("GET", f"{path}/a/maxProducers?isGlobal=true") == 3
+        await admin.ok("POST", f"{path}/a/maxProducers?isGlobal=true", 4)
+        assert await admin.ok("GET", f"{path}/a/maxProducers") is None
+        assert await admin.ok("GET", f"{path}/a/maxProducers?isGlobal=true") == 4
+        assert (await policies.rules(topic.name)).producers_max == 4
         await admin.ok("DELETE", f"{path}/a/messageTTL")
         assert await policies.ttl_s(topic.name) == 9
         await admin.ok("POST", f"{path}/a/messageTTL?messageTTL=6")
