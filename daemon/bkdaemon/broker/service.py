@@ -23,7 +23,7 @@ from bkctl.client.client import BookKeeper
 from bkctl.client.config import ClientConfig
 from bkctl.client.racks import PULSAR_RACKS_PATH
 from bkctl.codec.pulsar import FRAME_HEADROOM
-from bkctl.errors import BkctlError, SessionExpired
+from bkctl.errors import BkctlError, SessionExpired, Unavailable
 from bkctl.meta.below import below
 from bkctl.meta.bookies import BookieRegistry
 from bkctl.meta.cluster import open_ledgers
@@ -58,6 +58,8 @@ UPKEEP_S: Final = 10.0
 LOAD_REPORT_S: Final = 60.0
 WATCH_S: Final = 5.0
 """How often is looked for what stands still."""
+STORE_AWAY_S: Final = 5.0
+"""How long a stop goes on where the metadata store does not answer: without it hardly anything can be closed."""
 MEMORY_S: Final = 5.0
 """How often free memory is looked at."""
 FREE_BYTES_MAX: Final = 24 * 1024 * 1024
@@ -229,14 +231,25 @@ class BrokerService:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self.backend.ownership.registered.is_set():
-            try:
-                await self.backend.ownership.leave(self.close_bundle)
-            except BkctlError as e:
-                logger.warning("not every bundle was handed over, the others follow when the session ends: %s", e)
-        with suppress(BkctlError):
-            await self.server.stop()
-        await self.backend.stop()
+        there = await self._leave()
+        try:
+            async with asyncio.timeout(None if there else STORE_AWAY_S):
+                with suppress(BkctlError):
+                    await self.server.stop()
+                await self.backend.stop()
+        except TimeoutError:
+            logger.warning("the metadata store does not answer; what is open ends as it is")
+
+    async def _leave(self) -> bool:
+        """Hands every bundle over; False where the metadata store does not answer, or our session has ended."""
+        if not self.backend.ownership.registered.is_set():
+            return False
+        try:
+            await self.backend.ownership.leave(self.close_bundle)
+        except BkctlError as e:
+            logger.warning("not every bundle was handed over, the others follow when the session ends: %s", e)
+            return not isinstance(e, Unavailable)
+        return True
 
     # -- bundles ------------------------------------------------------------------------------------------------------
 

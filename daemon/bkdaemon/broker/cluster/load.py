@@ -6,7 +6,9 @@ import os
 import resource
 import sys
 import time
+from bisect import bisect_right
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.model.bundle import HASH_MAX, Bundle, hash_of
@@ -119,13 +121,22 @@ def bundle_stats(service: BrokerService) -> dict[str, dict[str, Any]]:
 
 
 def _of(topic: TopicName, bundles: list[Bundle]) -> Bundle | None:
-    return next((bundle for bundle in bundles if inside(topic, bundle)), None)
+    """Which of the bundles of its namespace, sorted, a topic is in."""
+    place = hash_of(str(topic))
+    index = bisect_right(bundles, place, key=_lower) - 1
+    return bundles[index] if index >= 0 and _holds(bundles[index], place) else None
 
 
 def inside(topic: TopicName, bundle: Bundle) -> bool:
     """True if a topic belongs to a bundle of its namespace."""
-    place = hash_of(str(topic))
+    return _holds(bundle, hash_of(str(topic)))
+
+
+def _holds(bundle: Bundle, place: int) -> bool:
     return bundle.lower <= place < bundle.upper or bundle.upper == place == HASH_MAX
+
+
+_lower = attrgetter("lower")
 
 
 EMPTY_BUNDLE: Final[dict[str, Any]] = {

@@ -91,6 +91,7 @@ class Ownership:
         self._assigned: dict[str, tuple[object, int]] = {}  # broker → when it told its load, what it was given since
         self._told = 0
         self._acquiring: dict[Bundle, asyncio.Task[bool]] = {}
+        self._choosing: dict[Bundle, asyncio.Task[Lookup | None]] = {}
         self._unloading: set[Bundle] = set()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -116,8 +117,9 @@ class Ownership:
             for bundle in list(self.owned):
                 await self.brokers.release(bundle)
             self.owned.clear()
-            await self.brokers.resign()
-            await self.brokers.unregister(self.address.broker_id)
+            if self.registered.is_set():  # else it has left before, or the session has ended
+                await self.brokers.resign()
+                await self.brokers.unregister(self.address.broker_id)
         except BkctlError as e:
             _log.warning("the session's end gives up what is left: %s", e)
 
@@ -247,7 +249,7 @@ class Ownership:
                 raise Unavailable(LOST_OWNER.format(bundle), bundle=str(bundle))
             if owner is not None:
                 return self._at(owner, bundle)
-            other = None if authoritative else await self._candidate(bundle)
+            other = None if authoritative else await self._chosen(bundle)
             if other is not None:
                 return other
             if await self._acquire(bundle):
@@ -294,6 +296,19 @@ class Ownership:
             await self.brokers.release(bundle)
         elif await self._still_one(bundle):
             self.owned.add(bundle)
+
+    async def _chosen(self, bundle: Bundle) -> Lookup | None:
+        """_candidate() once for all who ask meanwhile: they go the same way, and it counts as given once."""
+        task = self._choosing.get(bundle)
+        if task is None:
+            task = self._choosing[bundle] = asyncio.ensure_future(self._candidate(bundle))
+            task.add_done_callback(lambda done: self._has_chosen(bundle, done))
+        return await asyncio.shield(task)
+
+    def _has_chosen(self, bundle: Bundle, task: asyncio.Task[Lookup | None]) -> None:
+        del self._choosing[bundle]
+        if not task.cancelled():
+            task.exception()  # whoever waits has it
 
     async def _candidate(self, bundle: Bundle) -> Lookup | None:
         """Where to go for a bundle that nobody has: None says here.
@@ -412,12 +427,20 @@ class Ownership:
             raise NotFound(f"{bundle} is not owned by this broker", bundle=str(bundle))
         self.owned.discard(bundle)
         self._unloading.add(bundle)
+        cut_short = False
         try:
-            await self.brokers.disable(bundle, self.address.native_url, self.address.http_url)
+            try:
+                await self.brokers.disable(bundle, self.address.native_url, self.address.http_url)
+            except BkctlError as e:  # clients that are sent here meanwhile are refused
+                _log.warning("%s is given up, and not all know: %s", bundle, e)
             await close(bundle)
+        except asyncio.CancelledError:
+            cut_short = self.leaving  # its time is over: the session's end gives up the lease
+            raise
         finally:
             try:
-                await self.brokers.release(bundle)
+                if not cut_short:
+                    await self.brokers.release(bundle)
             finally:
                 self._unloading.discard(bundle)
 
@@ -442,9 +465,22 @@ class Ownership:
         Raises:
             UsageError: it is no bundle, or too small. Unavailable: another broker takes it, or we give it up just now.
         """
-        if bundle in self._unloading or (bundle not in self.owned and not await self._acquire(bundle)):
+        if bundle in self.owned:
+            (await self._namespaces.bundles(bundle.namespace)).split(bundle, at)  # raises where it cannot be
+        if bundle in self.owned:
+
+            async def cut(closed: Bundle) -> None:
+                await close(closed)
+                await self._cut(bundle, at)
+
+            await self.unload(bundle, cut)  # nobody takes a part while a topic in it is being closed
+            return
+        if bundle in self._unloading or not await self._acquire(bundle):
             raise Unavailable(LOST_OWNER.format(bundle), bundle=str(bundle))
-        await self._namespaces.split_bundle(bundle, at)
-        self.forget(bundle.namespace)
+        await self._cut(bundle, at)
         if bundle in self.owned:
             await self.unload(bundle, close)
+
+    async def _cut(self, bundle: Bundle, at: Sequence[int]) -> None:
+        await self._namespaces.split_bundle(bundle, at)
+        self.forget(bundle.namespace)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+from bkdaemon.broker.service import STORE_AWAY_S
+
+from bkctl.errors import Unavailable
 from bkctl.meta.memory import MemoryStore
 from bkctl.model.topic import EARLIEST, TopicName
 from tests.broker.admin import Admin, administering
+from tests.unit.daemon.broker.logs import until
 
 
 def test_no_topic_outlives_the_session() -> None:
@@ -43,5 +48,63 @@ def test_its_end_is_bounded_where_the_store_says_nothing() -> None:
                 await service.stop()
         finally:
             store.before = before
+
+    administering(scenario)
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_its_end_does_not_wait_again_and_again_for_a_store_that_is_away(expired: bool) -> None:
+    async def scenario(admin: Admin) -> None:
+        service, store = admin.service, admin.service.store
+        assert isinstance(store, MemoryStore)
+        for name in ("a", "b"):
+            topic = await admin.topic(f"public/default/{name}")
+            await topic.ledger.open_cursor("s", EARLIEST)
+            await topic.ledger.open_cursor("t", EARLIEST)
+        before, answers_s = store.before, 15.0
+
+        async def away(name: str, path: str) -> None:
+            await asyncio.sleep(answers_s)
+            raise Unavailable("no answer")
+
+        store.before = away
+        if expired:
+            store.expire()
+            await until(lambda: not service.backend.ownership.registered.is_set())
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        try:
+            await service.stop()
+        finally:
+            store.before = before
+        assert loop.time() - began_s <= (0 if expired else answers_s) + STORE_AWAY_S + 0.1
+
+    administering(scenario)
+
+
+def test_its_end_gives_up_no_lease_by_hand_once_its_time_is_over() -> None:
+    async def scenario(admin: Admin) -> None:
+        service, store = admin.service, admin.service.store
+        assert isinstance(store, MemoryStore)
+        await admin.topic("public/default/t")
+        before, gone = store.before, asyncio.Event()
+
+        async def lost(name: str, path: str) -> None:
+            if gone.is_set():
+                await asyncio.Event().wait()
+
+        async def close(_: object) -> None:
+            gone.set()
+            await asyncio.Event().wait()
+
+        store.before, service.close_bundle = lost, close  # type: ignore[assignment]
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        try:
+            async with asyncio.timeout(2 * service.config.shutdown_ms / 1000):
+                await service.stop()
+        finally:
+            store.before = before
+        assert loop.time() - began_s <= service.config.shutdown_ms / 1000 + 1
 
     administering(scenario)

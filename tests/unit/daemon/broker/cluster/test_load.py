@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -72,6 +73,22 @@ def test_what_we_report() -> None:
         stored = await service.backend.ownership.brokers.report("a:8080")
         assert stored is not None
         assert set(stored) == set(java)
+
+    administering(scenario)
+
+
+def test_every_topic_counts_in_its_bundle() -> None:
+    async def scenario(admin: Admin) -> None:
+        wanted: Counter[str] = Counter()
+        for number in range(40):
+            topic = await admin.topic(f"public/default/t{number}")
+            wanted[str(await admin.service.backend.ownership.bundle_of(topic.name))] += 1
+        told = bundle_stats(admin.service)
+        assert len(told) > 5
+        assert {name: one["topics"] for name, one in told.items()} == wanted
+        given_up = min(admin.service.backend.ownership.owned)
+        admin.service.backend.ownership.owned.discard(given_up)
+        assert set(bundle_stats(admin.service)) == wanted.keys() - {str(given_up)}
 
     administering(scenario)
 

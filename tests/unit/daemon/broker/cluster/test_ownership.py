@@ -10,7 +10,7 @@ import pytest
 from bkdaemon.broker.backend import Lookup
 from bkdaemon.broker.cluster.ownership import BUNDLES_AGE_MAX_S, BrokerAddress, Ownership
 
-from bkctl.errors import NotFound, Unavailable
+from bkctl.errors import NotFound, Unavailable, UsageError
 from bkctl.meta.brokers import BrokerStore
 from bkctl.meta.memory import MemoryStore, MemoryTree
 from bkctl.meta.namespaces import NamespaceStore
@@ -210,6 +210,69 @@ def test_nobody_is_sent_to_a_broker_that_unloads() -> None:
         assert len(await b.bundles("public/default")) == 17
         assert await b.brokers.owner(bundle) is None
         await a.stop()
+        await b.stop()
+
+    on_a_cluster(scenario)
+
+
+def test_no_part_of_a_bundle_is_taken_while_its_topics_are_closed() -> None:
+    """Who opens a topic then fences its ledger, and reads cursors that are not stored yet."""
+
+    async def scenario(tree: MemoryTree) -> None:
+        a, _ = await broker(tree, "a")
+        b, _ = await broker(tree, "b")
+        await a.lookup(TOPIC, authoritative=True)
+        whole, seen = await a.bundle_of(TOPIC), []
+
+        async def close(closing: Bundle) -> None:
+            for one in (a, b):
+                with pytest.raises(Unavailable, match="look it up again"):
+                    await one.lookup(TOPIC, authoritative=True)
+            seen.append(closing)
+
+        with pytest.raises(UsageError, match="is not in"):
+            await a.split(whole, close, [whole.upper + 1])
+        assert (seen, a.owned) == ([], {whole})
+        await a.split(whole, close)
+        assert seen == [whole]
+        assert await b.lookup(TOPIC, authoritative=True) == Lookup("pulsar://b:6650")
+        assert len(await b.bundles("public/default")) == 17
+        assert b.owned == {await b.bundle_of(TOPIC)} != {whole}
+
+    on_a_cluster(scenario)
+
+
+def test_topics_are_closed_where_nobody_could_be_told() -> None:
+    """Else their clients stay with topics that nobody serves, until the next owner's writes tell them."""
+
+    async def scenario(tree: MemoryTree) -> None:
+        a, _ = await broker(tree, "a")
+        b, _ = await broker(tree, "b")
+        await a.lookup(TOPIC, authoritative=True)
+        bundle, closed = await a.bundle_of(TOPIC), []
+
+        async def broken(*_: object) -> None:
+            raise Unavailable("the connection broke")
+
+        async def close(closing: Bundle) -> None:
+            closed.append(closing)
+
+        a.brokers.disable = broken  # type: ignore[method-assign, assignment]
+        await a.unload(bundle, close)
+        assert closed == [bundle]
+        assert await b.lookup(TOPIC, authoritative=True) == Lookup("pulsar://b:6650")
+
+    on_a_cluster(scenario)
+
+
+def test_who_asks_for_a_bundle_at_once_goes_the_same_way() -> None:
+    async def scenario(tree: MemoryTree) -> None:
+        a, _ = await broker(tree, "a", topics=5)
+        await settled(a)
+        b, _ = await broker(tree, "b", topics=3)
+        answers = await asyncio.gather(*(a.lookup(TOPIC, authoritative=False) for _ in range(20)))
+        assert set(answers) == {Lookup("pulsar://b:6650", redirect=True, authoritative=True)}
+        assert (await a.lookup(TOPIC, authoritative=False)).broker_url == "pulsar://b:6650"  # it was given one, not 20
         await b.stop()
 
     on_a_cluster(scenario)
