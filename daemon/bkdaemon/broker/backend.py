@@ -66,6 +66,8 @@ class TopicRules:
     """Of clients with one address; 0 for any number, as of the others."""
     strict_subscription_names: bool = False
     """New subscriptions have names of letters, digits and _-=:. alone."""
+    system_cursors: tuple[str, ...] = ()
+    """Names of subscriptions that are not the users' own."""
     key_shared: bool = True
     """Whether Key_Shared is allowed at all, in addition to the types."""
     counts_redeliveries: bool = True
@@ -78,6 +80,8 @@ class TopicRules:
     """No message goes out before its time; else up to a tick before."""
     delay_max_ms: int = 0
     """For how long at most a message may be delayed, 0 for any time."""
+    fixed_delay_entries: int = 50_000
+    """While so many wait, each due behind those before it, nothing is read; 0 for any number."""
     message_size_max: int = 0
     """Of a topic's own policies, 0 for none: the broker's, which clients hold to, is with the backend."""
     pause_on_ack_state: bool = False

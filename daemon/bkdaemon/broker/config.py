@@ -198,6 +198,7 @@ class BrokerConfig:
         "brokerDeduplicationProducerInactivityTimeoutMinutes", java_int, 360, least=1
     )
     deduplication_snapshot_s: int = key("brokerDeduplicationSnapshotIntervalSeconds", limit, 120)
+    deduplication_check_s: int = key("brokerDeduplicationSnapshotFrequencyInSeconds", limit, 120)
     retention_minutes: int = key("defaultRetentionTimeInMinutes", java_int, 0, least=-1)
     retention_mb: int = key("defaultRetentionSizeInMB", java_int, 0, least=-1)
     retention_check_s: int = key("retentionCheckIntervalInSeconds", limit, 120)
@@ -210,6 +211,7 @@ class BrokerConfig:
     backlog_quota_policy: str = key(
         "backlogQuotaDefaultRetentionPolicy", one_of(*QUOTA_POLICIES), "producer_request_hold"
     )
+    backlog_quota_reads: bool = key("preciseTimeBasedBacklogQuotaCheck", java_flag, False)
     backlog_quota_check_s: int = key("backlogQuotaCheckIntervalInSeconds", java_int, 60, least=1)
     compaction_monitor_s: int = key("brokerServiceCompactionMonitorIntervalInSeconds", java_int, 60)
     compaction_threshold: int = key("brokerServiceCompactionThresholdInBytes", java_long, 0, least=0)
@@ -232,6 +234,7 @@ class BrokerConfig:
     consumers_per_subscription_max: int = key("maxConsumersPerSubscription", limit, 0)
     same_address_producers_max: int = key("maxSameAddressProducersPerTopic", limit, 0)
     same_address_consumers_max: int = key("maxSameAddressConsumersPerTopic", limit, 0)
+    system_cursors: tuple[str, ...] = key("additionalSystemCursorNames", words, ())
     strict_subscription_names: bool = key("strictlyVerifySubscriptionName", java_flag, False)
     publish_messages: int = key("maxPublishRatePerTopicInMessages", limit, 0)
     publish_bytes: int = key("maxPublishRatePerTopicInBytes", long_limit, 0)
@@ -254,6 +257,7 @@ class BrokerConfig:
     delayed_tick_ms: int = key("delayedDeliveryTickTimeMillis", java_long, 1000, least=1)
     delayed_strict: bool = key("isDelayedDeliveryDeliverAtTimeStrict", java_flag, False)
     delay_max_ms: int = key("delayedDeliveryMaxDelayInMillis", long_limit, 0)
+    fixed_delay_entries: int = key("delayedDeliveryFixedDelayDetectionLookahead", long_limit, 50_000)
     schema_compatibility: str = key("schemaCompatibilityStrategy", one_of(*STRATEGIES), "FULL")
     system_schema_compatibility: str = key(
         "systemTopicSchemaCompatibilityStrategy", one_of(*STRATEGIES), "ALWAYS_COMPATIBLE"

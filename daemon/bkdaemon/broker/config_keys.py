@@ -47,7 +47,7 @@ _FLAGS: Final = """
     managedLedgerTraceTaskExecution managedLedgerUnackedRangesOpenCacheSetEnabled
     metadataStoreAllowReadOnlyOperations metadataStoreBatchingEnabled metricsBufferResponse
     persistentUnackedRangesWithMultipleEntriesEnabled preciseDispatcherFlowControl
-    preciseTimeBasedBacklogQuotaCheck preferLaterVersions replicationMetricsEnabled replicationTlsEnabled
+    preferLaterVersions replicationMetricsEnabled replicationTlsEnabled
     schemaLedgerForceRecovery skipBrokerShutdownOnOOM splitTopicAndPartitionLabelInPrometheus
     strictBookieAffinityEnabled strictTopicNameEnabled
     subscriptionKeySharedUseClassicPersistentImplementation
@@ -66,7 +66,6 @@ _INTS: Final = """
     bookkeeperClientNumWorkerThreads bookkeeperClientSpeculativeReadTimeoutInMillis
     bookkeeperClientThrottleValue bookkeeperExplicitLacIntervalInMills bookkeeperNumberOfChannelsPerBookie
     bookkeeperTlsCertFilesRefreshDurationSeconds
-    brokerDeduplicationSnapshotFrequencyInSeconds
     brokerPublisherThrottlingTickTimeMillis brokerServicePurgeInactiveFrequencyInSeconds
     clusterMigrationCheckDurationSeconds delayedDeliveryMaxIndexesPerBucketSnapshotSegment
     delayedDeliveryMaxNumBuckets delayedDeliveryMaxTimeStepPerBucketSnapshotSegmentSeconds
@@ -120,8 +119,7 @@ _INTS: Final = """
 _LONGS: Final = """
     bookkeeperClientHealthCheckErrorThresholdPerInterval bookkeeperClientHealthCheckIntervalSeconds
     bookkeeperClientHealthCheckQuarantineTimeInSeconds bookkeeperClientTimeoutInSeconds
-    brokerServiceCompactionPhaseOneLoopTimeInSeconds delayedDeliveryFixedDelayDetectionLookahead
-    delayedDeliveryMinIndexCountPerBucket
+    brokerServiceCompactionPhaseOneLoopTimeInSeconds delayedDeliveryMinIndexCountPerBucket
     dispatchThrottlingRatePerReplicatorInByte httpMaxRequestSize inflightSaslContextExpiryMs
     keySharedUnblockingIntervalMs loadBalanceSheddingDelayInSeconds loadBalancerBrokerLoadDataTTLInSeconds
     loadBalancerInFlightServiceUnitStateWaitingTimeInMillis loadBalancerServiceUnitStateMonitorIntervalInSeconds
@@ -149,7 +147,7 @@ _NUMBERS: Final = """
     maxUnloadPercentage
 """
 _TEXTS: Final = """
-    additionalServletDirectory additionalServlets additionalSystemCursorNames advertisedListeners
+    additionalServletDirectory additionalServlets advertisedListeners
     anonymousUserRole authenticationProviders authorizationProvider bindAddresses
     bookkeeperClientAuthenticationParameters bookkeeperClientAuthenticationParametersName
     bookkeeperClientAuthenticationPlugin bookkeeperTLSCertificateFilePath bookkeeperTLSKeyFilePath

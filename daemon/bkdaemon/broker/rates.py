@@ -119,9 +119,10 @@ def sent(subscription: AnySubscription) -> Flow:
     )
 
 
-def internal(name: str) -> bool:
+def internal(subscription: AnySubscription) -> bool:
     """True for a subscription of the system's own."""
-    return name == COMPACTION or name.startswith(SYSTEM_READER)
+    name = subscription.name
+    return name == COMPACTION or name.startswith(SYSTEM_READER) or name in subscription.topic.rules.system_cursors
 
 
 def internal_topic(name: TopicName) -> bool:
@@ -140,4 +141,4 @@ def keep_sent(left: list[int], subscription: AnySubscription) -> None:
     ever = sent(subscription)
     left[0] += int(ever.messages)
     left[1] += int(ever.size)
-    left[2] += int(ever.size) if internal(subscription.name) else 0
+    left[2] += int(ever.size) if internal(subscription) else 0

@@ -35,8 +35,6 @@ logger = logging.getLogger(__name__)
 
 REPLAY_MAX: Final = 100_000
 """Entries that were read and could not be sent: above, nothing new is read."""
-DELAYED_MAX: Final = 1_000_000
-"""Entries that wait for their time: above, nothing new is read."""
 LOOKED_AT_MAX: Final = 1_000
 REDELIVERIES_KEPT: Final = 100_000
 """Counts of redeliveries, from which on those of entries are dropped that expired or were skipped, and never acked."""
@@ -211,7 +209,7 @@ class Shared(Dispatcher):
             return False
         if any(self._possible(position) for position in islice(self.replay, LOOKED_AT_MAX)):
             return True
-        room = len(self.replay) < self._replay_max and len(self._delays) < DELAYED_MAX and not self.held_back
+        room = len(self.replay) < self._replay_max and not self._delays.full and not self.held_back
         return room and self._new_is_there
 
     async def _step(self) -> bool:
@@ -264,7 +262,7 @@ class Shared(Dispatcher):
         return readable(limits, wanted, rules.read_bytes_max, counted)[0] if limits else wanted
 
     async def _read_new(self) -> bool:
-        if self.held_back or len(self.replay) >= self._replay_max or len(self._delays) >= DELAYED_MAX:
+        if self.held_back or len(self.replay) >= self._replay_max or self._delays.full:
             return False
         generation, subscription, cursor = self.generation, self.subscription, self.subscription.cursor
         if subscription.pauses():
@@ -380,7 +378,10 @@ class Shared(Dispatcher):
             cursor.ack((position,))
             return True
         at_ms = metadata.deliver_at_time
-        return bool(at_ms and self.subscription.rules.delayed_delivery and self._delays.hold(at_ms, position))
+        if not at_ms:
+            self._delays.in_order = False
+            return False
+        return self.subscription.rules.delayed_delivery and self._delays.hold(at_ms, position)
 
     def _delivery(self, position: Position, entry: bytes, metadata: Any) -> Delivery:
         count = self.redeliveries.get(position, 0) if self.redeliveries else 0

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
@@ -23,6 +24,7 @@ from bkdaemon.broker.cluster.policies import BacklogQuota
 from bkdaemon.broker.cluster.topic_policies import system_topic, write_policies
 from bkdaemon.broker.ledger.backlog import bytes_behind
 from bkdaemon.broker.ledger.search import publish_time
+from bkdaemon.broker.oldest import oldest_of
 from bkdaemon.broker.rates import subscriptions_of
 from bkdaemon.broker.topic import DEDUPLICATION_CURSOR, Topic
 
@@ -59,7 +61,7 @@ class Upkeep:
         """Seconds between two rounds: most_s, or less where an interval of the configuration is shorter."""
         config = self._service.config
         shortest = min(config.backlog_quota_check_s, config.delete_inactive_every_s)
-        return min(most_s, shortest, config.deduplication_snapshot_s or most_s)
+        return min(most_s, shortest, config.deduplication_check_s or most_s)
 
     async def run(self) -> None:
         """One round over all topics that are open; what fails for one is tried again in the next round."""
@@ -71,6 +73,8 @@ class Upkeep:
         subscriptions = every_s > 0 and self._due("subscriptions", every_s, now)
         inactive_ms = config.deduplication_inactive_minutes * 60_000
         producers = self._due("producers", inactive_ms // 3000, now)
+        every_s = config.deduplication_check_s
+        snapshots = every_s > 0 and self._due("snapshots", every_s, now)
         for name, topic in list(self._service.server.topics.open.items()):
             if topic.closed:
                 continue
@@ -83,7 +87,8 @@ class Upkeep:
                         await self._expire(name, topic)
                     if subscriptions:
                         await self._expire_subscriptions(name, topic, now)
-                    await self._snapshot(name, topic, now)
+                    if snapshots:
+                        await self._snapshot(name, topic, now)
                     if producers and topic.deduplication is not None:
                         topic.deduplication.forget_inactive(topic.producers.by_name, now - inactive_ms, now)
                     await self._roll_inactive(topic, now)
@@ -116,7 +121,7 @@ class Upkeep:
         return True
 
     async def _snapshot(self, name: TopicName, topic: Topic, now: int) -> None:
-        """What producers have sent, as often as the topic's policies say."""
+        """What producers have sent, no more often than the topic's policies say."""
         last = self._snapshots.get(topic, self._service.started_ms)
         if topic.deduplication is None:
             return
@@ -185,6 +190,13 @@ class Upkeep:
     async def _over_age(self, topic: Topic, quota: BacklogQuota, now: int) -> bool:
         if quota.age_s <= 0:
             return False
+        if not self._service.config.backlog_quota_reads:
+            oldest = oldest_of(topic)
+            if oldest is None or now - oldest.since_ms <= quota.age_s * 1000:
+                return False
+            if oldest.cursor == DEDUPLICATION_CURSOR:  # no client's: it can be moved up
+                topic.snapshot()
+            return oldest.cursor != DEDUPLICATION_CURSOR
         slowest = min(_durable(topic), key=lambda one: one.cursor.mark_delete, default=None)
         return slowest is not None and await self._age_s(topic, slowest, now) > quota.age_s
 
@@ -215,9 +227,16 @@ class Upkeep:
             self._evict(topic, subscription, low, "size")
 
     async def _evict_age(self, topic: Topic, quota: BacklogQuota) -> None:
-        """Acknowledges what is older than the quota."""
-        border = self._service.world.clock.now_ms() - quota.age_s * 1000
-        index = topic.ledger.ledgers.index(await topic.ledger.find_by_publish_time(border))
+        """Acknowledges what is too old: ledgers by the time of their end, or entries by theirs, where they are read."""
+        now, ledgers = self._service.world.clock.now_ms(), topic.ledger.ledgers
+        if self._service.config.backlog_quota_reads:
+            border = now - int(quota.age_s * EVICTION_TARGET) * 1000
+            index = ledgers.index(await topic.ledger.find_by_publish_time(border))
+        else:
+            border = now - quota.age_s * 1000
+            closed = takewhile(lambda one: one != ledgers.open_id, ledgers.ids)
+            old = takewhile(lambda one: 0 < (ledgers.infos[one].timestamp_ms or 0) < border, closed)
+            index = sum(map(ledgers.entries, old))
         for subscription in _durable(topic):
             self._evict(topic, subscription, index, "time")
 
@@ -238,6 +257,8 @@ class Upkeep:
         if ttl_s <= 0:
             return
         for subscription in list(topic.subscriptions.values()):
+            if subscription.name in self._service.config.system_cursors:
+                continue
             await self.expire(topic, subscription, ttl_s)
 
     async def expire(self, topic: Topic, subscription: Subscription, older_than_s: int) -> int:

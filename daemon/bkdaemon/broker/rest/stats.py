@@ -249,7 +249,7 @@ def ranges_size(cursor: Cursor) -> int:
 
 def internal_bytes(topic: Topic | NonPersistentTopic) -> int:
     """What the system's own subscriptions were sent."""
-    return topic.left[2] + sum(int(sent(one).size) for one in subscriptions_of(topic) if internal(one.name))
+    return topic.left[2] + sum(int(sent(one).size) for one in subscriptions_of(topic) if internal(one))
 
 
 def _consumer(

@@ -14,12 +14,13 @@ from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 from bkdaemon.broker.rates import Flow
 from bkdaemon.broker.server import BrokerServer
 from bkdaemon.broker.server_limits import ServerLimits
+from bkdaemon.broker.shared import Shared
 from bkdaemon.broker.topic import Topic
 
 from bkctl.codec.pulsar import Command, ErrorCode
 from bkctl.errors import UsageError
 from bkctl.model.bundle import hash_of
-from bkctl.model.topic import TopicName
+from bkctl.model.topic import EARLIEST, TopicName
 from bkctl.world import World
 from tests.broker.admin import Admin, administering
 from tests.broker.backend import SoleBackend
@@ -389,6 +390,88 @@ def test_producers_that_left_long_ago_are_forgotten(tmp_path: Path) -> None:
         known.forget_inactive(topic.producers.by_name, 3 * minute_ms, 12 * minute_ms)
         assert [known.last(f"p{i}") for i in range(3)] == [7, -1, 7]
         assert sorted(topic.ledger.cursors["pulsar.dedup"].longs) == ["p0", "p2"]
+
+    on_stage(scenario, rules=rules_of(config, {}, TopicName.parse(TOPIC)))
+
+
+@pytest.mark.parametrize(("frequency_s", "expected"), [(120, [120, 240, 360]), (300, [300, 600]), (0, []), (-1, [])])
+def test_how_often_a_broker_looks_whether_snapshots_are_due(
+    tmp_path: Path, frequency_s: int, expected: list[int]
+) -> None:
+    keys = {"brokerDeduplicationSnapshotFrequencyInSeconds": frequency_s}
+    config = conf(tmp_path, brokerDeduplicationSnapshotIntervalSeconds=60, **keys)
+
+    async def scenario(admin: Admin) -> None:
+        topic = await admin.topic(TOPIC)
+        known, began_s = topic.deduplication, asyncio.get_running_loop().time()
+        assert known is not None
+        taken: list[int] = []
+        cursor = topic.ledger.cursors["pulsar.dedup"]
+        for number in range(40):  # every 10 s
+            await asyncio.sleep(10)
+            topic.ledger.add_many([entry_of(number)])
+            await until(lambda number=number: topic.ledger.added == number + 1)
+            known.stored("p", [(number, 0, 1, b"", False)], topic.ledger.last_confirmed)  # type: ignore[list-item]
+            await admin.service.upkeep.run()
+            if cursor.longs.get("p") == number:
+                taken.append(round(asyncio.get_running_loop().time() - began_s, -1))
+        assert taken == [second for second in expected if second <= 400]
+
+    administering(
+        scenario,
+        deduplication=True,
+        delete_inactive=False,
+        deduplication_snapshot_s=config.deduplication_snapshot_s,
+        deduplication_check_s=config.deduplication_check_s,
+    )
+
+
+def test_cursors_of_the_system_do_not_expire_and_are_counted_apart(tmp_path: Path) -> None:
+    config = conf(tmp_path, additionalSystemCursorNames="mine, other")
+
+    async def scenario(admin: Admin) -> None:
+        topic = await admin.topic(TOPIC)
+        ours, users = [await topic.subscription(name, durable=True, initial=EARLIEST) for name in ("mine", "users")]
+        topic.ledger.add_many([entry_of(0)])
+        await until(lambda: topic.ledger.added == 1)
+        await asyncio.sleep(70)
+        await admin.service.upkeep.run()
+        assert (ours.cursor.backlog(), users.cursor.backlog()) == (1, 0)
+        ours.left[1], users.left[1] = 5, 7
+        path = "/admin/v2/persistent/public/default/t/stats"
+        assert (await admin.ok("GET", path))["bytesOutInternalCounter"] == 5
+        await topic.delete_subscription(ours)
+        await topic.delete_subscription(users)
+        assert (await admin.ok("GET", path))["bytesOutInternalCounter"] == 5
+
+    administering(scenario, ttl_s=60, expiry_check_minutes=1, system_cursors=config.system_cursors)
+
+
+@pytest.mark.parametrize(
+    ("delays_s", "kept"),
+    [([30] * 30, 12), ([30, 29.5] * 15, 12), ([30] * 5 + [20] + [30] * 24, 30), ([30] * 5 + [0] + [30] * 24, 29)],
+    ids=["alike", "but for a tick", "one is sooner", "one waits for nothing"],
+)
+def test_nothing_is_read_while_enough_wait_for_the_same_time(tmp_path: Path, delays_s: list[float], kept: int) -> None:
+    keys = {"delayedDeliveryFixedDelayDetectionLookahead": 11, "dispatcherMaxReadBatchSize": 4}
+    config = conf(tmp_path, **keys)
+
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        await client.produce(TOPIC)
+        now_ms = stage.server.now_ms()
+        for i, delay_s in enumerate(delays_s):
+            client.publish(i, deliver_at_time=int(now_ms + delay_s * 1000) if delay_s else 0)
+        for _ in delays_s:
+            await client.next(Command.SEND_RECEIPT)
+        await client.subscribe(TOPIC, kind=SHARED)
+        client.flow(100)
+        await asyncio.sleep(10)
+        dispatcher = served(stage).subscriptions["s"].dispatcher
+        assert isinstance(dispatcher, Shared)
+        assert dispatcher.waiting == (kept, 0)
+        assert len(await client.messages(30)) == 30
+        assert dispatcher.waiting == (0, 0)
 
     on_stage(scenario, rules=rules_of(config, {}, TopicName.parse(TOPIC)))
 

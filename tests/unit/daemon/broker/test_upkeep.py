@@ -181,7 +181,7 @@ def test_producers_over_a_quota_are_closed_and_told(policy: str, code: ErrorCode
         await pass_time(admin, 2 * MINUTE_S)
         await topic.add_producer(Producer(client, topic, 3, "r"))  # type: ignore[arg-type]
 
-    administering(scenario)
+    administering(scenario, backlog_quota_reads=True)
 
 
 def test_the_oldest_of_a_backlog_is_given_up() -> None:
@@ -218,7 +218,50 @@ def test_a_backlog_that_is_too_old_is_given_up() -> None:
         await pass_time(admin, 3 * MINUTE_S)
         assert subscription.cursor.backlog() == 5
 
+    administering(scenario, backlog_quota_reads=True, **SMALL)
+
+
+def test_a_backlog_is_as_old_as_the_end_of_its_ledger_where_entries_are_not_read() -> None:
+    async def scenario(admin: Admin) -> None:
+        quota = {"limitTime": 600, "policy": "consumer_backlog_eviction"}
+        await admin.ok("POST", f"{NAMESPACE}/backlogQuota?backlogQuotaType=message_age", quota)
+        topic = await admin.topic(NAME)
+        slow, quick = await subscribed(topic, "slow"), await subscribed(topic, "quick")
+        await publish(topic, 5)
+        await pass_time(admin, 11 * MINUTE_S)
+        assert slow.cursor.backlog() == 5, "their ledger has no end yet"
+        await publish(topic, 20)  # two are closed now, the third has five
+        quick.cursor.ack_cumulative(topic.ledger.ledgers.at(22))
+        await pass_time(admin, 9 * MINUTE_S)
+        assert slow.cursor.backlog() == 25
+        await pass_time(admin, 2 * MINUTE_S)
+        assert (slow.cursor.backlog(), quick.cursor.backlog()) == (5, 2)
+        assert admin.service.upkeep.evictions == {"size": 0, "time": 1}
+        await pass_time(admin, 20 * MINUTE_S)
+        assert (slow.cursor.backlog(), quick.cursor.backlog()) == (5, 2)
+
     administering(scenario, **SMALL)
+
+
+def test_what_was_sent_is_remembered_where_only_that_is_too_old() -> None:
+    async def scenario(admin: Admin) -> None:
+        await admin.ok("POST", f"{NAMESPACE}/deduplication", True)
+        quota = {"limitTime": 600, "policy": "producer_exception"}
+        await admin.ok("POST", f"{NAMESPACE}/backlogQuota?backlogQuotaType=message_age", quota)
+        topic = await admin.topic(NAME)
+        subscription = await subscribed(topic)
+        assert topic.deduplication is not None
+        await publish(topic, 25)
+        topic.deduplication.stored("p", [(7, 0, 1, b"", False)], topic.ledger.last_confirmed)  # type: ignore[list-item]
+        subscription.cursor.ack_cumulative(topic.ledger.ledgers.at(23))
+        cursor = topic.ledger.cursors[DEDUPLICATION_CURSOR]
+        await pass_time(admin, 9 * MINUTE_S)
+        assert cursor.mark_delete.entry_id == -1
+        await pass_time(admin, 2 * MINUTE_S)
+        assert cursor.mark_delete == topic.ledger.last_confirmed
+        assert topic.rules.backlog_exceeded is None
+
+    administering(scenario, deduplication_check_s=0, **SMALL)
 
 
 # -- unused topics ---------------------------------------------------------------------------------------------------
