@@ -90,6 +90,10 @@ class SoleBackend:
     async def rules(self, topic: TopicName) -> TopicRules:
         return replace(self.rules_now, **self.topic_rules.get(topic.local, {}))  # type: ignore[arg-type]
 
+    async def check_namespace(self, namespace: str) -> None:
+        if namespace not in self.namespaces:
+            raise NotFound("")
+
     async def topics(self, namespace: str) -> list[str]:
         return sorted(str(t) for t in self.known if t.namespace_name == namespace)
 

@@ -175,6 +175,9 @@ class Backend(Protocol):
     async def rules(self, topic: TopicName) -> TopicRules:
         """What holds for a topic now."""
 
+    async def check_namespace(self, namespace: str) -> None:
+        """Returns if there is such a namespace. Raises: NotFound, there is not."""
+
     async def topics(self, namespace: str) -> list[str]:
         """Full names of the persistent topics of a namespace, partitions singly; [] if there is no such namespace."""
 

@@ -93,7 +93,7 @@ class Schemas:
             Refusal: INCOMPATIBLE_SCHEMA.
         """
         base = topic.partitioned
-        if schema is None or schema.type in (NONE, AUTO_CONSUME):
+        if schema is None or schema.type == NONE:
             rules = await self._backend.rules(topic)
             if rules.schema_validation_enforced and await self._backend.schema(base, None):
                 raise Refusal(ErrorCode.INCOMPATIBLE_SCHEMA, "Producers cannot connect without a schema")
@@ -161,6 +161,8 @@ def check_definition(schema: StoredSchema) -> None:
         Refusal: INCOMPATIBLE_SCHEMA.
     """
     name, data = SCHEMA_TYPES.get(schema.type, str(schema.type)), schema.data
+    if schema.type == AUTO_CONSUME:
+        raise Refusal(ErrorCode.INCOMPATIBLE_SCHEMA, "Schema AUTO_CONSUME is a client-side schema type")
     if schema.type in _BY_AVRO:
         if not _is_avro(data, records=schema.type == AVRO) and not (schema.type == JSON and _is_json_schema(data)):
             raise Refusal(ErrorCode.INCOMPATIBLE_SCHEMA, f"Invalid schema definition data for {name} schema")

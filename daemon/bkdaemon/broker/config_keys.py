@@ -202,6 +202,7 @@ _ASKS: Final = {
     "authorizationEnabled": "everybody who reaches it may do everything",
     "brokerServicePortTls": "it listens without TLS alone",
     "webServicePortTls": "it listens without TLS alone",
+    "advertisedListeners": "clients are told of one address, whatever listener they ask for",
     "transactionCoordinatorEnabled": "transactions are refused",
     "systemTopicEnabled": "topics have policies of their own all the same",
     "topicLevelPoliciesEnabled": "topics have policies of their own all the same",

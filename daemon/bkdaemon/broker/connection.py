@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
+from weakref import WeakValueDictionary
 
 from bkctl.codec.pulsar import NO_REQUEST, PING_FRAME, PONG_FRAME, AccessMode, Command, ErrorCode, encode_command
 from bkctl.errors import BkctlError
@@ -62,6 +63,7 @@ class Connection(asyncio.Protocol):
         pending: its sends that are not confirmed.
         producers, consumers: by the client's own numbers; None while one is being made.
         making_producers, making_consumers: what makes them.
+        closing_producers: those that were told to close while sends of theirs were not confirmed, until these are.
         watchers: what ends each of its watches of topics, by number.
     """
 
@@ -76,6 +78,7 @@ class Connection(asyncio.Protocol):
         self.pending = 0
         self.producers: dict[int, Producer | None] = {}
         self.consumers: dict[int, Consumer | None] = {}
+        self.closing_producers: WeakValueDictionary[int, Producer] = WeakValueDictionary()  # its topic knows it so long
         self.making_producers: dict[int, Attempt[Producer]] = {}
         self.making_consumers: dict[int, Attempt[Consumer]] = {}
         self.watchers: dict[int, Callable[[], None]] = {}
@@ -247,7 +250,7 @@ class Connection(asyncio.Protocol):
 
     def _take_sends(self, event: Sends) -> Sends | None:
         """What a producer sent; returns what has to wait for a publish rate."""
-        producer = self.sending(event.producer_id)
+        producer = self.sending(event.producer_id, event.sends)
         if producer is None:
             return None
         topic = producer.topic
@@ -264,11 +267,20 @@ class Connection(asyncio.Protocol):
             self._throttle = self._loop.call_later(wait_s(topic.limits.publish), self._go_on)
         return waiting
 
-    def sending(self, producer_id: int) -> Producer | None:
-        """The producer that sends; where there is none the link ends, unless the client cannot know yet."""
+    def sending(self, producer_id: int, sends: Iterable[Sequence[Any]]) -> Producer | None:
+        """The producer of these sends; where there is none the link ends, unless the client cannot know yet.
+
+        One that is being closed takes no more, and says so.
+        """
         producer = self.producers.get(producer_id)
         if producer is not None and producer.ready:
             return producer
+        closing = self.closing_producers.get(producer_id)
+        if closing is not None and closing.pending:
+            why = {"producer_id": producer_id, "error": ErrorCode.PERSISTENCE, "message": "Producer is closed"}
+            for send in sends:
+                self.say(Command.SEND_ERROR, sequence_id=max(send[0], send[1]), **why)
+            return None
         closed = self._closed_producers.get(producer_id)
         if closed is None or self._loop.time() - closed > self.server.limits.keep_alive_s:
             self.end(f"messages of producer {producer_id}, which is not there")

@@ -175,6 +175,10 @@ class OwnBackend:
         """What holds for a topic now."""
         return await self.policies.rules(topic)
 
+    async def check_namespace(self, namespace: str) -> None:
+        """Returns if there is such a namespace. Raises: NotFound, there is not."""
+        await self.policies.of(namespace)
+
     async def topics(self, namespace: str) -> list[str]:
         """Full names of the persistent topics of a namespace, partitions singly; [] if there is no such namespace."""
         return [str(topic) for topic in await self.meta.topics.topics(namespace)]

@@ -37,6 +37,7 @@ class Producer:
     """
 
     __slots__ = (
+        "__weakref__",
         "bytes_in",
         "chunks_in",
         "connected_since_ms",

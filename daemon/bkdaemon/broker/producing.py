@@ -122,13 +122,14 @@ def close_producer(connection: Connection, message: Any) -> None:
     if there is None:
         connection.queue((success,))
         return
+    connection.closing_producers[message.producer_id] = there
     there.topic.answer_in_order(there, success)
     connection.server.spawn(there.topic.remove_producer(there))
 
 
 def send_with_more(connection: Connection, message: Any) -> None:
     """A SEND of a transaction, or with the place it has in another topic: this broker has neither."""
-    there = connection.sending(message.producer_id)
+    there = connection.sending(message.producer_id, ((message.sequence_id, message.highest_sequence_id),))
     if there is None:
         return
     why = "Only shadow topic supports sending messages with messageId"

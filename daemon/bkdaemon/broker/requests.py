@@ -26,6 +26,7 @@ from bkctl.errors import NotFound, UsageError
 from bkctl.model.topic import TopicName, is_namespace
 from bkdaemon.broker.access import Action, allowed
 from bkdaemon.broker.compatibility import decode_version, encode_version, schema_of, to_wire
+from bkdaemon.broker.rates import HEARTBEAT_NAMESPACE
 from bkdaemon.broker.refusal import Refusal
 
 if TYPE_CHECKING:
@@ -126,11 +127,20 @@ def partitioned_metadata(connection: Connection, message: Any) -> None:
 
 
 async def _topics(connection: Connection, namespace: str, mode: int) -> list[str]:
-    """Names of a namespace's topics, sorted, without the system's own."""
+    """Names of a namespace's topics, sorted, without the system's own.
+
+    Raises:
+        Refusal: those that keep nothing are asked for too, and there is no such namespace.
+    """
     names: list[str] = []
     if mode != MODE_NON_PERSISTENT:
         names += await connection.server.backend.topics(namespace)
     if mode in (MODE_NON_PERSISTENT, MODE_ALL):
+        if HEARTBEAT_NAMESPACE.fullmatch(namespace) is None:
+            try:
+                await connection.server.backend.check_namespace(namespace)
+            except NotFound:
+                raise Refusal(ErrorCode.METADATA, "Namespace not found") from None
         served = connection.server.topics.open
         names += [str(t) for t in served if not t.persistent and t.namespace_name == namespace]
     return sorted(n for n in names if not n.rpartition("/")[2].startswith(SYSTEM_PREFIX))

@@ -13,7 +13,7 @@ from bkdaemon.broker.topic import Topic
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import NO_REQUEST, Command, ErrorCode
 from tests.broker.admin import Admin, administering
-from tests.broker.raw import Stage, on_stage
+from tests.broker.raw import Stage, entry_of, on_stage
 
 TOPIC = "persistent://public/default/t"
 NOT_KEPT = "non-persistent://public/default/t"
@@ -259,6 +259,62 @@ def test_a_pattern_that_is_none_is_an_error() -> None:
         client = await stage.client()
         told = await client.ask(Command.GET_TOPICS_OF_NAMESPACE, namespace="public/default", topics_pattern="(")
         assert told.error == ErrorCode.METADATA
+
+    on_stage(scenario)
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2])
+def test_a_namespace_that_is_not_there_has_no_topics_and_no_list_of_those_that_keep_nothing(mode: int) -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        kinds = Command.GET_TOPICS_OF_NAMESPACE, Command.GET_TOPICS_OF_NAMESPACE_RESPONSE, Command.ERROR
+        told = await client.ask(*kinds, namespace="public/none", mode=mode)
+        if mode == 0:
+            assert (list(told.topics), told.changed) == ([], True)
+        else:
+            assert (told.error, told.message) == (ErrorCode.METADATA, "Namespace not found")
+        assert not hasattr(await client.ask(*kinds, namespace="public/default", mode=mode), "error")
+        assert not hasattr(await client.ask(*kinds, namespace="pulsar/a:8080", mode=mode), "error")
+
+    on_stage(scenario)
+
+
+def test_a_producer_has_a_schema_or_none_but_not_one_it_would_learn() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        auto = api.Schema(name="s", schema_data=b"", type=21)
+        told = await client.produce(TOPIC, schema=auto)
+        why = "Schema AUTO_CONSUME is a client-side schema type"
+        assert (told.error, told.message) == (ErrorCode.INCOMPATIBLE_SCHEMA, why)
+        await client.produce(TOPIC, 1)
+        kinds = Command.GET_OR_CREATE_SCHEMA, Command.GET_OR_CREATE_SCHEMA_RESPONSE
+        told = await client.ask(*kinds, topic=TOPIC, schema=auto)
+        assert (told.error_code, told.error_message) == (ErrorCode.INCOMPATIBLE_SCHEMA, why)
+        assert not hasattr(await client.subscribe(TOPIC, kind=SHARED, schema=auto), "error")
+
+    on_stage(scenario)
+
+
+def test_what_is_sent_behind_a_close_that_is_not_done_is_refused() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        await client.produce(TOPIC)
+        client.publish(0)
+        client.send(Command.CLOSE_PRODUCER, producer_id=0, request_id=99)
+        client.publish(1)
+        entry = entry_of(2)
+        client.send(Command.SEND, entry, producer_id=0, sequence_id=2, highest_sequence_id=5, num_messages=4)
+        client.send(Command.SEND, entry_of(6), producer_id=0, sequence_id=6, txnid_most_bits=1, txnid_least_bits=1)
+        for sequence_id in (1, 5, 6):
+            told = (await client.next(Command.SEND_ERROR)).message
+            assert (told.producer_id, told.sequence_id) == (0, sequence_id)
+            assert (told.error, told.message) == (ErrorCode.PERSISTENCE, "Producer is closed")
+        assert (await client.next(Command.SEND_RECEIPT)).message.sequence_id == 0
+        assert (await client.next(Command.SUCCESS)).message.request_id == 99
+        assert not hasattr(await client.produce(TOPIC), "error")
+        await client.ask(Command.CLOSE_PRODUCER, producer_id=0)
+        client.publish(7)
+        await client.end()
 
     on_stage(scenario)
 

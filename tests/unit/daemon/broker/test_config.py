@@ -101,10 +101,13 @@ def test_what_is_asked_in_vain_and_slips_are_told(tmp_path: Path) -> None:
     found = conf(
         tmp_path,
         "authenticationEnabled=true\nauthorizationEnabled=false\nsystemTopicEnabled=false\n"
-        "managedLedgerDefaultEnsemblSize=3\nmyPluginsOwnKey=1\nbrokerServicePortTls=\ntopicLevelPoliciesEnabled=true\n",
+        "managedLedgerDefaultEnsemblSize=3\nmyPluginsOwnKey=1\nbrokerServicePortTls=\ntopicLevelPoliciesEnabled=true\n"
+        "advertisedListeners=out:pulsar://h:6650\n",
     )
     assert warnings(found) == [
         "authenticationEnabled=true is not held to: everybody who reaches it may do everything",
+        "advertisedListeners=out:pulsar://h:6650 is not held to: clients are told of one address, whatever listener "
+        "they ask for",
         "systemTopicEnabled=false is not held to: topics have policies of their own all the same",
         "there is no key managedLedgerDefaultEnsemblSize; is managedLedgerDefaultEnsembleSize meant?",
     ]
