@@ -39,15 +39,15 @@ class Access(NamedTuple):
     stores: Stores
     bookkeeper: BookKeeper
 
-    async def logs(self, name: str, *, whole: bool = True) -> list[ColdTopic]:
-        """The logs behind a name with their cursors: one, or those of its partitions.
+    async def logs(self, name: str, *, whole: bool = True, cursors: bool = True) -> list[ColdTopic]:
+        """The logs behind a name, with their cursors where these are asked for: one, or those of its partitions.
 
         What bookies do not tell is an error, or left out if they need not be whole.
         """
         from bkdaemon.broker.ledger.cold import logs_of, read_topic
 
         topics = await logs_of(self.stores, topic_name(name))
-        return [await read_topic(self.bookkeeper, self.stores, topic, whole=whole) for topic in topics]
+        return [await read_topic(self.bookkeeper, self.stores, topic, whole=whole, cursors=cursors) for topic in topics]
 
 
 @asynccontextmanager
@@ -66,7 +66,7 @@ async def opened(env: Env, *names: str) -> AsyncIterator[Access]:
 
 
 async def logs_of_each(
-    env: Env, access: Access, topics: Sequence[str], names: list[str], *, whole: bool = True
+    env: Env, access: Access, topics: Sequence[str], names: list[str], *, whole: bool = True, cursors: bool = True
 ) -> AsyncIterator[ColdTopic]:
     """The logs of names that were given as `topics`; one of several that cannot be had is a warning, and exit 1.
 
@@ -75,13 +75,13 @@ async def logs_of_each(
     Raises:
         NotFound, BadBytes: it is the only one.
     """
-    async for _, logs in logs_by_name(env, access, topics, names, whole=whole):
+    async for _, logs in logs_by_name(env, access, topics, names, whole=whole, cursors=cursors):
         for log in logs:
             yield log
 
 
 async def logs_by_name(
-    env: Env, access: Access, topics: Sequence[str], names: Sequence[str], *, whole: bool = True
+    env: Env, access: Access, topics: Sequence[str], names: Sequence[str], *, whole: bool = True, cursors: bool = True
 ) -> AsyncIterator[tuple[str, list[ColdTopic]]]:
     """As `logs_of_each`, with the name that each one or its partitions were asked for by."""
     import asyncio
@@ -90,7 +90,8 @@ async def logs_by_name(
 
     for start in range(0, len(names), TOPICS_AT_A_TIME):
         some = names[start : start + TOPICS_AT_A_TIME]
-        every = await asyncio.gather(*(access.logs(name, whole=whole) for name in some), return_exceptions=True)
+        asked = (access.logs(name, whole=whole, cursors=cursors) for name in some)
+        every = await asyncio.gather(*asked, return_exceptions=True)
         for name, found in zip(some, every, strict=True):
             if isinstance(found, NotFound | BadBytes) and not is_one(topics):
                 some_failed(env, found)
@@ -115,7 +116,7 @@ def tell_unknown(env: Env, log: ColdTopic) -> None:
     """Warns of what the bookies of a log do not say now."""
     if log.unknown is not None:
         env.warn(f"{log.topic}: the length of its open ledger is not known: {log.unknown}")
-    silent = [cursor for cursor in log.cursors.values() if cursor.unknown is not None]
+    silent = log.silent
     if silent:
         names = f"{silent[0].name} and {len(silent) - 1} more" if len(silent) > 1 else silent[0].name
         env.warn(f"{log.topic}: what {names} acknowledged is not known: {silent[0].unknown}")

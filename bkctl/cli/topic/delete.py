@@ -35,20 +35,23 @@ async def run(
     names = list(env.names(topics))
     rows: list[dict[str, object]] = []
     async with opened(env, *names) as access:
-        found = await targets_of_each(env, access, topics, names)
+        found = await targets_of_each(env, access, topics, names, whole=False)
         if not found:
             return rows
-        steps = tuple(
-            f"delete {t.name}: {len(t.log.ledgers.ids)} ledgers, {t.log.ledgers.entries_total} entries, "
-            f"{len(t.log.cursors)} subscriptions; {t.by}"
-            for one in found.values()
-            for t in one
-        )
+        steps = tuple(_step(target) for one in found.values() for target in one)
         what = all_of(found, "topics")
         env.confirm(Plan(f"delete {what}", steps, subject=what))
         for name, logs in found.items():
             await attempt(env, topics, name, _delete_whole(env, access, name, logs, force, rows))
     return rows
+
+
+def _step(target: Target) -> str:
+    log = target.log
+    entries = (
+        f"{'' if log.whole() else 'at least '}{log.ledgers.entries_total} entries, {len(log.cursors)} subscriptions"
+    )
+    return f"delete {target.name}: {len(log.ledgers.ids)} ledgers, {entries}; {target.by}"
 
 
 async def _delete_whole(

@@ -48,7 +48,7 @@ async def run(
     names = list(env.names(topics))
     async with opened(env, *names) as access:
         left = count
-        async for log in logs_of_each(env, access, topics, names):
+        async for log in logs_of_each(env, access, topics, names, cursors=False):
             async for batch in read_entries(access.bookkeeper, log, start, left):
                 if left is not None:
                     left -= len(batch)

@@ -10,6 +10,7 @@ from bkctl.cli.env import Env
 from bkctl.cli.several import attempt
 from bkctl.cli.topic._acting import Request, Target, act, targets_of_each
 from bkctl.cli.topic._topics import Access, Topics, opened, retention_of
+from bkctl.errors import Unavailable
 
 COMMAND = Command(
     effect=Effect.DELETES,
@@ -23,12 +24,13 @@ async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
     """Deletes the ledgers that every subscription has passed and retention does not keep; see `topic why-kept`.
 
     The owner of a topic does it, by its own retention. Where nobody serves a topic, it is done straight, with the
-    namespace's retention, or broker.conf's default of none; the last ledger stays. ledgers are those that went.
+    namespace's retention, or broker.conf's default of none; the last ledger stays. ledgers are those that went. While
+    too few bookies tell what a subscription has acknowledged, only an owner can do it.
     """
     names = list(env.names(topics))
     rows: list[dict[str, object]] = []
     async with opened(env, *names) as access:
-        every = (await targets_of_each(env, access, topics, names)).values()
+        every = (await targets_of_each(env, access, topics, names, whole=False)).values()
         found = [(target, await _gone(access, target)) for targets in every for target in targets]
         work = [(target, gone) for target, gone in found if gone or target.owner is not None]
         if work:
@@ -40,6 +42,9 @@ async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
 
 
 async def _trim(env: Env, access: Access, target: Target, gone: list[int], rows: list[dict[str, object]]) -> None:
+    silent = target.log.silent
+    if silent and target.owner is None:
+        raise Unavailable(f"what {silent[0].name} acknowledged is not known: {silent[0].unknown}")
     by = None
     if gone or target.owner is not None:
         by = await act(env, access, target, Request("POST", ("trim",)), lambda edit: edit.drop_ledgers(gone))
@@ -57,8 +62,9 @@ async def _gone(access: Access, target: Target) -> list[int]:
     from bkdaemon.broker.ledger.trimming import judge
 
     log = target.log
+    if log.silent:
+        return []
     policies = await access.stores.namespaces.policies(log.topic.namespace_name)
-    marks = [(name, cursor.acks.mark_delete) for name, cursor in log.cursors.items()]
-    verdicts = judge(log.ledgers, marks, retention_of(policies), time.time_ns() // 1_000_000)
+    verdicts = judge(log.ledgers, log.marks, retention_of(policies), time.time_ns() // 1_000_000)
     last = log.ledgers.ids[-1:]
     return [v.ledger_id for v in verdicts if v.kept is None and v.ledger_id not in last]

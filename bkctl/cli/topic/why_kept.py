@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.topic._topics import Topics, logs_of_each, opened, retention_of
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.ledger.cold import ColdTopic
+    from bkdaemon.broker.ledger.trimming import Retention
 
 COMMAND = Command(
     effect=Effect.READS,
@@ -18,28 +24,40 @@ async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
     """Says for each ledger of topics why it is not deleted: the slow subscription, or retention. Never fences.
 
     kept is null for a ledger that the broker will delete at its next look. Retention is that of the namespace;
-    where it has none, 0 is assumed, broker.conf's default.
+    where it has none, 0 is assumed, broker.conf's default. While too few bookies answer, what only they know is null,
+    and kept tells of which subscription it is not known whether it has passed the ledger.
     """
     import time
-
-    from bkdaemon.broker.ledger.trimming import judge
 
     rows: list[dict[str, object]] = []
     names = list(env.names(topics))
     async with opened(env, *names) as access:
-        async for log in logs_of_each(env, access, topics, names):
+        async for log in logs_of_each(env, access, topics, names, whole=False):
             policies = await access.stores.namespaces.policies(log.topic.namespace_name)
-            marks = [(name, cursor.acks.mark_delete) for name, cursor in log.cursors.items()]
-            verdicts = judge(log.ledgers, marks, retention_of(policies), time.time_ns() // 1_000_000)
-            rows += [
-                {
-                    "topic": str(log.topic),
-                    "ledger_id": verdict.ledger_id,
-                    "entries": log.ledgers.entries(verdict.ledger_id),
-                    "size": log.ledgers.size(verdict.ledger_id),
-                    "kept": verdict.kept,
-                    "subscription": verdict.cursor,
-                }
-                for verdict in verdicts
-            ]
+            rows += _items(log, retention_of(policies), time.time_ns() // 1_000_000)
+    return rows
+
+
+def _items(log: ColdTopic, retention: Retention, now_ms: int) -> list[dict[str, object]]:
+    from bkdaemon.broker.ledger.trimming import judge
+
+    rows: list[dict[str, object]] = []
+    for verdict in judge(log.ledgers, log.marks, retention, now_ms):
+        kept, subscription = verdict.kept, verdict.cursor
+        if kept is None and log.silent:
+            subscription = log.silent[0].name
+            kept = f"it is not known whether subscription {subscription} has passed it"
+        elif subscription is not None and not log.whole():  # nobody knows by how many entries
+            kept = f"subscription {subscription} has not passed it"
+        entries, size = log.length(verdict.ledger_id)
+        rows.append(
+            {
+                "topic": str(log.topic),
+                "ledger_id": verdict.ledger_id,
+                "entries": entries,
+                "size": size,
+                "kept": kept,
+                "subscription": subscription,
+            }
+        )
     return rows

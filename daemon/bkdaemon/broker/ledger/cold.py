@@ -83,6 +83,17 @@ class ColdTopic:
             return None
         return cursor.acks.mark_delete if self.unknown is None else cursor.state.mark_delete
 
+    @property
+    def marks(self) -> list[tuple[str, Position]]:
+        """Up to where each cursor of which it is known has acknowledged everything."""
+        every = ((name, self.mark_delete(cursor)) for name, cursor in self.cursors.items())
+        return [(name, mark) for name, mark in every if mark is not None]
+
+    @property
+    def silent(self) -> list[ColdCursor]:
+        """Cursors of which bookies do not tell what they have acknowledged."""
+        return [cursor for cursor in self.cursors.values() if cursor.unknown is not None]
+
     def backlog(self, cursor: ColdCursor) -> int | None:
         """Entries that a cursor has left, if it is known."""
         return cursor.acks.backlog() if self.whole(cursor) else None

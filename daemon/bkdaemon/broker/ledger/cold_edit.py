@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bkctl.codec.managed_ledger import NO_CURSOR_LEDGER, CursorState, ManagedCursorInfo
-from bkctl.errors import Refused
+from bkctl.errors import Refused, Unavailable
 from bkctl.meta.brokers import BrokerStore, Owner
 from bkctl.meta.store import Delete
 from bkctl.model.topic import EARLIEST, LATEST, Position
@@ -20,6 +20,7 @@ from bkdaemon.broker.ledger.acks import Acks
 from bkdaemon.broker.ledger.cold import ColdCursor, ColdTopic, ledgers_of, read_entries
 from bkdaemon.broker.ledger.recovered import delete_ledger
 from bkdaemon.broker.ledger.search import publish_time
+from bkdaemon.broker.rates import COMPACTION
 
 if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper
@@ -113,9 +114,13 @@ class Edit:
         """Deletes the nodes of the topic and its cursors in one step, then every ledger of theirs.
 
         Raises:
-            Conflict: something of it was changed, or a broker took it.
+            Conflict: something of it was changed, or a broker took it. Unavailable: bookies do not tell which ledger
+                has what was compacted.
         """
         cold, ledgers = self.cold, self.stores.ledgers
+        for cursor in cold.silent:
+            if cursor.name == COMPACTION:
+                raise Unavailable(f"what {cursor.name} names is not known: {cursor.unknown}")
         rows = await ledgers_of(self.bookkeeper, self.stores, cold)
         operations = [
             Delete(ledgers.cursor_path(cold.topic.path, cursor.name), cursor.version)

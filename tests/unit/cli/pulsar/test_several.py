@@ -132,7 +132,7 @@ class Recorder(BaseHTTPRequestHandler):
         self.send_response(204 if self.headers["Authorization"] == "Bearer secret" else 401)
         self.end_headers()
 
-    do_PUT = do_POST
+    do_PUT = do_DELETE = do_POST
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -159,6 +159,16 @@ def test_where_owners_are_kept_in_a_topic_a_broker_is_asked_with_the_token(recor
     trimmed = bkctl("topic", "trim", EMPTY[0], "--yes", "-o", "json", tree=tree, environ=known)
     assert trimmed.json()["items"][0]["by"] == f"127.0.0.1:{recorder}"
     assert Recorder.asked == ["/admin/v2/persistent/new/ns/a/trim"] * 2
+    away = golden.memory_tree()  # with what bookies know of its subscriptions
+    owned = "/namespace/golden/ns1"
+    for bundle in asyncio.run(MemoryStore(away).children(owned)):
+        asyncio.run(MemoryStore(away).delete_any(f"{owned}/{bundle}"))
+    register(
+        away, recorder, loadManagerClassName="org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
+    )
+    for verb, path in (("trim", "/trim"), ("delete", "?force=false")):
+        told = bkctl("topic", verb, "golden/ns1/roll", "--yes", "-o", "json", tree=away, environ=known)
+        assert (told.code, Recorder.asked[-1]) == (Exit.OK, f"/admin/v2/persistent/golden/ns1/roll{path}")
     unloaded = bkctl("namespace", "unload", "new/ns", "--yes", "-o", "json", tree=tree, environ=known)
     assert [row["unloaded"] for row in unloaded.json()["items"]] == [True] * 4
     where = bkctl("topic", "where", *EMPTY, "-o", "json", tree=tree)

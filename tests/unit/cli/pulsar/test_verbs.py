@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import cache
 
 import pytest
+from bkdaemon.broker.own_backend import Stores
 
 from bkctl.errors import Exit
 from bkctl.meta.below import below
@@ -196,6 +198,63 @@ def test_what_bookies_that_are_away_would_tell_is_null() -> None:
     assert used["size"] > 0
 
 
+def test_what_keeps_ledgers_is_told_as_far_as_it_is_known_while_bookies_are_away() -> None:
+    told = bkctl("topic", "why-kept", ROLL, "-o", "json", tree=java_cluster())
+    assert told.code == Exit.OK, told.stderr
+    rows = told.json()["items"]
+    assert [(row["ledger_id"], row["entries"]) for row in rows] == [(62, 50), (63, 50), (64, None)]
+    behind = "subscription behind has not passed it"
+    assert [(row["kept"], row["subscription"]) for row in rows] == [
+        (behind, "behind"),
+        (behind, "behind"),
+        ("it is open", None),
+    ]
+    assert len(told.json()["warnings"]) == 2
+    tree = golden.memory_tree()
+    asyncio.run(_without(tree, "/managed-ledgers/golden/ns1/persistent/roll/behind"))
+    rows = bkctl("topic", "why-kept", ROLL, "-o", "json", tree=tree).json()["items"]
+    unknown = "it is not known whether subscription holes has passed it"
+    assert [(row["kept"], row["subscription"]) for row in rows[:2]] == [(unknown, "holes")] * 2
+
+
+def test_topics_are_trimmed_and_deleted_while_bookies_are_away_where_nothing_depends_on_them() -> None:
+    tree = golden.memory_tree()
+    owned = "/namespace/golden/ns1"
+    bundles = asyncio.run(MemoryStore(tree).children(owned))
+    asyncio.run(_without(tree, *(f"{owned}/{bundle}" for bundle in bundles)))
+    trimmed = bkctl("topic", "trim", ROLL, "--yes", "-o", "json", tree=tree)
+    assert (trimmed.code, "what holes acknowledged" in trimmed.error()["message"]) == (Exit.UNAVAILABLE, True)
+    planned = bkctl("topic", "delete", ROLL, "--dry-run", "-o", "json", tree=tree).json()
+    assert "3 ledgers, at least 100 entries, 3 subscriptions; nobody" in planned["plan"]["steps"][0]
+    answer = bkctl("topic", "delete", "golden/ns1/compact", "--yes", "-o", "json", tree=tree)
+    assert (answer.code, "what __compaction names" in answer.error()["message"]) == (Exit.UNAVAILABLE, True)
+    ledgers = {row["ledger_id"] for row in bkctl("topic", "ledgers", ROLL, "-o", "json", tree=tree).json()["items"]}
+    assert bkctl("topic", "delete", ROLL, "--yes", tree=tree).code == Exit.OK
+    assert bkctl("topic", "show", ROLL, tree=tree).code == Exit.NOT_FOUND
+    left = {row["ledger_id"] for row in bkctl("ledger", "list", "-o", "json", tree=tree).json()["items"]}
+    assert (len(ledgers), ledgers & left) == (5, set())
+
+
+def test_what_subscriptions_have_is_not_asked_for_to_read() -> None:
+    async def hide(tree: MemoryTree) -> None:
+        ledgers, path = Stores.of(MemoryStore(tree)).ledgers, "golden/ns1/persistent/moved"
+        _, whole = await ledgers.read(path)
+        info, version = await ledgers.read_cursor(path, "s")
+        await ledgers.write_cursor(path, "s", replace(info, ledger_id=65), version, whole)
+
+    tree = golden.memory_tree()
+    asyncio.run(hide(tree))
+    assert bkctl("subscription", "show", MOVED, "s", "-o", "json", tree=tree).json()["mark_delete"] is None
+    answer = bkctl("topic", "read", MOVED, "--from", "999:0", "-o", "json", tree=tree)
+    assert (answer.code, answer.json()["items"]) == (Exit.OK, [])
+
+
+async def _without(tree: MemoryTree, *paths: str) -> None:
+    store = MemoryStore(tree)
+    for path in paths:
+        await store.delete_any(path)
+
+
 CURSORS = ["subscription list", "subscription backlog", "subscription show", "cursor list", "cursor show"]
 
 
@@ -243,11 +302,8 @@ def test_pulsars_metadata_below_a_path() -> None:
 
 
 async def _without_bookies(tree: MemoryTree) -> None:
-    store = MemoryStore(tree)
-    for bookie in await store.children("/ledgers/available"):
-        if bookie != "readonly":
-            path = f"/ledgers/available/{bookie}"
-            await store.delete(path, (await store.get(path)).stat.version)
+    bookies = await MemoryStore(tree).children("/ledgers/available")
+    await _without(tree, *(f"/ledgers/available/{bookie}" for bookie in bookies if bookie != "readonly"))
 
 
 def test_what_keeps_a_topic_from_being_loaded() -> None:
