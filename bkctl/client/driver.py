@@ -108,6 +108,9 @@ class CoreDriver:
         match action:
             case SendAdd():
                 self._send_add(action)
+            case Confirmed():
+                self._changes_in_vain = 0
+                self.told(action)
             case WriteMetadata():
                 self._start(self._write_metadata(action))
             case ReadMetadata():
@@ -115,8 +118,6 @@ class CoreDriver:
             case ChooseReplacement():
                 self._start(self._choose(action))
             case _:
-                if isinstance(action, Confirmed):
-                    self._changes_in_vain = 0
                 self.told(action)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:

@@ -32,7 +32,11 @@ _log = logging.getLogger(__name__)
 
 
 class LedgerWriter(CoreDriver):
-    """The one writer of a ledger that is open. `BookKeeper.create` makes it."""
+    """The one writer of a ledger that is open. `BookKeeper.create` makes it.
+
+    Attributes:
+        full: True while no more may be appended.
+    """
 
     def __init__(
         self,
@@ -55,6 +59,7 @@ class LedgerWriter(CoreDriver):
         self._flushes: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._sizes: deque[tuple[int, int]] = deque()  # (last entry, bytes) of appends on their way
         self._bytes = 0
+        self.full = False
         self._room = asyncio.Event()
         self._room.set()
         self._timers: list[asyncio.TimerHandle] = []
@@ -81,12 +86,6 @@ class LedgerWriter(CoreDriver):
     def last_pushed(self) -> int:
         """The last entry that was appended; -1 if none."""
         return self.core.last_pushed
-
-    @property
-    def full(self) -> bool:
-        """True while no more may be appended."""
-        config = self.context.config
-        return self.core.pending >= config.window_entries_max or self._bytes >= config.window_bytes_max
 
     def append(self, payload: bytes) -> EntryId:
         """Appends one entry; see `append_many`, which costs much less an entry."""
@@ -122,7 +121,12 @@ class LedgerWriter(CoreDriver):
         return range(end - len(payloads), end)
 
     def _check_room(self) -> None:
-        if self.full:
+        config = self.context.config
+        full = self.core.pending >= config.window_entries_max or self._bytes >= config.window_bytes_max
+        if full == self.full:
+            return
+        self.full = full
+        if full:
             self._room.clear()
         else:
             self._room.set()
@@ -226,7 +230,7 @@ class LedgerWriter(CoreDriver):
             future = self._flushes.popleft()[1]
             if not future.done():
                 future.set_result(None)
-        if not self._room.is_set():
+        if self.full:
             self._check_room()
         for callback in self._callbacks:
             callback(last_confirmed)

@@ -136,7 +136,8 @@ class BookieConversation:
         """
         first = self._next_token
         if self.version == 2:
-            self._check_v2_flags(flags)
+            if flags:
+                self._check_v2_flags(flags)
             parts = self._add_many_v2(ledger_id, master_key, entries, flags)
         else:
             parts = self._add_many_v3(ledger_id, master_key, entries, flags)

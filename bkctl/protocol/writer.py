@@ -148,7 +148,8 @@ class WriterCore:
     @property
     def takes_entries(self) -> bool:
         """True until a close, or an error, ends the writing."""
-        return self.phase in _TAKES_ENTRIES and not self._close_wanted
+        writing = self.phase is WriterPhase.WRITING or self.phase in _TAKES_ENTRIES  # hashes only what is rare
+        return writing and not self._close_wanted
 
     @property
     def settled(self) -> bool:

@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from bkrecovery.ledger import recover_ledger
@@ -54,6 +55,7 @@ DEPOSED: Final = (LedgerFenced, LedgerClosed, Conflict)
 """Errors after which somebody else owns the topic."""
 
 _log = logging.getLogger(__name__)
+_new: Final = tuple.__new__
 
 
 class ManagedLedger:
@@ -140,7 +142,7 @@ class ManagedLedger:
         self._submitted_bytes = 0
         self._opened_at, self.opened_ms = self._loop.time(), self.context.world.clock.now_ms()
         self._writer = self._reads.writer = writer
-        writer.on_confirmed(lambda last: self._confirmed(writer, last))
+        writer.on_confirmed(partial(self._confirmed, writer))
         self._run(self._watch(writer))
         self._roll_later(writer)
 
@@ -228,7 +230,7 @@ class ManagedLedger:
         ledgers.open_entries, ledgers.open_bytes = last + 1, ledgers.open_bytes + size
         self.added += len(entries)
         self._reads.tail.add(ledger_id, first, entries)
-        self.on_confirmed([Position(ledger_id, entry_id) for entry_id in range(first, last + 1)])
+        self.on_confirmed([_new(Position, (ledger_id, entry_id)) for entry_id in range(first, last + 1)])
         if self._queue:
             self._loop.call_soon(self._drain)
 
