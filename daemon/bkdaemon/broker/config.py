@@ -118,6 +118,8 @@ class BrokerConfig:
     shedding: bool = key("loadBalancerSheddingEnabled", java_flag, True)
     shedding_threshold: int = key("loadBalancerBrokerThresholdShedderPercentage", java_int, 10, least=1, most=100)
     shedding_grace_minutes: int = key("loadBalancerSheddingGracePeriodMinutes", java_long, 30, least=0)
+    shedding_minutes: int = key("loadBalancerSheddingIntervalMinutes", java_int, 1, least=1)
+    overloaded_percentage: int = key("loadBalancerBrokerOverloadedThresholdPercentage", java_int, 85)
     auto_split: bool = key("loadBalancerAutoBundleSplitEnabled", java_flag, True)
     split_topics: int = key("loadBalancerNamespaceBundleMaxTopics", java_int, 1_000, least=1)
     split_sessions: int = key("loadBalancerNamespaceBundleMaxSessions", limit, 1_000)

@@ -68,6 +68,7 @@ class OwnBackend:
         self.max_message_size = config.max_message_size
         self.meta = Stores.of(store)
         self.ownership = Ownership(store, address, config.cluster)
+        self.ownership.overloaded = config.overloaded_percentage / 100
         self.policies = TopicPolicies(config, self.meta.namespaces, TopicPolicyReader(bookkeeper, self.meta.ledgers))
         cache = EntryCache(config.cache_mb * MIB, max(config.cache_mb * MIB // 2, MIB))
         self.context = LedgerContext(bookkeeper, self.meta.ledgers, cache, world)

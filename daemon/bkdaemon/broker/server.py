@@ -32,6 +32,11 @@ logger = logging.getLogger(__name__)
 CONNECTIONS_MAX: Final = 10_000
 """Whatever the configuration says."""
 DEFAULT_LIMITS: Final = ServerLimits()
+COMING_BACK_S: Final = 0.2
+"""How long lookups are answered after the last topic was closed: official clients come back after 0.1 s, some here."""
+LAST_LOOKUPS_S: Final = 1.0
+"""How long those are waited for that are being answered then."""
+POLL_S: Final = 0.01
 
 
 class BrokerServer:
@@ -90,14 +95,25 @@ class BrokerServer:
         return self._listener.port
 
     async def stop(self) -> None:
-        """Accepts nobody, closes the topics (clients go elsewhere), then every connection."""
+        """Accepts nobody, closes the topics, tells clients where they are now, then closes every connection."""
         if self._listener is not None:
             await self._listener.close()
         await self.topics.close()
+        await self._answer_the_last()
         for connection in list(self.connections):
             connection.end("the broker is shutting down")
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _answer_the_last(self) -> None:
+        """Lets lookups be answered: a client whose connection ends instead asks ever later."""
+        if not self.connections:
+            return
+        await asyncio.sleep(COMING_BACK_S)
+        for _ in range(int(LAST_LOOKUPS_S / POLL_S)):
+            if not self.lookups:
+                return
+            await asyncio.sleep(POLL_S)
 
     def welcome(self, connection: Connection) -> str | None:
         """Counts a new connection; if there are too many, why it cannot be, or "" where nobody is told."""

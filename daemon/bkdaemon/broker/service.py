@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 UPKEEP_S: Final = 10.0
 """How often at least policies are looked at again, expired messages acknowledged, unused topics deleted."""
 LOAD_REPORT_S: Final = 60.0
+LOAD_CHANGE_S: Final = 5.0
+"""How often is looked whether the load report is to be told before: loadBalancerReportUpdateMinIntervalMillis."""
 WATCH_S: Final = 5.0
 """How often is looked for what stands still."""
 STORE_AWAY_S: Final = 5.0
@@ -135,6 +137,7 @@ class BrokerService:
             asyncio.create_task(self._every(self.upkeep.period_s(UPKEEP_S), self._look_after), name="upkeep"),
             asyncio.create_task(self._every(config.stats_s, self.look), name="rates"),
             asyncio.create_task(self._every(LOAD_REPORT_S, ownership.tell_load), name="load report"),
+            asyncio.create_task(self._every(LOAD_CHANGE_S, ownership.tell_change), name="changed load"),
             asyncio.create_task(self._every(WATCH_S, self._watch), name="watch"),
             asyncio.create_task(self._every(MEMORY_S, self._give_back), name="memory"),
             asyncio.create_task(self._every(BALANCE_S, self.balancer.run), name="balance"),

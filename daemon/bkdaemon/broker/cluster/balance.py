@@ -1,7 +1,7 @@
 """Who takes a bundle, which bundles an overloaded broker gives up, which are cut in two. Pure: reports in, names out.
 
     choose     the broker that costs least: messages a second, topics, and what was assigned since its report;
-               one above OVERLOADED only where there is no other
+               one that is overloaded only where there is no other
     Shedding   the leader, once a round: a broker is unloaded only after ROUNDS in a row far above the average, and only
                of as many bundles as bring it half the way back, or of one where none is so small and it is better
                off without; a bundle that was moved stays for a while
@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 Report: TypeAlias = Mapping[str, Any]
 
 OVERLOADED: Final = 0.85
-"""As loadBalancerBrokerOverloadedThresholdPercentage: a broker this full is sent nothing."""
+"""loadBalancerBrokerOverloadedThresholdPercentage: a broker this full is sent nothing."""
 MESSAGES_PER_TOPIC: Final = 1_000.0
 """So many messages a second cost as much as a topic that is only there."""
 ROUNDS: Final = 3
@@ -32,23 +32,31 @@ IDLE: Final = 0.3
 """A broker that is less busy than this is left alone, however idle the others are."""
 
 
-def choose(reports: Mapping[str, Report], assigned: Mapping[str, int], ours: str) -> str | None:
+def choose(
+    reports: Mapping[str, Report], assigned: Mapping[str, int], ours: str, overloaded: float = OVERLOADED
+) -> str | None:
     """The broker that shall take a bundle that nobody has; None where there is no broker.
 
     Args:
         reports: by broker id; those without an address are passed over.
         assigned: bundles that were given to a broker since its report.
         ours: the broker that is taken among equals.
+        overloaded: from where on one is taken only if all are.
     """
     known = {name: report for name, report in reports.items() if report.get("pulsarServiceUrl")}
     if not known:
         return None
-    return min(known, key=lambda name: (*_cost(known[name], assigned.get(name, 0)), name != ours, name))
+
+    def rank(name: str) -> tuple[bool, float, bool, str]:
+        report = known[name]
+        return usage_of(report) > overloaded, _cost(report, assigned.get(name, 0)), name != ours, name
+
+    return min(known, key=rank)
 
 
-def _cost(report: Report, assigned: int) -> tuple[bool, float]:
+def _cost(report: Report, assigned: int) -> float:
     messages = float(report.get("msgRateIn", 0)) + float(report.get("msgRateOut", 0))
-    return usage_of(report) >= OVERLOADED, int(report.get("numTopics", 0)) + assigned + messages / MESSAGES_PER_TOPIC
+    return int(report.get("numTopics", 0)) + assigned + messages / MESSAGES_PER_TOPIC
 
 
 def usage_of(report: Report) -> float:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bkdaemon.broker.service import BrokerService
 
 BALANCE_S: Final = 60.0
+"""The length of a round; loads are compared every loadBalancerSheddingIntervalMinutes of them."""
 UNLOAD_TIMEOUT_S: Final = 60.0
 
 _log = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ class Balancer:
         self.split = self.unloaded = 0
         self._service = service
         self._shedding = Shedding()
+        self._rounds = 0
 
     @property
     def _limits(self) -> SplitLimits:
@@ -63,6 +65,9 @@ class Balancer:
             return
         if config.auto_split:
             await self.split_bundles()
+        self._rounds += 1
+        if self._rounds % config.shedding_minutes:
+            return
         if config.shedding and service.backend.ownership.leading:
             await self.shed(await service.backend.ownership.reports())
 

@@ -58,6 +58,7 @@ DYNAMIC: Final = (
     "keySharedLookAheadMsgInReplayThresholdPerConsumer",
     "keySharedLookAheadMsgInReplayThresholdPerSubscription",
     "loadBalancerAutoBundleSplitEnabled",
+    "loadBalancerBrokerOverloadedThresholdPercentage",
     "loadBalancerBrokerThresholdShedderPercentage",
     "loadBalancerNamespaceBundleMaxBandwidthMbytes",
     "loadBalancerNamespaceBundleMaxMsgRate",
@@ -66,6 +67,7 @@ DYNAMIC: Final = (
     "loadBalancerNamespaceMaximumBundles",
     "loadBalancerSheddingEnabled",
     "loadBalancerSheddingGracePeriodMinutes",
+    "loadBalancerSheddingIntervalMinutes",
     "managedLedgerCacheSizeMB",
     "managedLedgerInactiveLedgerRolloverTimeSeconds",
     "maxConcurrentLookupRequest",
@@ -153,6 +155,7 @@ async def take(service: BrokerService) -> None:
             service.server.topics.allow_loads(config.topic_loads_max)
         service.config = service.backend.config = config
         service.backend.policies.take_config(config)
+        service.backend.ownership.overloaded = config.overloaded_percentage / 100
         service.server.topics.limits.hold_to(config)
         service.server.limits = ServerLimits.of(config)
         cache = service.backend.context.cache

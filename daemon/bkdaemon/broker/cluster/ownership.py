@@ -3,6 +3,7 @@
     owner known                     the client is sent there
     nobody, and we lead             the least loaded broker takes it: we do, or the client is sent there to insist
     nobody, and another leads       the client is sent to the leader
+    nobody, and nobody leads        as if we did
     nobody, and the client insists  we take it
 
 A lease is an ephemeral node: it goes with its session. When our session expires every bundle is given up at once; what
@@ -25,7 +26,7 @@ from bkctl.meta.store import SessionEvent, WatchEvent
 from bkctl.model.bundle import Bundle, Bundles
 from bkctl.model.topic import TopicName
 from bkdaemon.broker.backend import Lookup
-from bkdaemon.broker.cluster.balance import choose
+from bkdaemon.broker.cluster.balance import OVERLOADED, choose
 from bkdaemon.broker.cluster.isolation import brokers_for, isolation_policies
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 BUNDLES_AGE_MAX_S: Final = 5.0
 NAMESPACES_CACHED_MAX: Final = 1_000
+TOLD_CHANGE: Final = 0.1
+"""loadBalancerReportUpdateThresholdPercentage: what share of our bundles may come or go untold."""
 REGISTER_RETRY_S: Final = 0.5
 ACQUIRES_MAX: Final = 3  # times a bundle is found taken and free again
 LEAVES_AT_A_TIME_MAX: Final = 32
@@ -72,6 +75,7 @@ class Ownership:
         on_lost: called with bundles that are ours no more, their topics to be closed without a word to the store.
         report: makes the load report of the registration.
         goals: the brokers that bundles go to which the leader has had given up.
+        overloaded: how busy, 0 to 1, a broker is that is sent nothing.
     """
 
     def __init__(self, store: MetadataStore, address: BrokerAddress, cluster: str) -> None:
@@ -83,13 +87,14 @@ class Ownership:
         self.on_lost: Callable[[set[Bundle]], None] = lambda _: None
         self.report: Callable[[], dict[str, Any]] = dict
         self.goals: dict[Bundle, str] = {}
+        self.overloaded = OVERLOADED
         self._store = store
         self.brokers = BrokerStore(store)
         self._namespaces = NamespaceStore(store)
         self._bundles: dict[str, tuple[float, Bundles]] = {}
         self._readings: dict[str, asyncio.Task[Bundles]] = {}
         self._assigned: dict[str, tuple[object, int]] = {}  # broker → when it told its load, what it was given since
-        self._told = 0
+        self._told = self._told_bundles = 0
         self._acquiring: dict[Bundle, asyncio.Task[bool]] = {}
         self._choosing: dict[Bundle, asyncio.Task[Lookup | None]] = {}
         self._unloading: set[Bundle] = set()
@@ -140,6 +145,7 @@ class Ownership:
             self._wake.clear()
             try:
                 if not self.registered.is_set():
+                    self._told_bundles = len(self.owned)
                     if not await self.brokers.register(self.address.broker_id, self.report()):
                         raise Unavailable(f"{self.address.broker_id} is registered by another session still")
                     self.registered.set()
@@ -156,8 +162,15 @@ class Ownership:
     async def tell_load(self) -> None:
         """Stores the load report anew."""
         if self.registered.is_set():
+            self._told_bundles = len(self.owned)
             await self.brokers.update_report(self.address.broker_id, self.report())
             self._told += 1
+
+    async def tell_change(self) -> None:
+        """The same if bundles have come or gone, more than a few: else the leader goes by what was."""
+        before, now = self._told_bundles, len(self.owned)
+        if abs(now - before) > before * TOLD_CHANGE:
+            await self.tell_load()
 
     # -- who owns what ------------------------------------------------------------------------------------------------
 
@@ -325,13 +338,11 @@ class Ownership:
         reports, ours = await self.reports(), self.address.broker_id
         policies = await isolation_policies(self._store, self.cluster)
         allowed = brokers_for(policies, bundle.namespace, {*reports, ours})
-        if not self.leading and ours in allowed:
-            return None  # nobody leads
         goal = self.goals.get(bundle, "")
         known = {name: reports[name] for name in reports if name in allowed}
         told = {name: report.get("lastUpdate") for name, report in reports.items()} | {ours: self._told}
         since = {name: count for name, (at, count) in self._assigned.items() if told.get(name) == at}
-        chosen = choose({goal: known[goal]} if goal in known else known, since, ours)
+        chosen = choose({goal: known[goal]} if goal in known else known, since, ours, self.overloaded)
         if chosen is None and ours not in allowed:
             raise NoBroker(NO_BROKER.format(bundle), bundle=str(bundle))
         if chosen is None:

@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from bkdaemon.broker.backend import TopicRules
+from bkdaemon.broker.backend import Lookup, TopicRules
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import NO_REQUEST, Command, ErrorCode, encode_command
+from bkctl.model.topic import TopicName
 from tests.broker.raw import RawClient, Stage, batch_of, entry_of, on_stage
+from tests.unit.daemon.broker.logs import until
 
 TOPIC = "persistent://public/default/t"
 FLAG = 2**64 - 1
@@ -123,6 +125,33 @@ def test_a_coordinator_is_told_by_topic_that_there_are_no_transactions(topic: st
 
 
 # -- lookups -----------------------------------------------------------------------------------------------------------
+
+
+def test_who_asks_where_a_topic_is_now_is_told_before_the_broker_ends() -> None:
+    async def scenario(stage: Stage) -> None:
+        client, inner = await stage.client(), stage.backend.lookup
+        await client.produce(TOPIC)
+
+        async def slow(topic: TopicName, *, authoritative: bool) -> Lookup:
+            await asyncio.sleep(0.5)
+            return await inner(topic, authoritative=authoritative)
+
+        def ask() -> asyncio.Future[Any]:
+            return asyncio.ensure_future(
+                client.ask(Command.LOOKUP, Command.LOOKUP_RESPONSE, topic=TOPIC, authoritative=False)
+            )
+
+        stage.backend.lookup = slow  # type: ignore[method-assign]
+        before = ask()
+        await until(lambda: stage.server.lookups == 1)
+        stopping = asyncio.ensure_future(stage.server.stop())
+        await client.next(Command.CLOSE_PRODUCER)
+        for answer in (before, ask()):
+            assert (await answer).brokerServiceUrl == stage.backend.url
+        await client.end()
+        await stopping
+
+    on_stage(scenario)
 
 
 def test_lookups_and_partitions_say_what_java_says() -> None:

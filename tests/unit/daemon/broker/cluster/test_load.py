@@ -50,6 +50,19 @@ def test_who_takes_a_bundle(reports: Any, assigned: dict[str, int], wanted: str 
     assert choose(reports, assigned, "b") == wanted
 
 
+def test_from_where_on_a_broker_is_sent_nothing() -> None:
+    reports = {"a": report(cpu=0.4), "b": report(cpu=0.2, topics=50)}
+    assert [choose(reports, {}, "a", overloaded) for overloaded in (0.3, 0.4, 0.1)] == ["b", "a", "a"]
+
+    async def scenario(admin: Admin) -> None:
+        ownership = admin.service.backend.ownership
+        assert ownership.overloaded == 0.3
+        await admin.ok("POST", "/admin/v2/brokers/configuration/loadBalancerBrokerOverloadedThresholdPercentage/60")
+        assert ownership.overloaded == 0.6
+
+    administering(scenario, overloaded_percentage=30)
+
+
 def test_javas_report_is_understood() -> None:
     java = golden.rest("broker-stats-load-report")["response"]["body"]
     assert usage_of(java) == pytest.approx(149.29 / 200, abs=0.001)
@@ -255,6 +268,26 @@ def test_a_large_bundle_is_split_and_its_topics_are_served_on() -> None:
         assert len(told) == 2
 
     administering(scenario, split_topics=5)
+
+
+def test_loads_are_compared_as_often_as_it_is_asked_for() -> None:
+    async def scenario(admin: Admin) -> None:
+        await until(lambda: admin.service.backend.ownership.leading)
+        balancer, compared = Balancer(admin.service), []
+
+        async def shed(reports: Any) -> list[Move]:
+            compared.append(reports)
+            return []
+
+        balancer.shed = shed  # type: ignore[method-assign]
+        for _ in range(7):
+            await balancer.run()
+        assert len(compared) == 2
+        await admin.ok("POST", "/admin/v2/brokers/configuration/loadBalancerSheddingIntervalMinutes/1")
+        await balancer.run()
+        assert len(compared) == 3
+
+    administering(scenario, shedding_minutes=3)
 
 
 def test_the_leader_unloads_its_own_bundle() -> None:

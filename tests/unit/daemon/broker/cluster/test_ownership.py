@@ -119,6 +119,23 @@ def test_clients_are_led_from_broker_to_broker() -> None:
     on_a_cluster(scenario)
 
 
+def test_while_nobody_leads_the_least_loaded_takes_it_too() -> None:
+    """When brokers are restarted one after the other, the one that was empty would stay so."""
+
+    async def scenario(tree: MemoryTree) -> None:
+        ghost = BrokerStore(MemoryStore(tree))  # a leader that is no broker any more
+        assert await ghost.try_to_lead("ghost:8080", "http://ghost:8080")
+        a, _ = await broker(tree, "a", topics=5)
+        b, _ = await broker(tree, "b")
+        assert await a.lookup(TOPIC, authoritative=False) == Lookup(
+            "pulsar://b:6650", redirect=True, authoritative=True
+        )
+        assert await b.lookup(TOPIC, authoritative=False) == Lookup("pulsar://b:6650")
+        assert (a.leading, b.leading) == (False, False)
+
+    on_a_cluster(scenario)
+
+
 def test_what_a_broker_was_given_counts_until_it_tells_of_it() -> None:
     async def scenario(tree: MemoryTree) -> None:
         a, _ = await broker(tree, "a")
@@ -141,6 +158,27 @@ def test_what_a_broker_was_given_counts_until_it_tells_of_it() -> None:
         assert to == ["pulsar://b:6650", "pulsar://b:6650", "pulsar://a:6650", "pulsar://a:6650", "pulsar://b:6650"]
         await a.stop()
         await b.stop()
+
+    on_a_cluster(scenario)
+
+
+def test_a_broker_tells_soon_that_it_has_more_or_fewer_bundles() -> None:
+    async def scenario(tree: MemoryTree) -> None:
+        a, _ = await broker(tree, "a")
+        a.report = lambda: {"numBundles": len(a.owned)}
+
+        async def told() -> int:
+            await a.tell_change()
+            return int(((await a.brokers.report("a:8080")) or {}).get("numBundles", -1))
+
+        assert await told() == -1  # nothing has changed since it registered
+        namespace = await a.bundles("public/default")
+        for count, bundle in enumerate(namespace.all()[:12], 1):
+            assert await a._acquire(bundle)
+            assert await told() == (count if count != 11 else 10)  # one more than ten is not worth a word
+        for bundle in list(a.owned):
+            await a.unload(bundle, nothing)
+        assert await told() == 0
 
     on_a_cluster(scenario)
 
