@@ -390,7 +390,7 @@ class Cursor:
             if self._version is None:
                 self._version = await store.create_cursor(log.name, self.name, info, log.node.version)
             else:
-                self._version = await store.write_cursor(log.name, self.name, info, self._version, log.node.version)
+                self._version = await log.node.write_cursor(self.name, info, self._version)
         self._in_node = state
 
     # -- the life of a cursor --------------------------------------------------------------------------------------

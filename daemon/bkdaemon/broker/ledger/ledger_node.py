@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from bkctl.codec.managed_ledger import LedgerInfo
-from bkctl.errors import NotFound
+from bkctl.codec.managed_ledger import LedgerInfo, ManagedCursorInfo
+from bkctl.errors import Conflict, NotFound
 from bkctl.model.topic import Position
 
 if TYPE_CHECKING:
@@ -86,6 +86,27 @@ class LedgerNode:
                 info = replace(info, terminated=terminated)
             self.version = await self._store.write(self._name, info, self.version)
             self.info = info
+
+    async def write_cursor(self, cursor: str, info: ManagedCursorInfo, version: Version) -> Version:
+        """Replaces a cursor's node and returns its version; the lock is held.
+
+        A Java broker that was deposed and has not noticed closes its topics in peace: it asks for the cursor's version
+        alone, which its successor may not have changed yet. While the topic is ours its word does not count.
+
+        Raises:
+            Conflict: the topic has another owner.
+        """
+        store, name = self._store, self._name
+        try:
+            return await store.write_cursor(name, cursor, info, version, self.version)
+        except Conflict as e:
+            try:
+                found = (await store.read_cursor(name, cursor)).version
+            except NotFound:
+                raise e from None
+            if found == version:  # it was the topic's node that has changed
+                raise
+            return await store.write_cursor(name, cursor, info, found, self.version)
 
     async def delete(self) -> None:
         """Deletes the node; its cursors must be gone."""

@@ -346,3 +346,21 @@ def test_a_cursor_that_is_being_deleted_keeps_no_log_from_being_deleted() -> Non
             await broker.ledgers.read(NAME)
 
     on_brokers(scenario)
+
+
+def test_a_cursor_that_a_deposed_broker_of_java_wrote_late_keeps_what_was_acknowledged_since() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker)
+        cursor = await log.open_cursor("s", EARLIEST)
+        first = log.first_position
+        store = broker.context.store
+        stored = await store.read_cursor(NAME, "s")
+        await store.write_cursor(NAME, "s", stored.info, stored.version, log.node.version)  # a topic's close in Java
+        cursor.ack([first])
+        await log.close()
+        assert log.error is None
+        again = await (await another(broker)).open(EAGER)
+        assert again.cursors["s"].is_acked(first)
+        await again.close()
+
+    on_brokers(scenario)
