@@ -23,7 +23,7 @@ from bkctl.meta.ledgers import no_such_ledger
 from bkctl.meta.underreplication import Underreplication
 from bkctl.model.ledger import DigestType
 from bkdaemon.admin.http import Answer, Request, Route
-from bkdaemon.admin.jackson import dumps, hash_map
+from bkdaemon.admin.jackson import dumps, hash_map, text_of
 
 if TYPE_CHECKING:
     from bkctl.meta.ledgers import LedgerRecord, LedgerStore
@@ -231,7 +231,7 @@ def metadata_item(record: LedgerRecord) -> dict[str, Any]:
 
 def _text(record: LedgerRecord) -> str:
     """The stored record taken for text, as Java does."""
-    return encode_metadata(record.metadata).decode("utf-8", "replace")
+    return text_of(encode_metadata(record.metadata))
 
 
 def _base64(data: bytes) -> str:

@@ -1,10 +1,12 @@
 """JSON as Java's bookie prints it, byte for byte: Jackson's default pretty printer, and the order of a HashMap.
 
-Source: JsonUtil.java; com.fasterxml.jackson.core.util.DefaultPrettyPrinter; java.util.HashMap.
+And bytes as Java takes them for text. Source: JsonUtil.java; com.fasterxml.jackson.core.util.DefaultPrettyPrinter;
+java.util.HashMap; java.lang.String (decodeUTF8_UTF16).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -16,6 +18,13 @@ _ESCAPES: Final = {
     **{code: f"\\u{code:04X}" for code in range(32)},
     **{ord(raw): f"\\{letter}" for raw, letter in zip('"\\\b\f\n\r\t', '"\\bfnrt', strict=True)},
 }
+
+_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+
+
+def text_of(data: bytes) -> str:
+    """Bytes as Java's String takes them for UTF-8, which has one mark for half a surrogate where Python has three."""
+    return _SURROGATE.sub(b"\xff", data).decode("utf-8", "replace")
 
 
 def dumps(value: object, depth: int = 1) -> str:

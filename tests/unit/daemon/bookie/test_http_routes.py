@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from bkdaemon.admin.jackson import dumps, hash_map
+from bkdaemon.admin.jackson import dumps, hash_map, text_of
 from bkdaemon.service import BookieService
 
 from bkctl.client.client import BookKeeper
@@ -56,6 +56,15 @@ def test_as_jackson_prints() -> None:
     assert list(hash_map({A: 0, B: 0})) == [B, A]
     names = ["journal files", "entrylog files", "index files"]
     assert list(hash_map(dict.fromkeys(names, 0))) == ["index files", "journal files", "entrylog files"]
+
+
+def test_bytes_are_text_as_java_takes_them() -> None:
+    """What Java 17 made of them; the first are a ledger's time of creation, as an hour of a day has it."""
+    marks = {b"P\xb1\xed\xa8\x80\xb54": (1, 3), b"\xed\xa0": (0, 1), b"\xed\xbfA": (0, 1), b"\xf0\x90\x80": (0, 1)}
+    for data, (before, count) in marks.items():
+        assert text_of(data) == data[:before].decode() + "\ufffd" * count + data[-1:].decode(errors="ignore")
+    assert text_of(b"\xed\xa0\xed\xbf\xbf\xbf") == "\ufffd" * 3
+    assert text_of(b"\xed\x9f\xbf\xee\x80\x80\xe0\x80\x80\xf4\x90\x80\x80") == "\ud7ff\ue000" + "\ufffd" * 7
 
 
 async def test_its_state(tmp_path: Path) -> None:
