@@ -166,23 +166,23 @@ class LedgerReader:
         A few entries may have more, all together UNMEASURED_BYTES_MAX. One or two entries are in memory at a time.
         """
         self._learn_end()
-        vain: set[int] = set()
+        asked: set[int] = set()
         while True:
-            end, unseen = self.sizes.stretch(first, last, bytes_max, self.few, vain)
+            end, unseen = self.sizes.stretch(first, last, bytes_max, self.few, asked)
             if not unseen:
                 return end
-            await self.measure(unseen, vain)
+            asked.update(unseen)
+            await self.measure(unseen)
 
-    async def measure(self, entry_ids: Iterable[int], vain: set[int]) -> None:
-        """Reads entries for the place they have in the ledger; those that cannot be read are in vain afterwards."""
-        await asyncio.gather(*(self._measure(entry_id, vain) for entry_id in entry_ids))
+    async def measure(self, entry_ids: Iterable[int]) -> None:
+        """Reads entries for the place they have in the ledger; skips those that cannot be read."""
+        await asyncio.gather(*map(self._measure, entry_ids))
 
-    async def _measure(self, entry_id: int, vain: set[int]) -> None:
+    async def _measure(self, entry_id: int) -> None:
         try:
             entry = await self.read_entry(entry_id)
-        except BkctlError as e:  # who reads on will come to it, and tell
-            _log.debug("ledger %d: entry %d does not tell its place: %s", self.ledger_id, entry_id, e)
-            vain.add(entry_id)
+        except BkctlError as e:  # the read that comes to this entry raises it
+            _log.debug("ledger %d: cannot read entry %d for its length: %s", self.ledger_id, entry_id, e)
         else:
             self.sizes.learn(entry_id, entry.length)
 
@@ -355,7 +355,7 @@ class _Ahead:
         self._reader = reader
         self._last = last
         self._stretches: deque[list[int]] = deque()  # [last entry, bytes of it that may still come]
-        self._vain: set[int] = set()
+        self._asked: set[int] = set()
         self._measuring: asyncio.Task[None] | None = None
 
     def extend(self) -> None:
@@ -369,9 +369,10 @@ class _Ahead:
         entries_max = reader.context.config.read_ahead_entries_max
         while self.end < self._last:
             first, last = self.end + 1, min(self._last, self.end + entries_max)
-            end, unseen = sizes.stretch(first, last, STRETCH_BYTES, reader.few, self._vain)
+            end, unseen = sizes.stretch(first, last, STRETCH_BYTES, reader.few, self._asked)
             if unseen:
-                self._measuring = asyncio.create_task(reader.measure(unseen, self._vain))
+                self._asked.update(unseen)
+                self._measuring = asyncio.create_task(reader.measure(unseen))
                 return
             bound = sizes.bound(first, end) if sizes.trusted else None
             bound = UNMEASURED_BYTES_MAX if bound is None else min(bound, UNMEASURED_BYTES_MAX)
@@ -379,6 +380,7 @@ class _Ahead:
                 return
             self._stretches.append([end, bound])
             self.end = end
+            self._asked = {entry_id for entry_id in self._asked if entry_id >= end}
 
     def handed_out(self, last: int, size: int) -> None:
         """Entries up to this one, the newest with so many bytes, are with who asked."""

@@ -8,11 +8,12 @@ whoever reads asks for these entries first. Source: LedgerHandle.java (addToLeng
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Collection
 from typing import Final
 
 MARKS_MAX: Final = 32
-"""Entries of one ledger whose place is remembered."""
+"""Entries of one ledger whose length up to and including them is remembered; the one learned first is forgotten first."""
 FILL: Final = 0.75
 """How much of the bytes allowed a guess by average goes for: a little more than the average shall fit too."""
 UNKNOWN_ENTRIES: Final = 100
@@ -27,13 +28,14 @@ class LedgerSizes:
         trusted: False once lengths contradicted each other: then averages are all there is.
     """
 
-    __slots__ = ("_ids", "_lengths", "entry_size", "trusted")
+    __slots__ = ("_ids", "_learned", "_lengths", "entry_size", "trusted")
 
     def __init__(self) -> None:
         self.entry_size = 0.0
         self.trusted = True
         self._ids = [-1]
         self._lengths = [0]
+        self._learned: deque[int] = deque()
 
     def learn(self, entry_id: int, length: int) -> None:
         """The ledger has so many bytes up to and including this entry."""
@@ -47,9 +49,10 @@ class LedgerSizes:
             return
         ids.insert(at, entry_id)
         lengths.insert(at, length)
-        if len(ids) > MARKS_MAX:
-            gone = 1 if at > MARKS_MAX // 2 else MARKS_MAX
-            del ids[gone], lengths[gone]
+        self._learned.append(entry_id)
+        if len(ids) > MARKS_MAX:  # never one of the two that `stretch` asked for last
+            evicted = bisect_left(ids, self._learned.popleft())
+            del ids[evicted], lengths[evicted]
 
     def seen(self, size: float) -> None:
         """Entries of this size on average were read."""
@@ -68,7 +71,7 @@ class LedgerSizes:
         return tuple(e for e in (first - 1, last) if (at := bisect_left(ids, e)) == len(ids) or ids[at] != e)
 
     def stretch(
-        self, first: int, last: int, bytes_max: int, few: int, vain: Collection[int] = ()
+        self, first: int, last: int, bytes_max: int, few: int, asked: Collection[int] = ()
     ) -> tuple[int, tuple[int, ...]]:
         """(end, ()): entries first to end have no more than bytes_max bytes, or are no more than a few.
 
@@ -76,7 +79,8 @@ class LedgerSizes:
 
         Args:
             few: entries that may be read whatever they have.
-            vain: entries that could not be seen, and shall not be asked for again.
+            asked: entries that the caller has read for this already: they are never returned again, even if they
+                could not be read or were evicted since, so a caller that repeats the call comes to an end.
         """
         count = last - first + 1
         whole = self.bound(first, last)
@@ -91,7 +95,7 @@ class LedgerSizes:
             if not self.trusted or (bound is not None and bound <= bytes_max):
                 return end, ()
             unseen = self._unseen(first, end)
-            if any(entry_id in vain for entry_id in unseen):
+            if any(entry_id in asked for entry_id in unseen):
                 count = few
             elif unseen:
                 return end, unseen

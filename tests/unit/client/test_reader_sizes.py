@@ -197,3 +197,35 @@ def test_an_entry_that_nobody_has_is_told_where_it_comes_and_what_is_before_it_i
         await writer.close()
 
     simulate(scenario, frame_size_max=4 * KIB)
+
+
+@given(st.lists(st.integers(0, 400), max_size=120), st.integers(0, 400), st.integers(0, 400), st.integers(1, 3000))
+def test_stretch_of_a_full_ledger_sizes_ends_and_asks_for_no_entry_twice(
+    seen: list[int], first: int, count: int, bytes_max: int
+) -> None:
+    known = LedgerSizes()
+    known.seen(1)
+    for entry_id in seen:
+        known.learn(entry_id, 10 * entry_id + 10)
+    asked: set[int] = set()
+    while True:
+        end, unseen = known.stretch(first, first + count, bytes_max, 1, asked)
+        if not unseen:
+            break
+        assert asked.isdisjoint(unseen)
+        asked.update(unseen)
+        for entry_id in unseen:
+            known.learn(entry_id, 10 * entry_id + 10)
+    assert first <= end <= first + count
+    assert end == first or 10 * (end - first + 1) <= bytes_max
+
+
+def test_learning_both_ends_of_a_stretch_evicts_neither_of_them() -> None:
+    known = LedgerSizes()
+    for entry_id in range(100, 100 + MARKS_MAX):  # more marks inside the stretch than are kept
+        known.learn(entry_id, 10 * entry_id + 10)
+    known.seen(1)
+    for entry_id in (9, 999):
+        known.learn(entry_id, 10 * entry_id + 10)
+    assert known.bound(10, 999) == 9900
+    assert known.stretch(10, 999, 9900, 1) == (999, ())
