@@ -388,7 +388,7 @@ class BookieConversation:
             if found is not None and found.end() == stop:
                 head, txn, length = found.groups()
                 if head[1] == len(txn) + 5 and length[0] == stop - found.end(1):
-                    request = opened.pop(txn, None)
+                    request = opened.pop(txn, None) or self._pop_v3(txn)
                     if request is not None:
                         token, _, ledger, entry, _ = request
                         append(_new(Reply, (token, 0, ledger, entry, None, None, None, 2, 3, 0, False)))
@@ -448,12 +448,16 @@ class BookieConversation:
             stop - start, data[start : found.start(2)], txn_at, middle_at, data[found.end(2) : found.start(4)],
             entry_at, length_at, data[found.end(4) : body], body - start, tail_at, data[body_end:stop], lac,
         ))  # fmt: skip
-        request = self._open_v3.pop(txn, None)
+        request = self._open_v3.pop(txn, None) or self._pop_v3(txn)
         if request is not None:
             token, _, ledger, _, _ = request
             payload = data[body:body_end]
             replies.append(_new(Reply, (token, _OK, ledger, unvarint(entry), payload, lac, None, _READ, 3, 0, False)))
         return True
+
+    def _pop_v3(self, txn: bytes) -> _Open | None:
+        """The request of a txnId whose varint is longer than it must be, which protobuf allows."""
+        return self._open_v3.pop(varint(unvarint(txn)), None)
 
     # requests that are still open
 

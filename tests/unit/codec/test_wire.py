@@ -149,6 +149,13 @@ def test_worked_replies(protocol: int, reply: Reply, text: str) -> None:
     assert CODECS[protocol].decode_reply(from_text(text)[4:]) == reply
 
 
+@pytest.mark.parametrize("bits", range(64))
+def test_varints_of_every_length_come_back(bits: int) -> None:
+    for value in {(1 << bits) - 1, 1 << bits, (1 << bits) + 1} | {0b1010_1010_1010_1010 << bits >> 16}:
+        signed = value - (1 << 64) if value >> 63 else value
+        assert unvarint(varint(signed)) == signed
+
+
 @given(i64)
 def test_varints_come_back(value: int) -> None:
     assert unvarint(varint(value)) == value

@@ -175,6 +175,22 @@ def test_garbage_raises_bad_bytes_only(version: int, pieces: list[bytes]) -> Non
             client.receive(piece)
 
 
+@pytest.mark.parametrize("operation", [Operation.READ, Operation.ADD])
+@pytest.mark.parametrize("status", [Status.OK, Status.NO_LEDGER])
+def test_a_reply_whose_txn_id_is_an_overlong_varint_answers_its_request(operation: Operation, status: Status) -> None:
+    client = BookieConversation(3)
+    client._next_token = 5
+    token, _ = client.read(1, 2) if operation == Operation.READ else client.add(1, 2, KEY, bytes(30))
+    body = b"x" * 40 if operation == Operation.READ and status == Status.OK else b""
+    short = wire_v3.encode_reply(Reply(5, status, 1, 2, body, operation=operation))[4:]
+    at = short.index(b"\x18\x05")
+    overlong = short[:1] + bytes([short[1] + 1]) + short[2:at] + b"\x18\x85\x00" + short[at + 2 :]
+    assert wire_v3.decode_reply(overlong).token == 5
+    (reply,) = client.receive(len(overlong).to_bytes(4, "big") + overlong)
+    assert (reply.token, reply.status, reply.body or b"") == (token, status, body)
+    assert client.open_tokens() == []
+
+
 @given(st.sampled_from([f for f in frames() if not f.from_client]), st.data())
 def test_a_damaged_reply_is_taken_as_the_codec_takes_it(frame: Frame, data: Any) -> None:
     body = bytearray(frame.data[4:])
