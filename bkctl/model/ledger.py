@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, unique
 from types import MappingProxyType
@@ -117,8 +117,10 @@ class LedgerMetadata:
         """A new last ensemble from first_entry_id on; replaces the last one where it starts at the same entry.
 
         Raises:
-            UsageError: first_entry_id is before the last ensemble's: history is not rewritten.
+            UsageError: first_entry_id is before the last ensemble's: history is not rewritten. Or a bookie is named
+                twice.
         """
+        _check_distinct(first_entry_id, bookies)
         last = self.last_ensemble
         if first_entry_id < last.first_entry_id:
             raise UsageError(f"ensemble at {first_entry_id} before the last one at {last.first_entry_id}")
@@ -127,7 +129,14 @@ class LedgerMetadata:
         return replace(self, ensembles=changed, creation_token=0)
 
     def replacing(self, first_entry_id: int, replacements: Mapping[BookieId, BookieId]) -> LedgerMetadata:
-        """The ensemble that starts at first_entry_id with bookies replaced by id, at every position."""
+        """The ensemble that starts at first_entry_id with bookies replaced by id, at every position.
+
+        Raises:
+            UsageError: the new ensemble would name a bookie twice.
+        """
+        for ensemble in self.ensembles:
+            if ensemble.first_entry_id == first_entry_id:
+                _check_distinct(first_entry_id, [replacements.get(b, b) for b in ensemble.bookies])
         changed = tuple(
             Ensemble(e.first_entry_id, tuple(replacements.get(b, b) for b in e.bookies))
             if e.first_entry_id == first_entry_id
@@ -135,6 +144,13 @@ class LedgerMetadata:
             for e in self.ensembles
         )
         return replace(self, ensembles=changed, creation_token=0)
+
+
+def _check_distinct(first_entry_id: int, bookies: Sequence[BookieId]) -> None:
+    """Raises UsageError if a changed ensemble names a bookie twice; a stored one that does is still decoded."""
+    twice = next((b for i, b in enumerate(bookies) if b in bookies[:i]), None)
+    if twice is not None:
+        raise UsageError(f"ensemble at entry {first_entry_id} names bookie {twice} twice")
 
 
 def check_quorums(ensemble_size: int, write_quorum_size: int, ack_quorum_size: int) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from bkdaemon.bookie.bookie import Bookie
 from bkrecovery.fence import fence_ledger
 from bkrecovery.ledger import recover_ledger
 
@@ -340,6 +342,41 @@ def test_tail_follows_to_the_close(version: int) -> None:
         assert found == PAYLOADS
 
     simulate(scenario, version=version, explicit_lac_s=0.1)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("down", [0, 1])
+def test_a_read_across_an_ensemble_change_asks_each_entry_of_its_own_ensemble(
+    version: int, down: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[Bookie, set[int]] = {}
+    serve = Bookie.read_batch
+
+    def listened(self: Bookie, reads: list[Any], done: Any) -> list[Any]:
+        asked.setdefault(self, set()).update(entry_id for _, entry_id, _ in reads)
+        return serve(self, reads, done)
+
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        writer = await bookkeeper.create(2, 2, 2)
+        writer.append_many(PAYLOADS[:10])
+        await writer.flush()
+        before = writer.metadata.last_ensemble.bookies
+        for bookie in before:
+            cluster.kill(bookie)
+        writer.append_many(PAYLOADS[10:20])
+        await writer.close()
+        after = writer.metadata.last_ensemble.bookies
+        assert set(before).isdisjoint(after)
+        assert [e.first_entry_id for e in writer.metadata.ensembles] == [0, 10]
+        await cluster.loop.create_task(cluster.start_bookie(before[1 - down].partition(":")[0]))
+        cluster.kill(after[down])  # of both ensembles one replica is down
+        await asyncio.sleep(60)
+        monkeypatch.setattr(Bookie, "read_batch", listened)
+        assert await read_all(bookkeeper, writer.ledger_id) == PAYLOADS[:20]
+        old, new = (cluster.bookies[b.partition(":")[0]] for b in (before[1 - down], after[1 - down]))
+        assert asked == {old: set(range(10)), new: set(range(10, 20))}
+
+    simulate(scenario, version=version)
 
 
 def test_a_reader_hears_of_new_ensembles_when_it_needs_them() -> None:

@@ -58,6 +58,41 @@ def test_write_sets_are_spread_over_racks(seed: int, case: tuple[str, int, int])
         assert len({racks[chosen[i]] for i in write_set(entry_id, size, width)}) >= 2
 
 
+@given(
+    st.integers(0, 1_000), st.sampled_from([("aabbcc", 3, 3), ("aabbcc", 6, 3), ("abcde", 5, 3), ("aabbccdd", 4, 4)])
+)
+def test_every_write_set_of_an_ensemble_has_as_many_racks_as_it_can(seed: int, case: tuple[str, int, int]) -> None:
+    letters, size, width = case
+    racks = on_racks(letters)
+    needed = min(width, len(set(letters)))
+    placement = topology(racks, seed, racks_min=needed)
+    chosen = placement.choose(size, width, set(racks))
+    replaced = placement.replace(chosen, 1, width, set(racks)) if size < len(letters) else chosen[1]
+    for ensemble in (chosen, [chosen[0], replaced, *chosen[2:]]):
+        for entry_id in range(size):
+            assert len({racks[ensemble[i]] for i in write_set(entry_id, size, width)}) == needed
+
+
+@given(st.integers(0, 1_000), st.sampled_from([("aabbcc", 3, 3), ("aabbcc", 6, 3), ("aabb", 4, 2)]))
+def test_write_sets_are_spread_over_all_racks_where_none_is_required(seed: int, case: tuple[str, int, int]) -> None:
+    letters, size, width = case
+    racks = on_racks(letters)
+    chosen = topology(racks, seed).choose(size, width, set(racks))
+    for entry_id in range(size):
+        spread = {racks[chosen[i]] for i in write_set(entry_id, size, width)}
+        assert len(spread) == min(width, len(set(letters)))
+
+
+@pytest.mark.parametrize(("letters", "size", "width", "racks_min"), [("aabb", 3, 3, 3), ("aaab", 4, 2, 2)])
+def test_an_ensemble_is_refused_when_any_write_set_has_too_few_racks(
+    letters: str, size: int, width: int, racks_min: int
+) -> None:
+    racks = on_racks(letters)
+    for seed in range(20):
+        with pytest.raises(NotEnoughBookies, match=f"no {racks_min} racks for a write set"):
+            topology(racks, seed, racks_min=racks_min).choose(size, width, set(racks))
+
+
 def test_a_required_number_of_racks_is_refused_where_it_cannot_be() -> None:
     racks = on_racks("aaaa")
     with pytest.raises(NotEnoughBookies):

@@ -80,3 +80,13 @@ def test_what_is_no_bookie_id(text: str) -> None:
     with pytest.raises(UsageError):
         parse_bookie_id(text)
     assert parse_bookie_id("10.0.0.1:3181") == "10.0.0.1:3181"
+
+
+def test_no_change_makes_an_ensemble_that_names_a_bookie_twice() -> None:
+    ledger = metadata((0, "abc"), (5, "abd"))
+    with pytest.raises(UsageError, match="entry 5 names bookie a twice"):
+        ledger.replacing(5, {BookieId("d"): BookieId("a")})
+    with pytest.raises(UsageError, match="entry 9 names bookie c twice"):
+        ledger.with_ensemble(9, bookies(*"cac"))
+    swapped = ledger.replacing(5, {BookieId("a"): BookieId("d"), BookieId("d"): BookieId("a")})
+    assert swapped.last_ensemble.bookies == bookies(*"dba")

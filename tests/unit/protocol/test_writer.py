@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bkctl.errors import LedgerClosed, LedgerFenced, NotEnoughBookies
+from bkctl.model.ids import BookieId
 from bkctl.model.ledger import LedgerMetadata, LedgerState
 from bkctl.model.status import Status
 from bkctl.protocol.actions import ChooseReplacement, Closed, Confirmed, Dropped, Failed, ReadMetadata, WriteMetadata
@@ -299,3 +300,26 @@ def test_a_clone_goes_its_own_way() -> None:
     assert other.state() != core.state()
     other.append_many([b"1"])
     assert core.last_pushed == 0
+
+
+@pytest.mark.parametrize(("ensemble", "write_quorum"), [((A, B, C), 3), ((A, B, C, D, E), 4)])
+def test_ack_quorum_3_confirms_an_entry_at_its_third_acknowledgement(
+    ensemble: tuple[BookieId, ...], write_quorum: int
+) -> None:
+    core = writer(ledger(ensemble, write_quorum, ack_quorum=3))
+    core.append_many([b"0", b"1"])
+    assert core.acked(0, A, [0]) == core.acked(1, B, [0, 1]) == []
+    assert core.acked(2, C, [0]) == [Confirmed(0)]
+    assert core.acked(2, C, [1]) == []
+    last = (0, A) if write_quorum == 3 else (4, E)  # of entry 1's write set
+    assert core.acked(*last, [1]) == [Confirmed(1)]
+
+
+def test_ack_quorum_3_of_3_waits_for_the_replacement_of_a_failed_bookie() -> None:
+    core = writer(ledger(ack_quorum=3))
+    core.append_many([b"0"])
+    assert core.acked(0, A, [0]) == core.acked(1, B, [0]) == []
+    assert only(ChooseReplacement, core.refused(2, C, [0], UNREACHABLE)).failed == ((2, C),)
+    write = only(WriteMetadata, core.replaced({2: D}))
+    assert adds(core.metadata_written(write.metadata, 1)) == {2: (D, [0])}
+    assert core.acked(2, D, [0]) == [Confirmed(0)]

@@ -114,6 +114,37 @@ def test_a_ledger_that_comes_while_others_are_copied_has_its_turn() -> None:
     simulate(scenario, bookies=6, version=2)
 
 
+def test_a_ledger_opened_while_a_drain_runs_is_waited_for_and_moved() -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        first = await write(bookkeeper, (6, 2, 2), 300)
+        await cluster.start_bookie("b6")
+        await cluster.start_bookie("b7")
+        job = job_of(bookkeeper, OpenLedgers.WAIT, B0)
+        plan = await job.plan()
+        late = await bookkeeper.create(3, 2, 2, password=b"pw")
+        while B0 not in late.metadata.last_ensemble.bookies:
+            await late.close()
+            late = await bookkeeper.create(3, 2, 2, password=b"pw")
+        late.append_many(PAYLOADS[:50])
+        await late.flush()
+        await read_only(cluster, B0)
+        heard: list[list[int]] = []
+        task = asyncio.create_task(Drain(job, waiting=heard.append).run(plan))
+        await until(lambda: _is(bool(heard)))
+        assert heard == [[late.ledger_id]]
+        late.append_many(PAYLOADS[50:100])
+        await late.close()
+        results = await task
+        assert [(r.ledger_id, r.error, r.waiting, r.fenced) for r in results] == [
+            (first, None, False, False),
+            (late.ledger_id, None, False, False),
+        ]
+        assert await gone_from(bookkeeper, B0)
+        await assert_replicated(cluster, bookkeeper, late.ledger_id, 100)
+
+    simulate(scenario, bookies=6, version=2)
+
+
 CLAIM = DrainClaim("ann@a", 1_700_000_000_123)
 OTHER = DrainClaim("bob@b", 1_700_000_099_999)
 

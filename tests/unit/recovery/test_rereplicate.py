@@ -10,7 +10,7 @@ from bkrecovery.rereplicate import Known, LedgerKeys, Replicator, UnreadableEntr
 
 from bkctl.client.client import BookKeeper
 from bkctl.codec.checksum import digest_for, master_key
-from bkctl.errors import NotEnoughBookies
+from bkctl.errors import Conflict, NotEnoughBookies
 from bkctl.model.ledger import DigestType, LedgerMetadata
 from tests.unit.client.cluster import SimCluster, bookie_id, simulate
 from tests.unit.recovery.test_auto_recovery import assert_replicated, write
@@ -152,3 +152,17 @@ def test_a_bookie_that_went_since_the_last_look_is_replaced_as_a_target() -> Non
         await assert_replicated(cluster, bookkeeper, second, 20)
 
     simulate(scenario, bookies=5, version=2)
+
+
+def test_repair_conflicts_when_its_target_has_joined_the_segment_meanwhile() -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        ledger_id = await write(bookkeeper, (3, 3, 2), 100)
+        fragment, metadata = await whole(bookkeeper, ledger_id, 0)
+        (spare,) = {bookie_id(f"b{n}") for n in range(4)} - set(fragment.bookies)
+        cluster.kill(fragment.bookies[0])
+        changed = await bookkeeper.ledgers.update(ledger_id, lambda m: m.replacing(0, {fragment.bookies[1]: spare}))
+        with pytest.raises(Conflict, match="the same fragment"):
+            await Replicator(bookkeeper.context).repair(fragment, metadata, KEYS)
+        assert await bookkeeper.ledgers.read(ledger_id) == changed
+
+    simulate(scenario, bookies=4, version=2)
