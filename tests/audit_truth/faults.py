@@ -280,6 +280,31 @@ def one_rack(cluster: Cluster) -> Break:
     return lambda: Expected("BKC421", ledger.id, 0)
 
 
+def one_rack_later(cluster: Cluster) -> Break:
+    """A write set that is not entry 0's is on one rack."""
+    first, last = cluster.random.choice([(0, 4), (1, 5), (2, 6), (3, 7)])
+    other = cluster.random.choice([b for b in BOOKIES if RACK_OF[b][:3] != RACK_OF[BOOKIES[first]][:3]])
+    pair = BOOKIES[first], BOOKIES[last]
+    ledger = cluster.ledger((3, 2, 2), ensemble=cluster.random.choice([(other, *pair), (pair[0], other, pair[1])]))
+    return lambda: Expected("BKC421", ledger.id, 0)
+
+
+def two_payload_bits(cluster: Cluster) -> tuple[Break, Break]:
+    """Bits turned in two copies in one log."""
+    ledger = cluster.ledger((2, 2, 2), digest=DigestType.CRC32C)
+    bookie = cluster.random.choice(ledger.bookies)
+
+    def of(entry_id: int) -> Break:
+        def act() -> Expected:
+            at = place(cluster, ledger, entry_id, bookie)
+            at.data[at.offset + at.size - 1] ^= 1
+            return Expected("BKC107", ledger.id, entry_id, bookie, at.file, at.offset)
+
+        return act
+
+    return of(1), of(3)
+
+
 def one_region(cluster: Cluster) -> Break:
     """An ensemble is in one region."""
     of_region = [b for b in BOOKIES if RACK_OF[b][:3] == cluster.random.choice(("/eu", "/us"))]

@@ -14,9 +14,9 @@ pytest.importorskip("pyarrow")
 from bkinspect.audit.checks import load
 from bkinspect.audit.tables import Tables
 
-from tests.audit_truth.cluster import AS_OF_MS
+from tests.audit_truth.cluster import AS_OF_MS, Cluster
 from tests.audit_truth.facts import facts
-from tests.audit_truth.faults import FAULTS
+from tests.audit_truth.faults import FAULTS, Break, Fault, one_rack_later, two_payload_bits
 from tests.audit_truth.verdict import broken, compare
 
 if TYPE_CHECKING:
@@ -49,3 +49,21 @@ def test_a_healthy_cluster_has_no_findings(spark: SparkSession, tmp_path: Path) 
     made = broken(SEED + 1, 0, tmp_path / "cluster")
     tables = facts(spark, tmp_path / "cluster", made.export, tmp_path / "facts", AS_OF_MS)
     assert compare([], findings(tables)) == ([], [])
+
+
+def test_a_second_fault_in_a_log_and_a_later_write_set_on_one_rack_are_found(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    second: list[Break] = []
+
+    def first_bit(cluster: Cluster) -> Break:
+        first, other = two_payload_bits(cluster)
+        second.append(other)
+        return first
+
+    faults: list[Fault] = [first_bit, lambda _: second.pop(), one_rack_later]
+    made = broken(SEED + 2, 3, tmp_path / "cluster", faults)
+    assert [one.code for _, one in made.expected] == ["BKC107", "BKC107", "BKC421"] * 3
+    assert made.expected[0][1].file == made.expected[1][1].file
+    tables = facts(spark, tmp_path / "cluster", made.export, tmp_path / "facts", AS_OF_MS)
+    assert compare(made.expected, findings(tables)) == ([], [])
