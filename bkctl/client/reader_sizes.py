@@ -13,7 +13,7 @@ from collections.abc import Collection
 from typing import Final
 
 MARKS_MAX: Final = 32
-"""Entries of one ledger whose length up to and including them is remembered; the one learned first is forgotten first."""
+"""Entries of one ledger whose place is remembered; the one learned first is evicted first."""
 FILL: Final = 0.75
 """How much of the bytes allowed a guess by average goes for: a little more than the average shall fit too."""
 UNKNOWN_ENTRIES: Final = 100

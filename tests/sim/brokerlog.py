@@ -64,10 +64,13 @@ class Group:
     moves: int = 0  # seeks that were asked for, and those that were answered
     seeks: int = 0  # those that succeeded
     passed_over: set[Name] = field(default_factory=set)  # by a seek, perhaps
+    unanswered: list[Seek] = field(default_factory=list)  # seeks that may still take effect
 
     def finished(self, places: dict[Name, set[Place]]) -> set[Place]:
-        """What is acknowledged, or was passed over by a seek."""
-        return self.acked | {place for name in self.passed_over for place in places.get(name, ())}
+        """What is acknowledged, or skipped by a seek; a cursor that lost its ledger may have lost a seek with it."""
+        return (self.acked | self.ever if self.forgetful else self.acked) | {
+            place for name in self.passed_over for place in places.get(name, ())
+        }
 
     def got(self, name: Name, bits: int = 1, of: int = 1) -> None:
         """A client has received these messages of an entry that has so many."""
@@ -227,13 +230,13 @@ class BrokerLog:
         if seat.moves != group.moves:
             return  # the subscription was moved, and this consumer is of the time before
         if group.kind in ORDERED:
-            self._passes_nothing(seat, place, None)
+            self._passes_nothing(seat, place, None, deposed=deposed)
             seat.reached = max(seat.reached, place)
         elif group.kind == SubscriptionType.KEY_SHARED:
             for other in self._seats_beside(seat, link):
                 both = [p for p, k in other.held.items() if k == key]
                 _check(not both, "one key", f"{group.name}: {key!r} is sent at {place}, another consumer holds {both}")
-            self._passes_nothing(seat, place, key)
+            self._passes_nothing(seat, place, key, deposed=deposed)
         seat.held[place] = key
 
     def _sends_parts(self, group: Group, place: Place, size: int, bits: int, *, again: bool) -> None:
@@ -264,9 +267,9 @@ class BrokerLog:
         target = (message.message_id.ledgerId, message.message_id.entryId)
 
         def verdict(name: Name, place: Place | None) -> bool | None:
-            if ms is not None:
-                return bool(self.published[name] >= ms)
-            if target[0] >= NEWEST:
+            if ms is not None and self.published[name] >= ms:
+                return True
+            if ms is not None or target[0] >= NEWEST:  # what is not in the log yet may come after the seek's place
                 return False if name in known else None
             return None if place is None or place[0] < 0 else bool(place >= target)
 
@@ -279,24 +282,28 @@ class BrokerLog:
                     group.acked.add(place)
             if behind is not False and place is not None:
                 group.durable.discard(place)
-        return Seek(group, verdict)
+        seek = Seek(group, verdict)
+        group.unanswered.append(seek)
+        return seek
 
     def sought(self, seek: Seek) -> None:
         """A seek has succeeded, at a broker that owns the topic."""
         group = seek.group
         group.moves += 1
         group.seeks += 1
+        group.unanswered.remove(seek)
         for name, place in self._wherever():
             behind = seek.verdict(name, place)
             if behind is True:
-                if place is not None:
-                    group.acked.discard(place)
-                if place is None or place[0] in self.ledgers:
+                if place is None or place[0] in self.ledgers:  # an entry of a deleted ledger stays acknowledged
+                    group.acked.discard(place or (-1, -1))
+                    group.durable.discard(place or (-1, -1))
                     group.received.discard(name)
                     group.passed_over.discard(name)
             else:
                 group.passed_over.add(name)
-                if behind is False and place is not None:
+                others = [other.verdict(name, place) for other in group.unanswered]
+                if behind is False and place is not None and all(other is False for other in others):
                     group.durable.add(place)
 
     def _wherever(self) -> list[tuple[Name, Place | None]]:
@@ -309,15 +316,20 @@ class BrokerLog:
         broker = link.tap
         return [s for (at, _), s in self.seats.items() if at.tap is broker and s.group is seat.group and s is not seat]
 
-    def _passes_nothing(self, seat: Seat, place: Place, key: bytes | None) -> None:
-        """Raises if an entry before this one, which a receipt was sent for, was passed over."""
+    def _passes_nothing(self, seat: Seat, place: Place, key: bytes | None, *, deposed: bool) -> None:
+        """Raises if an entry before this one, which a receipt was sent for, was skipped.
+
+        A deposed broker does not know of seeks at the owner, and a cursor that lost its ledger may have lost a seek
+        with it: both may skip whatever was acknowledged once.
+        """
         group = seat.group
+        acked = group.acked | group.ever if deposed or group.forgetful else group.acked
         for before, (name, its_key) in self.entries.items():
             if before >= place or (key is not None and its_key != key) or before[0] not in self.ledgers:
                 continue
             if key is not None and name in self.delayed:
                 continue
-            if before in group.acked or before in seat.held or before <= seat.reached:
+            if before in acked or before in seat.held or before <= seat.reached:
                 continue
             _check(
                 self.receipts.get(name) != before,
@@ -328,12 +340,18 @@ class BrokerLog:
     def check_delivered(self) -> None:
         """At the end: whatever was confirmed has come to every subscription."""
         for group in self.groups.values():
-            missing = sorted(set(self.receipts) - group.received - group.passed_over)
+            missing = sorted(self._undelivered(group))
             _check(not missing, "lost", f"{group.name} never got {missing[:5]} of {len(self.receipts)} confirmed")
 
     def undelivered(self) -> int:
         """How many deliveries are still to come."""
-        return sum(len(set(self.receipts) - g.received - g.passed_over) for g in self.groups.values())
+        return sum(len(self._undelivered(group)) for group in self.groups.values())
+
+    def _undelivered(self, group: Group) -> set[Name]:
+        missing = set(self.receipts) - group.received - group.passed_over
+        if group.forgetful and group.seeks:  # the seek back to what was acknowledged once may be lost
+            missing = {name for name in missing if not self.places.get(name, set()) <= group.ever}
+        return missing
 
 
 def name_of(entry: bytes) -> tuple[Name, bytes]:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from bkdaemon.bookie import start_up
+from bkdaemon.bookie import checkpoint, start_up
 from bkdaemon.bookie.bookie import Bookie
 from bkdaemon.bookie.journal import Journal
 from bkrecovery import checker, rereplicate
@@ -108,6 +108,28 @@ def fence_not_awaited() -> Any:
 def fence_forgotten() -> Any:
     """A bookie that restarts does not know any more which ledgers were fenced since its last checkpoint."""
     return _patched(start_up._Replayer, "_fence", lambda _: lambda self, ledger_id: True)
+
+
+def mark_after_flush() -> Any:
+    """A checkpoint stores the journals' marks as they are after its flush, not as they were before."""
+
+    def broken(work: Any) -> Any:
+        def late(self: checkpoint.Checkpointer) -> None:
+            submit = self._worker.submit
+            flush, _ = self._taken or (None, ())
+
+            def flushed(_: Any, error: BaseException | None) -> None:
+                if error is None and not self._closed and flush is not None:
+                    self._taken = flush, tuple(journal.mark for journal in self._journals)
+                    work(self)
+                else:
+                    self._ended(error)
+
+            submit(lambda: self._storage.flush(flush), flushed)  # type: ignore[arg-type]
+
+        return late
+
+    return _patched(checkpoint.Checkpointer, "_work", broken)
 
 
 def reads_without_fencing() -> Any:
@@ -259,6 +281,7 @@ MUTATIONS: Final[dict[str, Callable[[], Any]]] = {
         acks_of_replaced_bookies_count,
         fence_not_awaited,
         fence_forgotten,
+        mark_after_flush,
         reads_without_fencing,
         any_version_will_do,
         lock_ignored,
