@@ -99,11 +99,11 @@ AUDIT_CODES: Final[tuple[tuple[str, str, str, str, str], ...]] = (
     (
         "BKC411",
         WARNING,
-        "a ledger that nobody owns",
-        "The ledger is in the metadata store, and no topic, cursor, schema or compacted topic names it, nor does "
-        "it name another application. Pulsar leaves such ledgers behind when a broker dies between two steps. It "
-        "was so at both looks, and the ledger is older than the minimal age.",
-        "make sure that nothing else than Pulsar uses this cluster; then bkctl ledger delete",
+        "a Pulsar ledger that no topic names",
+        "The ledger's custom metadata say that it is Pulsar's, it is older than the minimal age, and no topic, "
+        "cursor, schema or compacted topic names it. Pulsar leaves such ledgers behind when a broker dies between "
+        "two steps.",
+        "check with bkctl ledger show that its topic is gone or does not list it; then bkctl ledger delete",
     ),
     (
         "BKC412",
@@ -128,6 +128,14 @@ AUDIT_CODES: Final[tuple[tuple[str, str, str, str, str], ...]] = (
         "a ledger of which no bookie has anything",
         "The ledger is closed and has entries, all bookies of its ensembles were looked at, and none has any of them.",
         "look for directories of former bookies that still hold the ledger; otherwise its entries are lost",
+    ),
+    (
+        "BKC415",
+        INFO,
+        "a ledger without a known owner",
+        "No topic, cursor or schema names the ledger, and its custom metadata name no application. Whatever wrote it "
+        "may keep its id elsewhere, as DistributedLog and applications of BookKeeper's own client do.",
+        "nothing, if an application of this cluster uses BookKeeper directly",
     ),
     (
         "BKC421",
@@ -201,6 +209,39 @@ AUDIT_CODES: Final[tuple[tuple[str, str, str, str, str], ...]] = (
         "The node holds bytes that are not what belongs there. A topic does not load, a cursor falls back, a "
         "bookie does not start. Ledgers that only it names are not reported as nobody's while it cannot be read.",
         "restore the node from a backup, or from ZooKeeper's own logs and snapshots",
+    ),
+    (
+        "BKC461",
+        ERROR,
+        "a check of the audit failed",
+        "The check raised an error and reported nothing; the other checks of the run finished. What it proves is "
+        "not known for this run.",
+        "repeat the run with --check NAME and -v; the error is in the evidence",
+    ),
+    (
+        "BKC471",
+        ERROR,
+        "a bookie's cookie is not in the metadata store",
+        "The directories of the bookie hold a cookie, and the metadata store has none of this bookie. A bookie "
+        "refuses to start then: its cookie was deleted, as decommissioning does, or the store is another cluster's.",
+        "compare the instance ids of directory and cluster; if the cookie was deleted by mistake, restore its node",
+    ),
+    (
+        "BKC472",
+        ERROR,
+        "the cookie on disk names other directories",
+        "The cookie of the bookie's directories and the one in the metadata store differ in their journal, ledger or "
+        "index directories. A bookie refuses to start then: a directory is missing, was added, or was moved.",
+        "put back the directories that the stored cookie names, or add new ones with the configuration and restart",
+    ),
+    (
+        "BKC473",
+        ERROR,
+        "the cookie on disk is of another cluster",
+        "The instance id in the bookie's directories is not the one in the metadata store: the directories belong to "
+        "another cluster, or the cluster was formatted since. A bookie refuses to start then, and its ledgers are "
+        "not the ones that the metadata describe.",
+        "keep the directories; find the cluster whose instance id they name",
     ),
     (
         "BKC501",

@@ -32,7 +32,8 @@ class Expected(NamedTuple):
     offset_end: int | None = None
 
 
-Break = Callable[[], Expected]
+Break = Callable[[], "Expected | list[Expected]"]
+"""Breaks what was made; returns the finding that must follow, or all of them."""
 Fault = Callable[[Cluster], Break]
 
 
@@ -305,6 +306,24 @@ def two_payload_bits(cluster: Cluster) -> tuple[Break, Break]:
     return of(1), of(3)
 
 
+def custom_metadata_bytes(cluster: Cluster) -> Break:
+    """Custom metadata that are not UTF-8, of a ledger whose topic has forgotten it."""
+    ledger = cluster.ledger()
+    custom = {**ledger.metadata.custom_metadata, "component": b"\xff\xfe\x00", "application": b"pulsar"}
+    ledger.metadata = replace(ledger.metadata, custom_metadata=custom)
+    del cluster.topics[ledger.topic]
+    return lambda: Expected("BKC411", ledger.id)
+
+
+def untagged(cluster: Cluster) -> Break:
+    """A ledger that names no application, and that no topic names."""
+    ledger = cluster.ledger()
+    custom = {"a": b"b"} if cluster.random.random() < 0.5 else {"binary": b"\x80"}
+    ledger.metadata = replace(ledger.metadata, custom_metadata=custom)
+    del cluster.topics[ledger.topic]
+    return lambda: Expected("BKC415", ledger.id)
+
+
 def one_region(cluster: Cluster) -> Break:
     """An ensemble is in one region."""
     of_region = [b for b in BOOKIES if RACK_OF[b][:3] == cluster.random.choice(("/eu", "/us"))]
@@ -402,13 +421,14 @@ def log_gone(cluster: Cluster) -> Break:
 
 
 def log_cut(cluster: Cluster) -> Break:
-    """A closed log was truncated inside a record."""
+    """A closed log was truncated inside a record: the ledger lacks all copies from there on."""
     ledger = cluster.ledger()
 
-    def act() -> Expected:
+    def act() -> list[Expected]:
         at = any_place(cluster, ledger)
         del at.data[at.offset + cluster.random.randrange(at.size) :]
-        return Expected("BKC102", None, None, at.bookie, at.file, at.offset - 4, at.offset + at.size)
+        torn = Expected("BKC102", None, None, at.bookie, at.file, at.offset - 4, at.offset + at.size)
+        return [torn, Expected("BKC401", ledger.id, at.entry_id, at.bookie)]
 
     return act
 
@@ -613,6 +633,7 @@ FAULTS: tuple[Fault, ...] = (
     negative_ids,
     *(log_header, map_value, map_count, absurd_confirmed, two_of_one, left_open, left_in_recovery, ledger_node),
     *(topic_node, journal_bit, journal_size, journal_header, bookie_gone),
+    *(one_rack_later, custom_metadata_bytes, untagged),
 )
 
 

@@ -30,6 +30,7 @@ from bkinspect.audit.schemas import FINDINGS
 from bkinspect.audit.session import suited
 from bkinspect.audit.sources.nodes import is_live
 from bkinspect.audit.tables import Tables
+from bkinspect.finding import CODES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,6 +42,9 @@ SECOND_LOOK_LEDGERS_MAX: Final = 100_000
 POLL_S: Final = 0.5
 _WORKER_ENDED: Final = "Python worker exited unexpectedly"
 MIN_AGE_MS: Final = 3_600_000
+MESSAGE_SIZE_MAX: Final = 500
+EVIDENCE_SIZE_MAX: Final = 4_000
+"""Characters of a failed check's error."""
 SAME: Final = ("code", "ledger_id", "entry_id", "bookie_id", "file", "offset")
 """What makes two findings the same at two looks."""
 
@@ -171,15 +175,35 @@ def _first_look(
 ) -> DataFrame | None:
     """Runs the checks one after another; each leaves its rows as Parquet. None for no finding at all.
 
-    A check none of whose tables has a row has nothing to find.
+    A check none of whose tables has a row has nothing to find. One that fails leaves a finding that says so.
     """
+    from pyspark.errors import PySparkException
+
     write_empty(FINDINGS, folder)
     for check in checks:
         if all(name in tables.empty or not tables.has(name) for name in check.NEEDS):
             continue
         stage(f"check {check.NAME}")
-        check.findings(tables).select(*FINDINGS.names).coalesce(1).write.mode("append").parquet(str(folder))
+        try:
+            check.findings(tables).select(*FINDINGS.names).coalesce(1).write.mode("append").parquet(str(folder))
+        except PySparkException as error:  # of this check alone; a lost JVM raises another and ends the run
+            _failed(tables.spark, check.NAME, error).write.mode("append").parquet(str(folder))
     return tables.spark.read.schema(FINDINGS.ddl).parquet(str(folder)) if rows_of(folder) else None
+
+
+def _failed(spark: SparkSession, check: str, error: Exception) -> DataFrame:
+    """The finding of a check that raised an error."""
+    code = CODES["BKC461"]
+    lines = str(error).splitlines() or [type(error).__name__]
+    values: dict[str, object] = {
+        "code": code.code,
+        "severity": str(code.severity),
+        "subject": f"check {check}",
+        "message": lines[0][:MESSAGE_SIZE_MAX],
+        "evidence": json.dumps({"error": str(error)[:EVIDENCE_SIZE_MAX]}),
+        "next": code.next,
+    }
+    return spark.createDataFrame([tuple(values.get(name) for name in FINDINGS.names)], FINDINGS.ddl)
 
 
 def second_tables(tables: Tables, facts: Facts, ids: Sequence[int]) -> Tables:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bkinspect.audit.tables import Tables
 
 CHECKS: Final[tuple[str, ...]] = (
-    *("nodes", "log_records", "digests", "indexes", "missing_ledgers", "missing_copies", "divergent_copies"),
+    *("nodes", "cookies", "log_records", "digests", "indexes", "missing_ledgers", "missing_copies", "divergent_copies"),
     *("surplus_copies", "growth", "open_ledgers", "orphan_ledgers", "lost_bookies", "placement", "space"),
 )
 """Modules of this package, in the order they run and report."""

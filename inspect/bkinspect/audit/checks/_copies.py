@@ -9,8 +9,9 @@ A copy of an expected entry is in one state, so one physical fault is one findin
 
     sound       the index points to a record of the entry, or a journal will replay it, or a running bookie gave it;
                 a bookie without an index among what was read serves every record
-    dangling    the index points elsewhere: BKC351; BKC352 where the log is gone; nothing here where that place is
-                damaged (log-records reports it), or holds a record whose digest fails (digests) or ids cannot be
+    dangling    the index points elsewhere: BKC351; BKC352 where the log is gone; missing where that place is in a
+                damaged part of a log, as behind the end of a truncated one, unless log-records names the entry;
+                nothing here where it holds a record whose digest fails (digests) or ids cannot be
     unindexed   only a record, no index row: BKC353
     missing     neither: BKC401; BKC402 where no bookie has the entry; BKC414 where none has any entry of the ledger
 
@@ -172,6 +173,7 @@ def damaged_places(tables: Tables) -> DataFrame:
         F.col("file").alias("damage_file"),
         F.coalesce("offset", F.lit(0)).alias("damage_from"),
         F.expr("case when code = 'BKC108' then offset + 1 else resumed_at end").alias("damage_to"),
+        F.expr("case when code = 'BKC103' then offset + 4 end").alias("damage_named"),
     )
 
 
@@ -216,8 +218,12 @@ def _with_ends(tables: Tables) -> DataFrame:
 
 
 def _unexplained(faulty: DataFrame, tables: Tables) -> DataFrame:
-    """The faults without index rows that only follow from damage at the place they point to; `gone` told apart."""
+    """The faults without index rows that only follow from damage at the place they point to; `gone` told apart.
+
+    A copy in a damaged part of a log that no finding about the log names is missing.
+    """
     dangling = faulty.where("kind = 'dangling'")
+    places = F.broadcast(damaged_places(tables))
     rotten = tables.entries.where("not digest_ok and source = 'entry_log'").select("bookie_id", "file", "offset")
     unknown = tables.records.where("kind = 'unknown' and source = 'entry_log'").select("bookie_id", "file", "offset")
     rotten = rotten.union(unknown)
@@ -225,13 +231,18 @@ def _unexplained(faulty: DataFrame, tables: Tables) -> DataFrame:
         "bookie_id = damage_bookie_id and file = damage_file and offset >= damage_from and "
         "(damage_to is null or offset < damage_to)"
     )
-    dangling = dangling.join(F.broadcast(damaged_places(tables)), F.expr(within), "left_anti")
+    cut = faulty.where("kind = 'cut'").join(
+        places, F.expr(f"{within} and not coalesce(offset = damage_named, false)"), "left_semi"
+    )
+    cut = cut.join(rotten, ["bookie_id", "file", "offset"], "left_anti").withColumn("kind", F.lit("missing"))
+    dangling = dangling.join(places, F.expr(within), "left_anti")
     dangling = dangling.join(rotten, ["bookie_id", "file", "offset"], "left_anti")
     if tables.has("log_files"):
         there = tables.log_files.select("bookie_id", "file").distinct().withColumn("there", F.lit(True))
         dangling = dangling.join(there, ["bookie_id", "file"], "left")
         dangling = dangling.withColumn("kind", F.expr("case when there then kind else 'gone' end"))
-    return faulty.where("kind != 'dangling'").select(*_COLUMNS).unionByName(dangling.select(*_COLUMNS))
+    others = faulty.where("kind not in ('dangling', 'cut')").select(*_COLUMNS)
+    return others.unionByName(cut.select(*_COLUMNS)).unionByName(dangling.select(*_COLUMNS))
 
 
 def _absent(tables: Tables) -> DataFrame:

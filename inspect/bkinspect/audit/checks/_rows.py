@@ -16,14 +16,29 @@ if TYPE_CHECKING:
 _TYPES = {column.name: column.type for column in FINDINGS.columns}
 
 
+def text_of(binary: str) -> str:
+    """SQL for bytes that any client may have written: the text if they are UTF-8, else their base64."""
+    return f"coalesce(try_validate_utf8(cast({binary} as string)), base64({binary}))"
+
+
 def findings_of(
-    rows: DataFrame, code: str, *, subject: str, message: str, evidence: Mapping[str, str] | None = None, **places: str
+    rows: DataFrame,
+    code: str,
+    *,
+    subject: str,
+    message: str,
+    evidence: Mapping[str, str] | None = None,
+    severity: str | None = None,
+    **places: str,
 ) -> DataFrame:
-    """One finding a row. All texts are SQL expressions over the row; places are ledger_id, file and so on."""
+    """One finding a row. All texts are SQL expressions over the row; places are ledger_id, file and so on.
+
+    severity: an expression too; None for that of the code.
+    """
     fields = [F.expr(expression).alias(name) for name, expression in (evidence or {}).items()]
     columns: dict[str, Column] = {
         "code": F.lit(code),
-        "severity": F.lit(str(CODES[code].severity)),
+        "severity": F.expr(severity) if severity else F.lit(str(CODES[code].severity)),
         "subject": F.expr(subject),
         "message": F.expr(message),
         "evidence": F.to_json(F.struct(*fields), {"ignoreNullFields": "false"}) if fields else F.lit("{}"),

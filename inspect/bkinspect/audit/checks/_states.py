@@ -71,6 +71,8 @@ STEPS: Final = (
         "transform(filter(copies, c -> c.state = 'dangling'), c -> "
         + _fault("dangling", "c.bookie_id", "c.row")
         + "), "
+        "transform(filter(copies, c -> c.state = 'dangling' and c.expected and lacking and "
+        "array_contains(scanned, c.bookie_id)), c -> " + _fault("cut", "c.bookie_id", "c.row") + "), "
         "transform(filter(copies, c -> c.state = 'unindexed' and c.expected and array_contains(scanned, c.bookie_id)), "
         "c -> " + _fault("unindexed", "c.bookie_id", "c.row") + "), "
         "transform(filter(copies, c -> c.state = 'sound' and counts and not c.expected and "

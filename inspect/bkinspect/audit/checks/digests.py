@@ -46,6 +46,7 @@ def findings(tables: Tables) -> DataFrame:
                 subject="concat('entry ', entry_id, ' of ledger ', ledger_id)",
                 message="'the digest does not fit'",
                 evidence={"size": "size"},
+                severity="case when source = 'journal' and not replayed then 'warning' else 'error' end",
                 ledger_id="ledger_id",
                 entry_id="entry_id",
                 bookie_id="bookie_id",

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from bkinspect.audit.checks._copies import COPIES, faults
 from bkinspect.audit.checks._rows import findings_of, union
+from bkinspect.finding import CODES as KNOWN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,6 +31,12 @@ _PASSED_ON: Final = (
 CODES: Final = (*_PASSED_ON, "BKC106", "BKC108", "BKC109", "BKC208")
 NEEDS: Final = ("log_maps", *COPIES)
 TEXT: Final = "files hold whole records and nothing else; shuffles sums by log and ledger"
+
+_BEFORE_MARK: Final = (
+    "code in ('BKC201', 'BKC203') and (log_id < mark_journal_id or "
+    "code = 'BKC203' and log_id = mark_journal_id and resumed_at <= mark_offset)"
+)
+"""Damage in a part of a journal that no start replays: its entries are in storage."""
 
 _PLACE: Final = {"bookie_id": "bookie_id", "file": "file", "offset": "offset"}
 _ENTRY: Final = {"ledger_id": "ledger_id", "entry_id": "entry_id", **_PLACE}
@@ -58,6 +65,8 @@ def _damage(tables: Tables) -> DataFrame:
     rows = rows.join(F.broadcast(_named(tables, rows)), ["file", "offset"], "left")
     rows = rows.withColumn("ledger_id", F.expr("coalesce(ledger_id, named_ledger_id)"))
     rows = rows.withColumn("entry_id", F.expr("coalesce(entry_id, named_entry_id)"))
+    journals = tables.log_files.where("source = 'journal'").select("file", "log_id", "mark_journal_id", "mark_offset")
+    rows = rows.join(F.broadcast(journals), "file", "left")
     return union(
         *(
             findings_of(
@@ -66,6 +75,7 @@ def _damage(tables: Tables) -> DataFrame:
                 subject="file",
                 message="message",
                 evidence={"resumed_at": "resumed_at", "details": "evidence"},
+                severity=f"case when {_BEFORE_MARK} then 'warning' else '{KNOWN[code].severity}' end",
                 **_ENTRY,
             )
             for code in _PASSED_ON

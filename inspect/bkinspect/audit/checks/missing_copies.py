@@ -47,7 +47,7 @@ def findings(tables: Tables) -> DataFrame:
         "BKC401",
         subject=f"concat('entry ', entry_id, {span}, ' of ledger ', ledger_id)",
         message="concat(bookie_id, ' has no copy; ', copies, ' sound elsewhere')",
-        evidence={**evidence, "copies": "copies"},
+        evidence={**evidence, "copies": "copies", "damaged_log": "file"},
         ledger_id="ledger_id",
         entry_id="entry_id",
         bookie_id="bookie_id",
@@ -71,5 +71,6 @@ def _summed() -> tuple[Column, ...]:
         F.sum(F.expr("case when kind = 'lost' then last_id - entry_id + 1 else 1 end")).alias("entries"),
         F.min("copies").alias("copies"),
         F.first("state").alias("state"),
+        F.first("file", ignorenulls=True).alias("file"),
         F.array_sort(F.array_distinct(F.flatten(F.collect_set("others")))).alias("others"),
     )

@@ -1,4 +1,4 @@
-"""Ledgers that nobody owns: in metadata without an owner, on disks without metadata.
+"""Ledgers without an owner: in metadata and named by no owner, or on disks without metadata.
 
 Plan: ledgers anti-joined with the ledgers that topics name (shuffle by ledger); ledgers of bookies' indexes and of
 journals that will be replayed, one row a ledger and bookie, anti-joined with metadata (shuffle by ledger). Bytes that a
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from bkinspect.audit.checks._rows import findings_of, union
+from bkinspect.audit.checks._rows import findings_of, text_of, union
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from bkinspect.audit.tables import Tables
 
 NAME: Final = "orphan-ledgers"
-CODES: Final = ("BKC411", "BKC412")
+CODES: Final = ("BKC411", "BKC412", "BKC415")
 NEEDS: Final = ("ledgers", "topics", "metadata_damage", "bookie_ledgers", "entries")
 TEXT: Final = "every ledger has an owner and metadata; shuffles ledgers by id"
 _PULSAR: Final = "pulsar"
+_PULSARS: Final = "k -> k like 'pulsar/%'"
 _NAMED_BY: Final = (
     "unread = concat('/managed-ledgers/', custom_metadata['pulsar/managed-ledger']) "
     "or unread = concat('/managed-ledgers/', custom_metadata['pulsar/managed-ledger'], '/', "
@@ -36,19 +37,23 @@ _WHERE: Final = "if(size(bookies) = 0, 'a disk without a cookie', concat_ws(', '
 
 
 def findings(tables: Tables) -> DataFrame:
-    """BKC411 in metadata, BKC412 on disk: one a ledger."""
-    return union(_owned_by_nobody(tables), _without_metadata(tables))
+    """BKC411 Pulsar's and BKC415 untagged ones in metadata, BKC412 on disk: one a ledger."""
+    return union(_unowned(tables), _without_metadata(tables))
 
 
-def _owned_by_nobody(tables: Tables) -> DataFrame:
-    """Old enough, named by no topic, marked as Pulsar's or by nobody, and no node that may name it is unreadable."""
-    rows = tables.ledgers.where("damage is null").selectExpr(
-        "ledger_id",
-        "state",
-        "length",
-        "ctime_ms",
-        "decode(custom_metadata['application'], 'utf-8') as application",
-        "transform_values(custom_metadata, (k, v) -> decode(v, 'utf-8')) as custom_metadata",
+def _unowned(tables: Tables) -> DataFrame:
+    """Old enough, named by no topic, Pulsar's or untagged, and no node that may name it is unreadable."""
+    rows = (
+        tables.ledgers.where("damage is null")
+        .selectExpr(
+            "ledger_id",
+            "state",
+            "length",
+            "ctime_ms",
+            text_of("custom_metadata['application']") + " as application",
+            f"transform_values(custom_metadata, (k, v) -> {text_of('v')}) as custom_metadata",
+        )
+        .withColumn("tagged", F.expr(f"application is not null or exists(map_keys(custom_metadata), {_PULSARS})"))
     )
     old = f"coalesce(ctime_ms, 0) <= {tables.as_of_ms - tables.min_age_ms}"
     rows = rows.where(f"coalesce(application, '{_PULSAR}') = '{_PULSAR}' and {old}")
@@ -57,19 +62,20 @@ def _owned_by_nobody(tables: Tables) -> DataFrame:
     rows = rows.join(tables.topics.select("ledger_id"), "ledger_id", "left_anti")
     unread = tables.metadata_damage.selectExpr("path as unread")
     rows = rows.join(F.broadcast(unread), F.expr(_NAMED_BY), "left_anti")
-    return findings_of(
-        rows,
-        "BKC411",
-        subject="concat('ledger ', ledger_id)",
-        message="'no topic, cursor or schema names it'",
-        evidence={
-            "state": "state",
-            "length": "length",
-            "ctime_ms": "ctime_ms",
-            "application": "application",
-            "custom_metadata": "custom_metadata",
-        },
-        ledger_id="ledger_id",
+    fields = ("state", "length", "ctime_ms", "application", "custom_metadata")
+    texts = {"BKC411": "no topic, cursor or schema names it", "BKC415": "its owner is not known"}
+    return union(
+        *(
+            findings_of(
+                rows.where("tagged" if code == "BKC411" else "not tagged"),
+                code,
+                subject="concat('ledger ', ledger_id)",
+                message=f"'{text}'",
+                evidence={name: name for name in fields},
+                ledger_id="ledger_id",
+            )
+            for code, text in texts.items()
+        )
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from bkinspect.audit.checks._rows import findings_of
+from bkinspect.audit.checks._rows import findings_of, text_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -57,7 +57,7 @@ def space(tables: Tables) -> DataFrame:
     )
 
 
-_APPLICATION: Final = "decode(custom_metadata['application'], 'utf-8') as application"
+_APPLICATION: Final = text_of("custom_metadata['application']") + " as application"
 _REASON: Final = (
     "case when not served then 'dead' when not coalesce(known, false) then 'orphan' "
     "when coalesce(member, false) then 'live' else 'over-replicated' end"
