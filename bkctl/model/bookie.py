@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum, unique
+from ipaddress import ip_address
 from typing import Final
 
 from bkctl.model.ids import BookieId
@@ -12,6 +13,16 @@ from bkctl.model.ids import BookieId
 BOOKIE_PROTOCOL: Final = "bookie-rpc"
 HTTP_PROTOCOL: Final = "http"
 GRPC_PROTOCOL: Final = "grpc"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine only: localhost, or an address of a loopback interface."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 @unique

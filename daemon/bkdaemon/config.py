@@ -107,8 +107,10 @@ class BookieConfig:
     max_batch_read_size: int = key("maxBatchReadSize", int, 5 * MIB, least=1)
     http_enabled: bool = key("httpServerEnabled", flag, False)
     http_port: int = key("httpServerPort", port, 8080)
-    http_host: str = key("httpServerHost", str, "0.0.0.0")
+    http_host: str = key("httpServerHost", str, "")
+    """Empty: 0.0.0.0, or the loopback address that the bookie advertises."""
     admin_grpc_port: int = key("adminGrpcPort", int, 0, least=-1)
+    admin_grpc_address: str = key("adminGrpcAddress", str, "127.0.0.1")
 
     unknown: Mapping[str, str] = field(default_factory=dict)
 

@@ -32,7 +32,14 @@ from bkctl.meta.cluster import open_ledgers, read_instance_id
 from bkctl.meta.connect import open_store
 from bkctl.meta.store import SessionEvent
 from bkctl.meta.uri import parse_uri
-from bkctl.model.bookie import BOOKIE_PROTOCOL, GRPC_PROTOCOL, HTTP_PROTOCOL, BookieServiceInfo, Endpoint
+from bkctl.model.bookie import (
+    BOOKIE_PROTOCOL,
+    GRPC_PROTOCOL,
+    HTTP_PROTOCOL,
+    BookieServiceInfo,
+    Endpoint,
+    is_loopback,
+)
 from bkctl.model.ids import BookieId, parse_bookie_id
 from bkdaemon.admin.bookie_routes import BookieRoutes
 from bkdaemon.admin.cluster_routes import ClusterRoutes
@@ -62,6 +69,7 @@ UNREGISTER_TIMEOUT_S: Final = 3.0
 SWITCH_INTERVAL_S: Final = 0.0005  # the flush thread gives the event loop its turn ten times sooner than by default
 GC_THRESHOLD: Final = 200_000  # of Python's own collector: entries make no cycles, and looking for some costs pauses
 ANY_HOST: Final = "0.0.0.0"
+ANY_HOSTS: Final = (ANY_HOST, "::", "[::]")
 SIOCGIFADDR: Final = 0x8915  # Linux: the address of an interface
 
 
@@ -245,12 +253,12 @@ class BookieService:
             )
             routes = {path: route for source in sources for path, route in source.routes().items()}
             self._http = HttpServer(self.world, pages, routes)
-            self.http_port = await self._http.start(config.http_host, config.http_port)
+            self.http_port = await self._http.start(http_host(config), config.http_port)
         if config.admin_grpc_port >= 0:
             from bkdaemon.admin.server import AdminServer  # grpc costs 100 ms and 20 MB, for who wants it
 
             self._admin = AdminServer(self)
-            self.admin_port = self._admin.start(host, config.admin_grpc_port)
+            self.admin_port = self._admin.start(config.admin_grpc_address, config.admin_grpc_port)
 
     def _service_info(self) -> BookieServiceInfo:
         """As Java orders it: HTTP, then the bookie; our own endpoint last. Java's clients search by protocol."""
@@ -258,10 +266,11 @@ class BookieService:
         host = advertised_host(config)
         endpoints = []
         if self._http is not None:
-            endpoints.append(Endpoint("httpserver", self.http_port, config.http_host, HTTP_PROTOCOL))
+            endpoints.append(Endpoint("httpserver", self.http_port, http_host(config), HTTP_PROTOCOL))
         endpoints.append(Endpoint("bookie", self.server.port, host, BOOKIE_PROTOCOL))
         if self._admin is not None:
-            endpoints.append(Endpoint("admin", self.admin_port, host, GRPC_PROTOCOL))
+            admin_host = host if config.admin_grpc_address in ANY_HOSTS else config.admin_grpc_address
+            endpoints.append(Endpoint("admin", self.admin_port, admin_host, GRPC_PROTOCOL))
         return BookieServiceInfo(tuple(endpoints))
 
     # -- registration ----------------------------------------------------------------------------------------------
@@ -345,7 +354,7 @@ def advertised_host(config: BookieConfig) -> str:
         host = socket.getfqdn()
     else:
         host = socket.gethostbyname(socket.gethostname())
-    if not config.allow_loopback and (host == "localhost" or host.startswith("127.")):
+    if not config.allow_loopback and is_loopback(host):
         raise UsageError(f"this bookie's address is {host}", hint="set advertisedAddress, or allowLoopback=true")
     return host
 
@@ -355,7 +364,18 @@ def listening_host(config: BookieConfig) -> str:
     if config.listening_interface:
         return interface_address(config.listening_interface)
     host = advertised_host(config)
-    return host if host == "localhost" or host.startswith("127.") else ANY_HOST
+    return host if is_loopback(host) else ANY_HOST
+
+
+def http_host(config: BookieConfig) -> str:
+    """Where the HTTP port is opened: httpServerHost, else the loopback address that is advertised, else 0.0.0.0."""
+    if config.http_host:
+        return config.http_host
+    try:
+        host = advertised_host(config)
+    except UsageError:  # auto recovery with a bookieId needs no address
+        return ANY_HOST
+    return host if is_loopback(host) else ANY_HOST
 
 
 def bookie_id_of(config: BookieConfig) -> BookieId:

@@ -5,6 +5,8 @@
     http (Java's)         PUT /api/v1/bookie/state/readonly {"readOnly": …}  the same
     neither               NoWay: nobody can tell the bookie
 
+An endpoint on the loopback address of another machine cannot be used from here.
+
 Source: BookieStateReadOnlyService.java.
 """
 
@@ -16,6 +18,7 @@ import json
 from typing import Final
 
 from bkctl.client.admin import AdminClient
+from bkctl.client.endpoints import usable
 from bkctl.errors import NotFound, Refused, ServerError, Unavailable
 from bkctl.meta.bookies import BookieRegistry
 from bkctl.model.bookie import GRPC_PROTOCOL, HTTP_PROTOCOL, Endpoint
@@ -43,19 +46,20 @@ async def set_mode(registry: BookieRegistry, bookie: BookieId, *, read_only: boo
         info = await registry.service_info(bookie)
     except NotFound:
         raise Unavailable(f"bookie {bookie} is not registered: it is not running", bookie=bookie) from None
-    grpc = info.endpoint(GRPC_PROTOCOL)
+    host, _ = await registry.address(bookie)
+    grpc = await usable(info.endpoint(GRPC_PROTOCOL), host)
     if grpc is not None:
         async with AdminClient(grpc.host, grpc.port, timeout_s=TIMEOUT_S) as admin:
             await (admin.set_read_only(who, why) if read_only else admin.set_writable(who))
         return "gRPC"
-    http_endpoint = info.endpoint(HTTP_PROTOCOL)
+    http_endpoint = await usable(info.endpoint(HTTP_PROTOCOL), host)
     if http_endpoint is None:
         raise NoWay(
-            f"bookie {bookie} has no admin port: it cannot be told to be read-only",
-            hint="--leave-writable drains it all the same; new ledgers may come to it meanwhile",
+            f"bookie {bookie} has no admin port that this machine can reach: its mode cannot be changed from here",
+            hint="run this on the bookie's machine, or set adminGrpcAddress or httpServerEnabled on the bookie; "
+            "--leave-writable drains it all the same, and new ledgers may be placed on it meanwhile",
             bookie=bookie,
         )
-    host, _ = await registry.address(bookie)
     await asyncio.to_thread(_put, http_endpoint, host, bookie, read_only)
     return "HTTP"
 

@@ -104,7 +104,7 @@ async def bookie_item(env: Env, cluster: ClusterAccess, directory: Directory, bo
 
 
 async def admin_of(cluster: ClusterAccess, bookie_id: BookieId, timeout_s: float = ASK_TIMEOUT_S) -> AdminClient | None:
-    """The admin port of a registered bookie, None where it has none: Java's bookies.
+    """The admin port of a registered bookie; None where it has none, as Java's, or none that this machine can reach.
 
     Raises:
         Unavailable: the bookie is not registered.
@@ -113,7 +113,11 @@ async def admin_of(cluster: ClusterAccess, bookie_id: BookieId, timeout_s: float
         info = await cluster.bookies.service_info(bookie_id)
     except NotFound:
         raise Unavailable(f"bookie {bookie_id} is not registered", bookie_id=bookie_id) from None
-    endpoint = info.endpoint(GRPC_PROTOCOL)
+    from bkctl.client.endpoints import usable
+    from bkctl.codec.registration import bookie_address
+
+    host, _ = bookie_address(bookie_id, info, source=f"registration of {bookie_id}")
+    endpoint = await usable(info.endpoint(GRPC_PROTOCOL), host)
     if endpoint is None:
         return None
     from bkctl.client.admin import AdminClient

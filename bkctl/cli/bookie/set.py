@@ -51,7 +51,11 @@ async def run(
         clients = [(name, await admin_of(cluster, name)) for name in names]
         for name, client in clients:
             if client is None:
-                raise Refused(f"bookie {name} has no admin port: is it one of Java's?", bookie_id=name)
+                raise Refused(
+                    f"bookie {name} has no admin port that this machine can reach",
+                    hint="a Java bookie has none; one of bkctl listens on loopback unless adminGrpcAddress is set",
+                    bookie_id=name,
+                )
         drained = await _drained(env, cluster, names) if mode == MODES[1] else ()
         env.confirm(Plan(f"make {len(names)} bookies {mode}", (*(f"{name}: {mode}" for name in names), *drained)))
         for name, client in clients:

@@ -1,4 +1,4 @@
-"""The admin port of a bookie: gRPC in threads of its own, with health and reflection.
+"""The admin port of a bookie: gRPC in threads of its own, with health, and with reflection on loopback addresses.
 
 Each call is one small coroutine on the bookie's event loop; the threads wait for it, the loop never for them.
 """
@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha import reflection
 
 from bkctl.codec.proto import admin_pb2 as pb
 from bkctl.errors import BkctlError
+from bkctl.model.bookie import is_loopback
 from bkdaemon.admin.entry_stream import EntryStream
 
 if TYPE_CHECKING:
@@ -65,19 +66,21 @@ class AdminServer:
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         self._health = health.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server)
 
     def start(self, host: str, port: int) -> int:
-        """Opens the port and returns it; 0 picks a free one.
+        """Opens the port and returns it; 0 picks a free one. Reflection is served on a loopback host only.
 
         Raises:
-            OSError: the port is taken.
+            OSError: the address is not available.
         """
+        if is_loopback(host):
+            names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+            reflection.enable_server_reflection(names, self._server)
+        address = f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
         try:
-            bound = self._server.add_insecure_port(f"{host}:{port}")
+            bound = self._server.add_insecure_port(address)
         except RuntimeError as e:
-            raise OSError(f"admin port {host}:{port}: {e}") from e
+            raise OSError(f"cannot listen on adminGrpcAddress {address}: {e}") from e
         self._server.start()
         for name in ("", SERVICE):
             self._health.set(name, health_pb2.HealthCheckResponse.SERVING)

@@ -40,7 +40,7 @@ from bkctl.meta.uri import MetadataUri, parse_uri
 from bkdaemon.admin.http import HttpServer
 from bkdaemon.autorecovery.figures import EMBEDDED_SCOPE, auditor_samples, own_samples, worker_samples
 from bkdaemon.metrics import CONTENT_TYPE, Sample, render
-from bkdaemon.service import bookie_id_of
+from bkdaemon.service import bookie_id_of, http_host
 
 if TYPE_CHECKING:
     from bkctl.meta.store import MetadataStore
@@ -231,7 +231,7 @@ async def serve(config: BookieConfig, world: World, ready: Callable[[AutoRecover
         await recovery.prepare()
         if config.http_enabled:
             http = HttpServer(world, {"/metrics": lambda: (CONTENT_TYPE, render(recovery.samples()))})
-            await http.start(config.http_host, config.http_port)
+            await http.start(http_host(config), config.http_port)
         work = asyncio.create_task(recovery.run(), name="auto recovery")
         stop = asyncio.create_task(stopping.wait())
         ready(recovery)

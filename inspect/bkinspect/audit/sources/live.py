@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pyspark.sql.datasource import InputPartition
 
+from bkctl.client.endpoints import usable
 from bkctl.errors import BkctlError, NotFound
 from bkctl.model.bookie import GRPC_PROTOCOL
 from bkctl.model.ids import BookieId
@@ -208,9 +209,11 @@ class LiveReader(Reader):
 
 async def _admin(client: BookKeeper, bookie: BookieId) -> tuple[str, int] | None:
     try:
-        endpoint = (await client.registry.service_info(bookie)).endpoint(GRPC_PROTOCOL)
+        info = await client.registry.service_info(bookie)
+        host, _ = await client.registry.address(bookie)
     except (NotFound, BkctlError):
         return None
+    endpoint = await usable(info.endpoint(GRPC_PROTOCOL), host)
     return None if endpoint is None else (endpoint.host, endpoint.port)
 
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 import pytest
 from bkrecovery.drain import DrainClaim, DrainClaims, drained, refuse_drained
 from bkrecovery.job_state import JobState
+from bkrecovery.mode import NoWay, set_mode
 
 from bkctl.cli.jobs import parse_rate
 from bkctl.errors import UsageError
@@ -119,10 +120,31 @@ def test_a_name_that_nothing_knows_is_not_found(run: Callable[..., Answer]) -> N
     assert run(*RENAME, "--restart", "--yes").code == 4, "it is forgotten that it was done, and nothing knows the name"
 
 
+def test_an_admin_port_on_the_loopback_address_of_another_machine_is_not_used(
+    tree: MemoryTree, run: Callable[..., Answer]
+) -> None:
+    """A server of this machine would be made read-only instead."""
+
+    async def register(store: MemoryStore) -> None:
+        endpoints = [Endpoint("bookie", 1, "192.0.2.7", "bookie-rpc")]
+        endpoints += [Endpoint(name, 1, "127.0.0.1", protocol) for name, protocol in (("a", "grpc"), ("h", "http"))]
+        await BookieRegistry(store, ROOT).register(SERVING, BookieServiceInfo(tuple(endpoints)))
+
+    on(tree, register)
+    answer = run("bookie", "set", "read-only", SERVING, "--yes", "-o", "json")
+    assert (answer.code, "adminGrpcAddress" in answer.error()["hint"]) == (3, True)
+
+    async def drain(store: MemoryStore) -> None:
+        await set_mode(BookieRegistry(store, ROOT), SERVING, read_only=True, who="x", why="y")
+
+    with pytest.raises(NoWay, match="no admin port that this machine can reach"):
+        on(tree, drain)
+
+
 def test_a_bookie_that_is_drained_is_not_made_writable_by_the_way(tree: MemoryTree, run: Callable[..., Answer]) -> None:
     async def claim(store: MemoryStore) -> None:
-        admin = Endpoint("admin", 1, "127.0.0.1", "grpc")
-        await BookieRegistry(store, ROOT).register(SERVING, BookieServiceInfo((admin,)))
+        endpoints = (Endpoint("bookie", 1, "127.0.0.1", "bookie-rpc"), Endpoint("admin", 1, "127.0.0.1", "grpc"))
+        await BookieRegistry(store, ROOT).register(SERVING, BookieServiceInfo(endpoints))
         await DrainClaims(store, ROOT).take(SERVING, DrainClaim("bob@b", 0))
 
     on(tree, claim)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
+import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -83,6 +85,22 @@ def admin(service: BookieService) -> AdminClient:
     return AdminClient("127.0.0.1", service.admin_port)
 
 
+def listening(service: BookieService) -> dict[int, str]:
+    """The host of each listening port of this process that belongs to the service, as the kernel has it."""
+    found = {}
+    for name in ("tcp", "tcp6"):
+        for row in Path(f"/proc/self/net/{name}").read_text().splitlines()[1:]:
+            address, state = row.split()[1], row.split()[3]
+            host, port = address.split(":")
+            if state != "0A" or int(port, 16) not in (service.http_port, service.admin_port):
+                continue
+            words = struct.pack(f"={len(host) // 8}I", *(int(host[i : i + 8], 16) for i in range(0, len(host), 8)))
+            bound = ipaddress.ip_address(words)
+            v4 = bound.ipv4_mapped if isinstance(bound, ipaddress.IPv6Address) else bound
+            found[int(port, 16)] = "0.0.0.0" if v4 is None else str(v4)
+    return found
+
+
 def channel_to(service: BookieService) -> Any:
     return grpc.aio.insecure_channel(f"127.0.0.1:{service.admin_port}")
 
@@ -125,6 +143,47 @@ async def test_up_and_down(tmp_path: Path) -> None:
     assert not identity.was_dirty(real_world().disk, config)
     async with serving(tree, config) as service:
         assert await Calls(service.bookie).has(5, range(3))
+
+
+@pytest.mark.parametrize(
+    ("advertised", "settings", "http", "admin_host"),
+    [
+        ("192.0.2.7", {}, "0.0.0.0", "127.0.0.1"),
+        ("127.0.0.1", {}, "127.0.0.1", "127.0.0.1"),
+        ("127.0.0.1", {"http_host": "0.0.0.0"}, "0.0.0.0", "127.0.0.1"),
+        ("192.0.2.7", {"http_host": "127.0.0.1", "admin_grpc_address": "0.0.0.0"}, "127.0.0.1", "192.0.2.7"),
+    ],
+)
+async def test_http_and_admin_port_listen_on_loopback_where_nothing_else_is_configured(
+    tmp_path: Path, advertised: str, settings: dict[str, Any], http: str, admin_host: str
+) -> None:
+    tree = await new_cluster()
+    config = replace(config_at(tmp_path, http_enabled=True, http_port=0, **settings), advertised_address=advertised)
+    async with serving(tree, config) as service:
+        info = await BookieRegistry(MemoryStore(tree), ROOT).service_info(ID)
+        assert [endpoint.host for endpoint in info.endpoints] == [http, advertised, admin_host]
+        hosts = listening(service)
+        assert hosts[service.http_port] == http
+        assert hosts[service.admin_port] == config.admin_grpc_address
+
+
+async def test_reflection_is_served_on_loopback_only(tmp_path: Path) -> None:
+    async def services(service: BookieService) -> set[str]:
+        async with channel_to(service) as channel:
+            call = channel.stream_stream(
+                "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+                response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+            )
+            replies = call(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
+            return {found.name async for reply in replies for found in reply.list_services_response.service}
+
+    async with serving(await new_cluster(), config_at(tmp_path / "a")) as service:
+        assert "bkctl.admin.v1.BookieAdmin" in await services(service)
+    async with serving(await new_cluster(), config_at(tmp_path / "b", admin_grpc_address="0.0.0.0")) as service:
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await services(service)
+        assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
 async def test_the_admin_port(tmp_path: Path) -> None:
