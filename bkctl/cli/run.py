@@ -126,10 +126,12 @@ def _log_to_stderr(env: Env) -> None:
     """What libraries log is shown with -v (-vv: all of it); otherwise only what a command configures itself."""
     import logging
 
+    from bkctl.cli.logs import COMMAND_FORMAT, configure
+
     logging.lastResort = logging.NullHandler()
     if env.options.verbose:
         level = logging.INFO if env.options.verbose == 1 else logging.DEBUG
-        logging.basicConfig(stream=env.stderr, level=level, format="%(levelname)s %(name)s: %(message)s")
+        configure(env, level, COMMAND_FORMAT)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
@@ -21,7 +21,6 @@ COMMAND = Command(
     timeout_s=None,
     asks=False,
 )
-LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
 
 
 def run(env: Env) -> None:
@@ -31,17 +30,13 @@ def run(env: Env) -> None:
     """
     if env.conf_path is None:
         raise UsageError("no configuration is given", hint="bkctl bookie start -c bk_server.conf")
-    import logging
-
     from bkdaemon.config import load_config
     from bkdaemon.service import run as run_bookie
 
+    from bkctl.cli.logs import configure_daemon
     from bkctl.world import real_world
 
-    level = logging.DEBUG if env.options.verbose else logging.WARNING if env.options.quiet else logging.INFO
-    logging.basicConfig(level=level, format=LOG_FORMAT, stream=env.stderr)
-    for noisy in ("kazoo", "grpc"):
-        logging.getLogger(noisy).setLevel(max(level, logging.WARNING))
+    configure_daemon(env)
     uri = env.options.metadata_uri or env.setting("metadata-uri")
     config = load_config(Path(env.conf_path), **({"metadata_service_uri": uri} if uri else {}))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
@@ -18,7 +18,6 @@ COMMAND = Command(
     timeout_s=None,
     asks=False,
 )
-LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
 
 
 def run(env: Env) -> None:
@@ -32,20 +31,16 @@ def run(env: Env) -> None:
         raise UsageError("no configuration is given", hint="bkctl broker start -c broker.conf")
     if not env.conf_path.exists():
         raise NotFound(f"there is no configuration file {env.conf_path}")
-    import logging
-
     try:
         from bkdaemon.broker.service import run as run_broker
     except ModuleNotFoundError as e:
         raise UsageError(f"the broker needs {e.name}", hint="pip install 'bkctl[broker]'") from None
     from bkdaemon.broker.config import load_config
 
+    from bkctl.cli.logs import configure_daemon
     from bkctl.world import real_world
 
-    level = logging.DEBUG if env.options.verbose else logging.WARNING if env.options.quiet else logging.INFO
-    logging.basicConfig(level=level, format=LOG_FORMAT, stream=env.stderr)
-    for noisy in ("kazoo", "uvicorn"):
-        logging.getLogger(noisy).setLevel(max(level, logging.WARNING))
+    configure_daemon(env)
     uri = env.options.metadata_uri or env.setting("metadata-uri")
     config = load_config(Path(env.conf_path), **({"bookkeeper_uri": uri} if uri else {}))
 
