@@ -100,16 +100,30 @@ class ClusterAccess:
             await client.close()
 
 
+def check_conf(env: Env) -> None:
+    """Refuses a command on a cluster whose configuration file asks for protection that is not supported.
+
+    Raises:
+        UsageError: it does; names the keys.
+    """
+    from bkctl.model.security_keys import BOOKKEEPER_CLIENT, check_security
+
+    conf = {name.removeprefix("BK_"): value for name, value in env.properties.items()}  # a bkenv.sh has the prefix
+    check_security(conf, BOOKKEEPER_CLIENT, warn=env.warn, where=lambda _: f"{env.conf_path}: ")
+
+
 @asynccontextmanager
 async def open_cluster(env: Env) -> AsyncIterator[ClusterAccess]:
     """Opens the metadata store that the Env's settings name.
 
     Raises:
-        UsageError: no URI, or a bad one. Unavailable: the store does not answer in time.
+        UsageError: no URI, or a bad one; the configuration asks for protection which is not supported.
+        Unavailable: the store does not answer in time.
     """
     from bkctl.meta.guard import GuardedStore
     from bkctl.meta.uri import parse_uri
 
+    check_conf(env)
     text = env.metadata_uri
     uri = parse_uri(text)
     if env.store_opener is not None:

@@ -22,11 +22,13 @@
     minNumRacksPerWriteQuorum            racks_min
     enforceMinNumRacksPerWriteQuorum     enforce_racks_min
 
-Defaults are Java's. Keys that are not listed are not for us. Source: ClientConfiguration.java.
+Defaults are Java's. Other keys are ignored, but for those that protect connections and are not supported: they are
+refused (bkctl.model.security_keys). Source: ClientConfiguration.java.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum, unique
@@ -34,9 +36,12 @@ from typing import Final
 
 from bkctl.codec.wire import FRAME_SIZE_MAX
 from bkctl.errors import UsageError
+from bkctl.model.security_keys import BOOKKEEPER_CLIENT, check_security
 
 ADD_HEADROOM: Final = 256
 """Of a request to add an entry: what its frame has besides the entry, in either version of the protocol."""
+
+logger = logging.getLogger(__name__)
 
 
 @unique
@@ -96,8 +101,9 @@ class ClientConfig:
         """The settings in a BookKeeper configuration; keys that are missing keep their default.
 
         Raises:
-            UsageError: a value is not what its key needs.
+            UsageError: a value is not what its key needs; keys that ask for protection which is not supported.
         """
+        check_security(conf, BOOKKEEPER_CLIENT, warn=logger.warning)
         reader = _Reader(conf)
         default = cls()
         read_timeout_s = reader.number("readTimeout", default.read_timeout_s)

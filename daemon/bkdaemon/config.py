@@ -1,12 +1,14 @@
 """bk_server.conf: BookKeeper's own keys and defaults, read into one frozen BookieConfig.
 
 A properties file (bkdaemon.properties); a list is separated by commas. Keys that mean nothing here are kept in
-`unknown` and never refused: one file serves Java's bookies and ours. Source: ServerConfiguration.java,
-AbstractConfiguration.java, DbLedgerStorage.java.
+`unknown` and not refused: one file serves Java's bookies and ours. Keys that protect a cluster and are not supported
+refuse the start (bkctl.model.security_keys). Source: ServerConfiguration.java, AbstractConfiguration.java,
+DbLedgerStorage.java.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,12 +16,15 @@ from typing import Final
 
 from bkctl.errors import UsageError
 from bkctl.model.ids import BookieId, parse_bookie_id
-from bkdaemon.properties import check_bounds, config_of, flag, key, port, read_properties, words
+from bkctl.model.security_keys import BOOKIE
+from bkdaemon.properties import check_bounds, config_of, flag, key, port, read_server_properties, words
 
 MIB: Final = 1 << 20
 LOG_SIZE_LIMIT_MAX: Final = 1 << 30
 ALIGNMENT_STEP: Final = 512
 FORMATS_BELOW_10: Final = (2, 5)  # of RocksDB tables: what every BookKeeper of the 4.17 line can read
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +192,14 @@ class BookieConfig:
 
 
 def load_config(path: Path, **overrides: object) -> BookieConfig:
-    """Reads a properties file; overrides are field values that win.
+    """Reads the properties file of a server that is to start; overrides are field values that win.
 
     Raises:
-        UsageError: no such file, a value that cannot be read (with file and line), contradictions.
+        UsageError: no such file, a value that cannot be read (with file and line), contradictions; keys that ask for
+            protection which is not supported.
     """
-    return config_from(read_properties(path), source=str(path), **overrides)
+    properties = read_server_properties(path, BOOKIE, logger.warning)
+    return config_from(properties, source=str(path), **overrides)
 
 
 def config_from(properties: Mapping[str, tuple[str, int]], *, source: str, **overrides: object) -> BookieConfig:

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from bkctl.errors import UsageError
+from bkctl.model.secret_keys import masked
+from bkctl.model.security_keys import Table, check_security
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -146,6 +148,23 @@ def read_properties(path: Path) -> dict[str, tuple[str, int]]:
         raise UsageError(f"cannot read {path}: {e}") from e
 
 
+def read_server_properties(path: Path, table: Table, warn: Callable[[str], object]) -> dict[str, tuple[str, int]]:
+    """Key → (value, line number) of a server's file, without the security keys that are ignored.
+
+    Args:
+        path: the file.
+        table: keys of protection that the server does not support.
+        warn: takes a line for each of those that bkctlAllowInsecure=true allows.
+
+    Raises:
+        UsageError: it cannot be read, or has such keys.
+    """
+    found = read_properties(path)
+    texts = {name: text for name, (text, _) in found.items()}
+    ignored = check_security(texts, table, warn=warn, where=lambda name: f"{path}:{found[name][1]}: ")
+    return {name: value for name, value in found.items() if name not in ignored}
+
+
 def parse_properties(text: str) -> dict[str, tuple[str, int]]:
     """Key → (value, line number) of a properties file."""
     found: dict[str, tuple[str, int]] = {}
@@ -184,7 +203,7 @@ def config_of(kind: type[C], properties: Mapping[str, tuple[str, int]], *, sourc
         try:
             value = values[item.name] = item.metadata["parse"](text)
         except ValueError as e:
-            raise UsageError(f"{source}:{line}: {name}={text}: {e}") from None
+            raise UsageError(f"{source}:{line}: {name}={masked(name, text)}: {e}") from None
         wrong = _out_of_bounds(item, value)
         if wrong:
             raise UsageError(f"{source}:{line}: {name}={text} {wrong}")

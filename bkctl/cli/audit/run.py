@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from bkctl.cli.access import check_conf
 from bkctl.cli.audit._runs import runs_dir
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
@@ -128,6 +129,8 @@ def _sources(
         where = None if offline and not _has_uri(env) else env.metadata_uri
     if where is None and not offline:
         raise UsageError("nothing to audit", hint="-m URI, --metadata FILE, or --offline DIR")
+    if where is not None and "://" in where:
+        check_conf(env)
     live = where is not None and "://" in where and not offline and copies
     if live and (without := sorted({*checks} & OF_FILES)):
         raise UsageError(f"{', '.join(without)}: there are no files among running bookies", hint="--offline DIR")

@@ -10,6 +10,7 @@ from bkctl.cli.broker._brokers import Brokers, admins
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.errors import Exit
+from bkctl.model.secret_keys import masked
 
 COMMAND = Command(
     effect=Effect.READS,
@@ -34,7 +35,7 @@ async def run(
     key: Annotated[str, typer.Option("--key", metavar="TEXT", help="only keys that hold this text")] = "",
     diff: Annotated[bool, typer.Option("--diff", help="only keys in which brokers differ; exit 1 if any do")] = False,
 ) -> list[dict[str, object]]:
-    """Lists the settings of brokers as they run, Java's and ours, by their web addresses."""
+    """Lists the settings of brokers as they run, Java's and ours, by their web addresses; secrets are masked."""
     told: dict[str, dict[str, str]] = {}
     for broker_id, admin in (await admins(env, brokers)).items():
         found = await admin.get("/brokers/configuration/runtime")
@@ -45,7 +46,7 @@ async def run(
         if names:
             env.exit = Exit.FINDINGS
     return [
-        {"broker": broker_id, "key": name, "value": settings.get(name)}
+        {"broker": broker_id, "key": name, "value": masked(name, settings[name]) if name in settings else None}
         for name in names
         for broker_id, settings in told.items()
     ]

@@ -1,12 +1,13 @@
 """broker.conf: Pulsar's own keys and defaults, read into one frozen BrokerConfig.
 
 The file is read as bk_server.conf is (bkdaemon.properties). Keys that mean nothing here are kept in `unknown` and
-never refused, unless Java's broker could not read their value either (config_keys): one file serves Java's brokers and
-ours. Source: ServiceConfiguration.java, broker.conf of Pulsar 4.0.
+not refused: one file serves Java's brokers and ours. Keys that protect a cluster and are not supported refuse the start
+(bkctl.model.security_keys). Source: ServiceConfiguration.java, broker.conf of Pulsar 4.0.
 """
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -16,7 +17,9 @@ from typing import Final
 from bkctl.errors import UsageError
 from bkctl.meta.uri import parse_uri
 from bkctl.model.ledger import DigestType, check_quorums
-from bkdaemon.broker.config_keys import STRATEGIES, check_unread, warnings_of
+from bkctl.model.secret_keys import masked
+from bkctl.model.security_keys import BROKER
+from bkdaemon.broker.config_keys import STRATEGIES, warnings_of
 from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
 from bkdaemon.broker.metadata_place import PULSAR_DRIVER, Place, check_configuration_store, ledgers_of, place_of
 from bkdaemon.properties import (
@@ -31,7 +34,7 @@ from bkdaemon.properties import (
     number,
     one_of,
     port,
-    read_properties,
+    read_server_properties,
     words,
 )
 
@@ -50,6 +53,8 @@ SPLIT_ALGORITHMS: Final = (
     "flow_or_qps_equally_divide",
 )
 SUBSCRIPTION_TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
+
+logger = logging.getLogger(__name__)
 
 
 def _digest(value: str) -> DigestType:
@@ -371,27 +376,25 @@ class BrokerConfig:
 
 
 def load_config(path: Path, **overrides: object) -> BrokerConfig:
-    """Reads a properties file; overrides are field values that win.
+    """Reads the properties file of a broker that is to start; overrides are field values that win.
 
     Raises:
-        UsageError: no such file, a value that cannot be read (with file and line), contradictions.
+        UsageError: no such file, a value that cannot be read (with file and line), contradictions; keys that ask for
+            protection which is not supported.
     """
-    properties = read_properties(path)
-    config = config_of(BrokerConfig, properties, source=str(path), **overrides)
-    check_unread({name: properties[name] for name in config.unknown}, str(path))
-    return config
+    properties = read_server_properties(path, BROKER, logger.warning)
+    return config_of(BrokerConfig, properties, source=str(path), **overrides)
 
 
 def warnings(config: BrokerConfig) -> list[str]:
-    """What a file asks for and this broker does not do, and keys that are slips."""
+    """A line for each key that is not supported, has an invalid value or is misspelled."""
     return warnings_of(config.unknown, (item.metadata["key"] for item in fields(config) if "key" in item.metadata))
 
 
 def runtime(config: BrokerConfig) -> dict[str, str]:
-    """Every key with its value as text, as Java shows it at /brokers/configuration/runtime."""
+    """The keys that the broker reads with their values as text, secrets masked; /brokers/configuration/runtime."""
     known = {item.metadata["key"]: getattr(config, item.name) for item in fields(config) if "key" in item.metadata}
-    texts = {key: _shown(value) for key, value in known.items() if key != "managedLedgerPassword"}
-    return dict(sorted({**config.unknown, **texts}.items()))
+    return {key: masked(key, _shown(value)) for key, value in sorted(known.items())}
 
 
 def _shown(value: object) -> str:

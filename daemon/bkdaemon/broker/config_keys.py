@@ -1,8 +1,8 @@
 """Keys of broker.conf that Pulsar 4.0.7 knows and this broker does not read: what their values must be.
 
-They are taken, so that one file serves Java's brokers and ours; but not with a value that keeps Java's broker from
-starting, which is a slip wherever it stands. A key that nobody knows is taken too, as plug-ins bring their own; one
-that is nearly a known one is told. Source: ServiceConfiguration.java.
+They are ignored, so that one file serves Java's brokers and ours; a value that Java's broker could not read is a
+warning. A key that Pulsar does not know is ignored too, as plug-ins bring their own; one that resembles a known key is
+a warning. Keys that protect a cluster are in bkctl.model.security_keys. Source: ServiceConfiguration.java.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
-from bkctl.errors import UsageError
+from bkctl.model.secret_keys import masked
 from bkdaemon.properties import java_flag, java_int, java_long, number, one_of, port
 
 STRATEGIES: Final = (
@@ -198,55 +198,48 @@ _AT_LEAST_ONE: Final = (
     "managedLedgerStatsPeriodSeconds",
 )
 _ASKS: Final = {
-    "authenticationEnabled": "everybody who reaches it may do everything",
-    "authorizationEnabled": "everybody who reaches it may do everything",
-    "brokerServicePortTls": "it listens without TLS alone",
-    "webServicePortTls": "it listens without TLS alone",
-    "advertisedListeners": "clients are told of one address, whatever listener they ask for",
+    "advertisedListeners": "every lookup returns advertisedAddress, whatever listener the client names",
     "transactionCoordinatorEnabled": "transactions are refused",
-    "systemTopicEnabled": "topics have policies of their own all the same",
-    "topicLevelPoliciesEnabled": "topics have policies of their own all the same",
-    "managedLedgerOffloadDriver": "everything stays in BookKeeper",
+    "systemTopicEnabled": "topic policies are supported all the same",
+    "topicLevelPoliciesEnabled": "topic policies are supported all the same",
+    "managedLedgerOffloadDriver": "all ledgers stay in BookKeeper",
 }
-"""Keys by which a file can ask for what this broker does not do, and what it does."""
+"""Keys of features that this broker does not support, and what it does instead."""
 _USUAL: Final = {
     "systemTopicEnabled": "true",
     "topicLevelPoliciesEnabled": "true",
 }
 
 
-def check_unread(properties: Mapping[str, tuple[str, int]], source: str) -> None:
-    """Looks at the values of keys that are not read: key → (value, line) of a file.
-
-    Raises:
-        UsageError: Java's broker could not read one.
-    """
-    for name, (text, line) in properties.items():
-        if not text or name not in _PARSERS:
-            continue
-        try:
-            value = _PARSERS[name](text)
-        except ValueError as e:
-            raise UsageError(f"{source}:{line}: {name}={text}: {e}") from None
-        if name in _AT_LEAST_ONE and value < 1:
-            raise UsageError(f"{source}:{line}: {name}={text} is below 1")
-
-
 def warnings_of(unread: Mapping[str, str], read: Iterable[str]) -> list[str]:
-    """What is to be said of keys that are not read: what they ask for in vain, and which are slips.
+    """A line for each key that is not supported, has an invalid value or is misspelled.
 
     Args:
-        unread: keys and values.
-        read: the keys that are.
+        unread: keys that the broker does not read, with their values.
+        read: the keys that it reads.
     """
-    told = [
-        f"{name}={unread[name]} is not held to: {instead}"
+    found = [
+        f"{name}={unread[name]} is not supported: {instead}"
         for name, instead in _ASKS.items()
         if unread.get(name) and unread[name].lower() != _USUAL.get(name, "false")
     ]
     known = {*_PARSERS, *read}
-    for name in sorted(unread.keys() - known):
-        close = get_close_matches(name, known, 1, SIMILAR)
+    for name in sorted(unread):
+        wrong = _invalid(name, unread[name])
+        if wrong:
+            found.append(f"{name}={masked(name, unread[name])}: {wrong}; ignoring the key")
+        close = [] if name in known else get_close_matches(name, known, 1, SIMILAR)
         if close:
-            told.append(f"there is no key {name}; is {close[0]} meant?")
-    return told
+            found.append(f"unknown key {name}; did you mean {close[0]}?")
+    return found
+
+
+def _invalid(name: str, text: str) -> str:
+    """Why Java's broker could not read a value; empty where it can, or the key is unknown."""
+    if not text or name not in _PARSERS:
+        return ""
+    try:
+        value = _PARSERS[name](text)
+    except ValueError as e:
+        return str(e)
+    return "below 1" if name in _AT_LEAST_ONE and value < 1 else ""

@@ -87,3 +87,29 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         load_config(tmp_path / "nothing")
     with pytest.raises(UsageError, match="neither"):
         _ = config("").uri
+
+
+INSECURE = "bookiePort=3182\ntlsKeyStore=/missing/key.jks\nauthorizedRoles=a\nhttpServerKeyStorePassword=hidden\n"
+
+
+def test_keys_of_protection_that_is_not_supported_refuse_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "bk_server.conf"
+    path.write_text(INSECURE)
+    with pytest.raises(UsageError) as error:
+        load_config(path)
+    for line, key in enumerate(("tlsKeyStore", "authorizedRoles", "httpServerKeyStorePassword"), 2):
+        assert f"bk_server.conf:{line}: {key}=" in error.value.message
+    assert "hidden" not in error.value.message
+
+
+def test_the_override_warns_of_each_key_of_protection_and_ignores_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "bk_server.conf"
+    path.write_text(f"{INSECURE}bkctlAllowInsecure=true\nuseTargetEntryLogSizeForGc=true\n")
+    found = load_config(path)
+    assert found.unknown == {"useTargetEntryLogSizeForGc": "true"}
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
+    for key in ("tlsKeyStore", "authorizedRoles", "httpServerKeyStorePassword"):
+        assert f"{key}=" in caplog.text
+    assert "hidden" not in caplog.text

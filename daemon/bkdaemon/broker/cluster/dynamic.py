@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.errors import AlreadyExists, Refused, UsageError
 from bkctl.meta.documents import Json, encode_json, read_document, update_document
+from bkctl.model.secret_keys import masked
 from bkdaemon.broker.config import MIB, BrokerConfig
 from bkdaemon.broker.server_limits import ServerLimits
 
@@ -150,7 +151,10 @@ async def take(service: BrokerService) -> None:
         except UsageError as error:
             _log.warning("%s is left as it is: %s", CONFIGURATION, error.message)
     if config != service.config:
-        _log.info("the configuration was changed: %s", ", ".join(f"{k}={v}" for k, v in sorted(texts.items())) or "-")
+        _log.info(
+            "the configuration was changed: %s",
+            ", ".join(f"{k}={masked(k, v)}" for k, v in sorted(texts.items())) or "-",
+        )
         if config.topic_loads_max != service.config.topic_loads_max:
             service.server.topics.allow_loads(config.topic_loads_max)
         service.config = service.backend.config = config

@@ -27,6 +27,7 @@ from bkctl.meta.documents import Json
 from bkctl.meta.namespaces import tenant_value
 from bkctl.meta.pulsar_cluster import CLUSTERS
 from bkctl.meta.uri import parse_uri
+from bkctl.model.secret_keys import masked
 from bkdaemon.broker.cluster import dynamic
 from bkdaemon.broker.config import runtime
 from bkdaemon.broker.own_backend import PULSAR_VERSION
@@ -215,7 +216,7 @@ async def version(service: BrokerService, request: Request) -> Response:
 
 
 async def configuration(service: BrokerService, request: Request) -> dict[str, str]:
-    """Every key with its value."""
+    """The keys that the broker reads with their values, secrets masked."""
     return runtime(service.config)
 
 
@@ -239,8 +240,8 @@ async def dynamic_names(service: BrokerService, request: Request) -> list[str]:
 
 
 async def dynamic_values(service: BrokerService, request: Request) -> dict[str, str]:
-    """Those that were."""
-    return await dynamic.stored(service.store)
+    """Those that were, secrets masked: Java's brokers store keys that this one does not read."""
+    return {name: masked(name, text) for name, text in (await dynamic.stored(service.store)).items()}
 
 
 async def put_dynamic(service: BrokerService, request: Request) -> Response:

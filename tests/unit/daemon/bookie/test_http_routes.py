@@ -67,6 +67,11 @@ def test_bytes_are_text_as_java_takes_them() -> None:
     assert text_of(b"\xed\x9f\xbf\xee\x80\x80\xe0\x80\x80\xf4\x90\x80\x80") == "\ud7ff\ue000" + "\ufffd" * 7
 
 
+async def test_the_configuration_is_not_served(tmp_path: Path) -> None:
+    async with served(tmp_path) as (_, service):
+        assert (await ask(service, "GET", "/config/server_config"))[0] == 404
+
+
 async def test_its_state(tmp_path: Path) -> None:
     async with served(tmp_path) as (_, service):
         path = "/bookie/state/readonly"

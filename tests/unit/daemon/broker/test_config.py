@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from bkdaemon.broker.cluster.policies import quota_of, rules_of
 from bkdaemon.broker.config import BrokerConfig, load_config, runtime, warnings
 
 from bkctl.errors import Exit, UsageError
+from bkctl.meta.documents import Json, update_document
 from bkctl.model.topic import TopicName
 from tests.broker.admin import Admin, administering
 
@@ -32,19 +34,16 @@ def conf(tmp_path: Path, text: str) -> BrokerConfig:
         ("allowAutoTopicCreationType=both", "not one of non-partitioned, partitioned"),
         ("subscriptionTypesEnabled=Exclusive,Shard", "Shard is not one of Exclusive, Shared, Failover, Key_Shared"),
         ("managedLedgerDigestType=MD5", "no digest type: CRC32C, CRC32, MAC, DUMMY"),
-        ("zookeeperSessionExpiredPolicy=panic", "not one of reconnect, shutdown"),
         ("loadBalancerEnabled=perhaps", "neither true nor false"),
         ("loadBalancerSheddingEnabled=yes", "neither true nor false"),
-        ("preciseDispatcherFlowControl=1", "neither true nor false"),
         ("maxMessageSize=5MB", "not a whole number from -2147483648 to 2147483647"),
         ("maxMessageSize=99999999999", "not a whole number from -2147483648 to 2147483647"),
         ("maxMessageSize=2147483647", "is above 2147473407"),
         ("maxMessageSize=1_000", "not a whole number"),
         ("backlogQuotaDefaultLimitBytes=9223372036854775808", "not a whole number from -9223372036854775808 to "),
-        ("brokerServicePortTls=66510", "no port: 0 to 65535"),
+        ("brokerServicePortTls=66510", "is not supported"),
         ("managedLedgerDefaultMarkDeleteRateLimit=nan", "not a number"),
         ("managedLedgerDefaultMarkDeleteRateLimit=-1", "is below 0"),
-        ("managedLedgerCacheEvictionWatermark=most", "not a number"),
         ("managedLedgerMaxWriteQuorum=0", "is below 1"),
         ("loadBalancerBrokerThresholdShedderPercentage=101", "is above 100"),
         ("loadBalancerSheddingIntervalMinutes=soon", "not a whole number"),
@@ -97,20 +96,68 @@ def test_the_configuration_store_of_old_keys_is_not_passed_over(tmp_path: Path) 
         _ = found.pulsar_place
 
 
-def test_what_is_asked_in_vain_and_slips_are_told(tmp_path: Path) -> None:
+def test_unsupported_features_invalid_values_and_misspelled_keys_are_warnings(tmp_path: Path) -> None:
     found = conf(
         tmp_path,
-        "authenticationEnabled=true\nauthorizationEnabled=false\nsystemTopicEnabled=false\n"
+        "authenticationEnabled=false\nauthorizationEnabled=false\nsystemTopicEnabled=false\n"
         "managedLedgerDefaultEnsemblSize=3\nmyPluginsOwnKey=1\nbrokerServicePortTls=\ntopicLevelPoliciesEnabled=true\n"
-        "advertisedListeners=out:pulsar://h:6650\n",
+        "advertisedListeners=out:pulsar://h:6650\nzookeeperSessionExpiredPolicy=panic\npreciseDispatcherFlowControl=1\n"
+        "managedLedgerCacheEvictionWatermark=most\nmanagedLedgerStatsPeriodSeconds=0\n",
     )
     assert warnings(found) == [
-        "authenticationEnabled=true is not held to: everybody who reaches it may do everything",
-        "advertisedListeners=out:pulsar://h:6650 is not held to: clients are told of one address, whatever listener "
-        "they ask for",
-        "systemTopicEnabled=false is not held to: topics have policies of their own all the same",
-        "there is no key managedLedgerDefaultEnsemblSize; is managedLedgerDefaultEnsembleSize meant?",
+        "advertisedListeners=out:pulsar://h:6650 is not supported: every lookup returns advertisedAddress, whatever "
+        "listener the client names",
+        "systemTopicEnabled=false is not supported: topic policies are supported all the same",
+        "managedLedgerCacheEvictionWatermark=most: not a number; ignoring the key",
+        "unknown key managedLedgerDefaultEnsemblSize; did you mean managedLedgerDefaultEnsembleSize?",
+        "managedLedgerStatsPeriodSeconds=0: below 1; ignoring the key",
+        "preciseDispatcherFlowControl=1: neither true nor false; ignoring the key",
+        "zookeeperSessionExpiredPolicy=panic: not one of reconnect, shutdown; ignoring the key",
     ]
+
+
+def test_keys_of_protection_that_is_not_supported_refuse_the_start(tmp_path: Path) -> None:
+    text = "authenticationEnabled=true\nbookkeeper_tlsProviderFactoryClass=x\ntokenSecretKey=data:,hidden\n"
+    with pytest.raises(UsageError) as error:
+        conf(tmp_path, text)
+    for line, key in enumerate(("authenticationEnabled", "bookkeeper_tlsProviderFactoryClass", "tokenSecretKey"), 2):
+        assert f"broker.conf:{line}: {key}=" in error.value.message
+    assert "hidden" not in error.value.message
+
+
+def test_the_override_warns_of_each_key_of_protection_and_ignores_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = "authenticationEnabled=true\nbookkeeper_tlsProviderFactoryClass=x\ntokenSecretKey=data:,hidden\n"
+    found = conf(tmp_path, f"{text}bkctlAllowInsecure=true\nexposePublisherStats=true\n")
+    assert found.unknown == {"exposePublisherStats": "true"}
+    assert warnings(found) == []
+    records = [(r.levelname, r.getMessage().split("=")[0].rpartition(" ")[2]) for r in caplog.records]
+    keys = ("authenticationEnabled", "bookkeeper_tlsProviderFactoryClass", "tokenSecretKey")
+    assert records == [("WARNING", key) for key in keys]
+    assert "hidden" not in caplog.text
+
+
+def test_the_runtime_configuration_has_known_keys_only_and_masks_secrets(tmp_path: Path) -> None:
+    secrets = "managedLedgerPassword=hunter2\nmyToken=hunter3\nbrokerClientAuthenticationParameters=token:hunter4\n"
+    found = runtime(conf(tmp_path, f"{secrets}exposePublisherStats=true\nbkctlAllowInsecure=true\n"))
+    assert "hunter" not in str(found)
+    assert found["managedLedgerPassword"] == "*****"
+    assert (found["brokerServicePort"], found["subscriptionKeySharedEnable"]) == ("6650", "true")
+    assert not found.keys() & {"myToken", "exposePublisherStats", "bkctlAllowInsecure"}
+
+
+def test_requests_for_the_configuration_get_no_secret() -> None:
+    async def scenario(admin: Admin) -> None:
+        secrets: Json = {"brokerClientAuthenticationParameters": "token:hunter2", "maxTenants": "7"}
+        await update_document(admin.service.store, "/admin/configuration", lambda old: secrets)
+        admin.service.config = replace(admin.service.config, ledger_password="hunter3", unknown={"x": "hunter4"})
+        answers = [await admin.ok("GET", f"{A}/brokers/configuration/{part}") for part in ("runtime", "values")]
+        assert "hunter" not in str(answers)
+        assert answers[0]["brokerServicePort"] == str(admin.service.config.broker_port)
+        assert answers[1] == {"brokerClientAuthenticationParameters": "*****", "maxTenants": "7"}
+
+    administering(scenario)
 
 
 def test_how_many_tenants_namespaces_and_partitions_there_may_be() -> None:
