@@ -203,6 +203,7 @@ _ASKS: Final = {
     "systemTopicEnabled": "topic policies are supported all the same",
     "topicLevelPoliciesEnabled": "topic policies are supported all the same",
     "managedLedgerOffloadDriver": "all ledgers stay in BookKeeper",
+    "httpRequestsLimitEnabled": "the rate of HTTP requests is not limited",
 }
 """Keys of features that this broker does not support, and what it does instead."""
 _USUAL: Final = {

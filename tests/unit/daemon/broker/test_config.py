@@ -102,12 +102,13 @@ def test_unsupported_features_invalid_values_and_misspelled_keys_are_warnings(tm
         "authenticationEnabled=false\nauthorizationEnabled=false\nsystemTopicEnabled=false\n"
         "managedLedgerDefaultEnsemblSize=3\nmyPluginsOwnKey=1\nbrokerServicePortTls=\ntopicLevelPoliciesEnabled=true\n"
         "advertisedListeners=out:pulsar://h:6650\nzookeeperSessionExpiredPolicy=panic\npreciseDispatcherFlowControl=1\n"
-        "managedLedgerCacheEvictionWatermark=most\nmanagedLedgerStatsPeriodSeconds=0\n",
+        "managedLedgerCacheEvictionWatermark=most\nmanagedLedgerStatsPeriodSeconds=0\nhttpRequestsLimitEnabled=true\n",
     )
     assert warnings(found) == [
         "advertisedListeners=out:pulsar://h:6650 is not supported: every lookup returns advertisedAddress, whatever "
         "listener the client names",
         "systemTopicEnabled=false is not supported: topic policies are supported all the same",
+        "httpRequestsLimitEnabled=true is not supported: the rate of HTTP requests is not limited",
         "managedLedgerCacheEvictionWatermark=most: not a number; ignoring the key",
         "unknown key managedLedgerDefaultEnsemblSize; did you mean managedLedgerDefaultEnsembleSize?",
         "managedLedgerStatsPeriodSeconds=0: below 1; ignoring the key",
