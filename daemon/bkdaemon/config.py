@@ -22,6 +22,7 @@ from bkdaemon.properties import check_bounds, config_of, flag, key, port, read_s
 MIB: Final = 1 << 20
 LOG_SIZE_LIMIT_MAX: Final = 1 << 30
 ALIGNMENT_STEP: Final = 512
+DB_LEDGER_STORAGE: Final = "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage"
 FORMATS_BELOW_10: Final = (2, 5)  # of RocksDB tables: what every BookKeeper of the 4.17 line can read
 
 logger = logging.getLogger(__name__)

@@ -51,6 +51,7 @@ from bkdaemon.bookie.disks import DiskMonitor
 from bkdaemon.bookie.gc import GarbageCollector
 from bkdaemon.bookie.index import rocks_index
 from bkdaemon.bookie.server import BookieServer
+from bkdaemon.bookie.storage_class import check_storage_class
 from bkdaemon.memory import keep_memory
 from bkdaemon.metrics import CONTENT_TYPE, Sample, bookie_samples, render
 
@@ -150,11 +151,13 @@ class BookieService:
         """Everything up to the registration; call stop() after a failure too.
 
         Raises:
+            UsageError: ledgerStorageClass names another storage than ours; nothing was written.
             Refused: the directories are another bookie's, or in use.
             BadBytes: a journal or index cannot be read.
             Unavailable: the metadata store does not answer. AlreadyExists: the id is registered by somebody else.
         """
         config, disk = self.config, self.world.disk
+        check_storage_class(disk, config)
         identity.make_directories(disk, config)
         self._undo.append(identity.lock_directories(disk, config))
         self.instance_id = await read_instance_id(self.store, self._uri.root)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bkdaemon.config import DB_LEDGER_STORAGE
 from bkdaemon.local.zookeeper import ZooKeeperServer
 
 from bkctl.client.bookie import Batch, BookieConnection
@@ -62,6 +63,7 @@ class Home:
             "ledgerDirectories": folder / "ledgers",
             "indexDirectories": folder / "index",
             "dbStorage_writeCacheMaxSizeMb": 2,
+            "ledgerStorageClass": DB_LEDGER_STORAGE,
             "diskUsageThreshold": 0.99,
         }
         asyncio.run(self._init())

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bkdaemon.config import DB_LEDGER_STORAGE
 
 JAVAREF = Path(__file__).parent / "java" / "javaref"
 LIBRARY = Path(os.environ.get("BKCTL_JAVAREF_LIB", Path.home() / ".cache" / "bkctl" / "javaref"))
@@ -170,6 +171,7 @@ class JavaCluster:
             "journalDirectories": directory / "journal",
             "ledgerDirectories": directory / "ledgers",
             "indexDirectories": directory / "index",
+            "ledgerStorageClass": DB_LEDGER_STORAGE,
             "diskUsageThreshold": 0.99,
             "diskUsageWarnThreshold": 0.98,
             "httpServerEnabled": "true",

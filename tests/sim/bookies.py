@@ -9,7 +9,7 @@ from typing import Any, Final
 from bkdaemon.bookie.bookie import Bookie
 from bkdaemon.bookie.index import MemoryIndex
 from bkdaemon.bookie.server import BookieServer
-from bkdaemon.config import BookieConfig
+from bkdaemon.config import DB_LEDGER_STORAGE, BookieConfig
 
 from bkctl.codec.data_dir import CURRENT
 from bkctl.world import World
@@ -30,6 +30,7 @@ def small_config(**changes: Any) -> BookieConfig:
         "write_cache_mb": 1,
         "read_cache_mb": 1,
         "flush_interval_ms": 2_000,
+        "storage_class": DB_LEDGER_STORAGE,
     }
     return BookieConfig(**(settings | changes))
 

@@ -1,8 +1,8 @@
 """Directories of Java's Interleaved and Sorted storage: their .idx files become rows of the index, once.
 
 Our storage is DbLedgerStorage. A directory that holds .idx files and no `locations` is refused, so that it does not
-look empty; where ledgerStorageClass says DbLedgerStorage, that is consent to convert it. Entry logs and journals stay
-as they are, and so do the .idx files: but a Java bookie must not go on with those, which are old from now on.
+look empty; only ledgerStorageClass with the full name of DbLedgerStorage is consent to convert it. Entry logs and
+journals stay as they are, and so do the .idx files: but a Java bookie must not use those, which are old from now on.
 With several ledger directories entries lie where DbLedgerStorage would not look: that is refused in any case.
 
     marker in the index directory, `importing`    the import began
@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Final
 
 from bkctl.codec.interleaved_index import HEADER_SIZE, decode_header, parse_index_name, slots
 from bkctl.codec.ledger_index import LOCATIONS, LedgerData, encode_ledger_data, encode_location, location_key
-from bkctl.errors import Refused, TornTail
+from bkctl.errors import Refused, TornTail, UsageError
+from bkdaemon.config import DB_LEDGER_STORAGE
 
 if TYPE_CHECKING:
     from bkctl.world import Disk
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MARKER: Final = "bkctl.importing"
-STORAGE_CLASS: Final = "DbLedgerStorage"
+MIGRATION: Final = (
+    f"set ledgerStorageClass={DB_LEDGER_STORAGE}; directories of Interleaved or Sorted storage (.idx files) are then "
+    "imported at the first start, for good: a Java bookie needs the same class from then on"
+)
 BATCH_ROWS: Final = 100_000
 _HEX: Final = frozenset("0123456789abcdef")
 
@@ -40,7 +44,8 @@ def needs_import(disk: Disk, config: BookieConfig, current: Path) -> bool:
     """True if the index directory holds .idx files that are to be imported.
 
     Raises:
-        Refused: it does, and must not be converted.
+        UsageError: it does, and ledgerStorageClass does not name DbLedgerStorage.
+        Refused: it does, and cannot be converted.
     """
     if disk.exists(current / LOCATIONS) and not disk.exists(current / MARKER):
         return False
@@ -48,13 +53,11 @@ def needs_import(disk: Disk, config: BookieConfig, current: Path) -> bool:
     if first is None:
         return False
     found = f"{current} holds a directory of Java's Interleaved or Sorted storage ({first[1].name})"
+    if config.storage_class != DB_LEDGER_STORAGE:
+        named = config.storage_class or "not set"
+        raise UsageError(f"{found}, and ledgerStorageClass is {named}", hint=MIGRATION)
     if len(config.ledger_dirs) > 1:
         raise Refused(f"{found} with several ledger directories: it cannot be converted")
-    if not config.storage_class.endswith(STORAGE_CLASS):
-        raise Refused(
-            found,
-            hint=f"ledgerStorageClass=org.apache.bookkeeper.bookie.storage.ldb.{STORAGE_CLASS} converts it, for good",
-        )
     return True
 
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from bkctl.errors import AlreadyExists, Corrupt, NotFound, Refused, Unavailable, UsageError
+from bkdaemon.config import DB_LEDGER_STORAGE
 from bkdaemon.local.process import ENDED, POLL_S, Child, Process, birth_of, spawn
 
 STATE_FILE: Final = "cluster.json"
@@ -356,6 +357,7 @@ def bookie_configuration(service: Service, metadata_uri: str) -> str:
         "journalDirectories": home / "journal",
         "ledgerDirectories": home / "ledgers",
         "indexDirectories": home / "index",
+        "ledgerStorageClass": DB_LEDGER_STORAGE,
         "dbStorage_writeCacheMaxSizeMb": 64,
         "dbStorage_readAheadCacheMaxSizeMb": 16,
         "dbStorage_rocksDB_blockCacheSize": 16 << 20,

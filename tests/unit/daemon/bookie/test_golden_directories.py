@@ -13,7 +13,7 @@ from bkdaemon.config import BookieConfig
 from bkctl.codec.checksum import digest_for, master_key
 from bkctl.codec.data_dir import CURRENT, encode_cookie
 from bkctl.codec.entry import decode_entry
-from bkctl.errors import Refused
+from bkctl.errors import Refused, UsageError
 from bkctl.meta.bookies import BookieRegistry
 from bkctl.meta.memory import MemoryStore, MemoryTree
 from bkctl.model.bookie import Cookie
@@ -88,10 +88,9 @@ async def test_a_killed_bookie_is_replayed(golden: Golden, tmp_path: Path) -> No
 async def test_other_storages_are_converted_with_consent(golden: Golden, tmp_path: Path, name: str) -> None:
     folder = golden.unpack(name, tmp_path / name)
     config = config_of(name, folder)
-    with pytest.raises(Refused, match="Interleaved or Sorted"):
-        async with running(config, real_world(1), rocks_index(config)):
+    with pytest.raises(UsageError, match="Interleaved or Sorted"):
+        async with running(replace(config, storage_class=""), real_world(1), rocks_index(config)):
             pass
-    config = replace(config, storage_class="org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage")
     for _ in range(2):
         async with running(config, real_world(1), rocks_index(config)) as calls:
             assert await holds_all(calls, golden, name) > 50

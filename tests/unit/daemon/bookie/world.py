@@ -14,7 +14,7 @@ from typing import Any
 from bkdaemon.bookie.bookie import Bookie
 from bkdaemon.bookie.identity import make_directories
 from bkdaemon.bookie.index import Batch, IndexFactory, MemoryIndex, memory_index
-from bkdaemon.config import BookieConfig
+from bkdaemon.config import DB_LEDGER_STORAGE, BookieConfig
 
 from bkctl.codec.checksum import digest_for, master_key
 from bkctl.codec.entry import encode_entry
@@ -63,6 +63,7 @@ def config_in(directory: Path, **settings: Any) -> BookieConfig:
         "allow_loopback": True,
         "disk_usage_threshold": 0.999,
         "disk_usage_warn_threshold": 0.998,
+        "storage_class": DB_LEDGER_STORAGE,
     }
     return BookieConfig(**(values | settings))
 

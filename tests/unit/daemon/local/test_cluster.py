@@ -106,5 +106,6 @@ def test_a_bookies_configuration() -> None:
     text = bookie_configuration(Service("bookie", 1, 3181, 3182, 3183, "/d"), "zk://h/l")
     keys = dict(line.split("=", 1) for line in text.splitlines())
     assert keys["bookiePort"] == "3181"
+    assert keys["ledgerStorageClass"] == "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage"
     assert keys["metadataServiceUri"] == "zk://h/l"
     assert keys["journalDirectories"] == "/d/journal"
