@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from bkctl.codec.data_dir import decode_cookie, encode_cookie
 from bkctl.codec.registration import bookie_address, decode_service_info, encode_service_info
-from bkctl.errors import AlreadyExists, NotFound, Unavailable
+from bkctl.errors import AlreadyExists, NotFound, SessionExpired, Unavailable
 from bkctl.meta import paths
 from bkctl.meta.store import (
     FIRST_VERSION,
@@ -34,6 +35,8 @@ from bkctl.model.ids import BookieId
 
 SERVER_TICKS_S: Final = 6.0  # two ticks of a usual server, which ends a session at the tick behind its time-out
 STALE_WAIT_S: Final = 10.0 + SERVER_TICKS_S  # zkTimeout's default: by then the server has forgotten a dead session
+SESSIONS_REMEMBERED_MAX: Final = 16  # of this store, in which it tried to register
+LOST_ANSWERS_MAX: Final = 2  # to creations, before the store counts as unavailable
 WATCH_RETRY_S: Final = 0.2  # between looks while the store does not answer
 REGISTER_ROUNDS_MAX: Final = 10  # creations lost to somebody else's node before giving up
 
@@ -55,6 +58,7 @@ class BookieRegistry:
         self.root = root
         self._available = f"{root}/{paths.AVAILABLE}"
         self._read_only = f"{self._available}/{paths.READ_ONLY}"
+        self._sessions: deque[int] = deque(maxlen=SESSIONS_REMEMBERED_MAX)
 
     # -- the bookie's side ----------------------------------------------------------------------------------------
 
@@ -69,6 +73,7 @@ class BookieRegistry:
         """Registers on one side and leaves the other. Call it again after every EXPIRED session.
 
         A node of another session, such as our own before a crash, is waited for; one of this session is kept as it is.
+        A process that was frozen past the end of its session waits again for what it finds afterwards.
 
         Raises:
             AlreadyExists: another session keeps the id for longer than stale_wait_s.
@@ -94,31 +99,59 @@ class BookieRegistry:
             pass
 
     async def _hold(self, path: str, data: bytes, stale_wait_s: float) -> None:
-        """Makes an ephemeral node of this session be there."""
-        deadline = asyncio.get_running_loop().time() + stale_wait_s
+        """Creates an ephemeral node of this session, unless it exists.
+
+        A node of an earlier session of this store is never another bookie: it is waited for in every round. A node of
+        another session is too much after one wait, unless the own session changed meanwhile: then this process was
+        frozen, or the network was away, and the wait says nothing.
+        """
+        lost = 0
         for _ in range(REGISTER_ROUNDS_MAX):
+            session = self.store.session_id
+            if session not in self._sessions:
+                self._sessions.append(session)
             try:
                 await self.store.create(path, data, ephemeral=True)
                 return
             except AlreadyExists:
-                gone = asyncio.Event()
-                cancel = await self.store.watch_data(path, wakes(gone))
-                try:
-                    stat = await self.store.exists(path)
-                    if stat is not None and stat.ephemeral_owner == self.store.session_id:
-                        return
-                    if stat is not None:
-                        async with asyncio.timeout_at(deadline):
-                            await gone.wait()
-                except TimeoutError:
-                    raise AlreadyExists(
-                        f"{path} belongs to another session",
-                        hint="is a bookie with the same id running elsewhere?",
-                        path=path,
-                    ) from None
-                finally:
-                    cancel()
+                owner = await self._owner_after(path, stale_wait_s)
+            except Unavailable:  # it may have been created: by this session, or by one that has expired since
+                lost += 1
+                if lost > LOST_ANSWERS_MAX:
+                    raise
+                continue
+            if owner is not None and owner == self.store.session_id:
+                return
+            if owner is not None and owner not in self._sessions and session == self.store.session_id:
+                raise AlreadyExists(
+                    f"{path} belongs to another session",
+                    hint="is a bookie with the same id running elsewhere?",
+                    path=path,
+                )
         raise AlreadyExists(f"{path}: others register with the same id again and again", path=path)
+
+    async def _owner_after(self, path: str, wait_s: float) -> int | None:
+        """The session that owns a node: at once if it is this one, else after wait_s; None as soon as it is gone."""
+        gone = asyncio.Event()
+        cancel = await self.store.watch_data(path, wakes(gone))
+        try:
+            stat = await self.store.exists(path)
+            if stat is None or stat.ephemeral_owner == self.store.session_id:
+                return None if stat is None else stat.ephemeral_owner
+            before = stat.ephemeral_owner
+            try:
+                async with asyncio.timeout(wait_s):
+                    await gone.wait()
+            except TimeoutError:
+                # A process that was frozen finds the time passed before it hears what happened: ask the server.
+                await self.store.sync(path)
+                stat = await self.store.exists(path)
+                return before if stat is not None and stat.ephemeral_owner == before else None
+            return None
+        except SessionExpired:
+            return None
+        finally:
+            cancel()
 
     async def _release(self, path: str) -> None:
         """Deletes a node if it is this session's."""

@@ -43,6 +43,7 @@ class BookieConfig:
     listening_interface: str = key("listeningInterface", str, "")
     allow_loopback: bool = key("allowLoopback", flag, False)
     use_host_name: bool = key("useHostNameAsBookieID", flag, False)
+    use_short_host_name: bool = key("useShortHostName", flag, False)
     metadata_service_uri: str = key("metadataServiceUri", str, "")
     zk_servers: tuple[str, ...] = key("zkServers", words, ())
     zk_ledgers_root: str = key("zkLedgersRootPath", str, "/ledgers")

@@ -344,19 +344,22 @@ class BookieService:
 
 
 def advertised_host(config: BookieConfig) -> str:
-    """The host that clients are told: advertisedAddress, the interface's, or this machine's.
+    """The host that clients are told: advertisedAddress, the interface's, or this machine's; Java's getBookieAddress.
 
     Raises:
+        UsageError: useHostNameAsBookieID, and the interface's address has no name.
         UsageError: it is a loopback address, and neither advertisedAddress nor allowLoopback says so.
     """
     if config.advertised_address:
         return config.advertised_address
-    if config.listening_interface:
-        host = interface_address(config.listening_interface)
-    elif config.use_host_name:
-        host = socket.getfqdn()
+    interface = interface_address(config.listening_interface) if config.listening_interface else ""
+    if config.use_host_name:
+        host = socket.getfqdn(interface) if interface else socket.getfqdn()
+        if host == interface:
+            raise UsageError(f"useHostNameAsBookieID: no host name is known of {interface}")
+        host = host.split(".", 1)[0] if config.use_short_host_name else host
     else:
-        host = socket.gethostbyname(socket.gethostname())
+        host = interface or socket.gethostbyname(socket.gethostname())
     if not config.allow_loopback and is_loopback(host):
         raise UsageError(f"this bookie's address is {host}", hint="set advertisedAddress, or allowLoopback=true")
     return host

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
-from bkctl.errors import AlreadyExists, Conflict, NotFound
+from bkctl.errors import AlreadyExists, Conflict, NotFound, SessionExpired
 from bkctl.meta.bookies import BookieRegistry, RegisteredBookies
 from bkctl.meta.cluster import init_cluster
+from bkctl.meta.memory import MemoryStore, MemoryTree
 from bkctl.meta.store import MetadataStore, SessionEvent, Version
 from bkctl.model.bookie import BOOKIE_PROTOCOL, BookieServiceInfo, Cookie, Endpoint
 from bkctl.model.ids import BookieId
@@ -78,6 +82,104 @@ def test_the_node_of_an_old_session_is_waited_for(stores: Stores) -> None:
         assert stat.ephemeral_owner == new.session_id
 
     stores.run(scenario, sessions=2)
+
+
+def in_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """A test that is a coroutine, in a loop of its own."""
+
+    @functools.wraps(test)
+    def run() -> None:
+        asyncio.run(test())
+
+    return run
+
+
+async def registered_in_an_old_session(tree: MemoryTree) -> MemoryStore:
+    old = MemoryStore(tree)
+    await init_cluster(old, "/ledgers")
+    await BookieRegistry(old, "/ledgers").register(A, INFO)
+    return old
+
+
+async def owner_of_a(store: MemoryStore) -> int:
+    stat = await store.exists(f"/ledgers/available/{A}")
+    assert stat is not None
+    return stat.ephemeral_owner
+
+
+@in_a_loop
+async def test_a_node_that_went_while_the_process_was_frozen_is_no_other_bookie() -> None:
+    old = await registered_in_an_old_session(tree := MemoryTree())
+
+    async def freeze(operation: str, path: str) -> None:
+        if operation == "watch_data":
+            old.abandon()  # the server ends its session, but the event arrives later than the end of the wait
+        elif operation == "sync":
+            tree.end(old.session_id)
+
+    new = MemoryStore(tree, before=freeze)
+    await BookieRegistry(new, "/ledgers").register(A, INFO, stale_wait_s=0.01)
+    assert await owner_of_a(new) == new.session_id
+
+
+@in_a_loop
+async def test_a_node_of_another_session_is_waited_for_again_when_the_own_session_expired_meanwhile() -> None:
+    old = await registered_in_an_old_session(tree := MemoryTree())
+    syncs = []
+
+    async def freeze(operation: str, path: str) -> None:
+        if operation == "sync":
+            syncs.append(path)
+            if len(syncs) == 1:
+                tree._sessions.pop(new.session_id)
+                new.session_expired([])  # learned at the first request after the freeze
+                raise SessionExpired("expired")
+            tree.end(old.session_id)
+
+    new = MemoryStore(tree)
+    registry = BookieRegistry(new, "/ledgers")
+    new.before = freeze
+    await registry.register(A, INFO, stale_wait_s=0.01)
+    assert await owner_of_a(new) == new.session_id
+    assert len(syncs) == 2
+
+
+@in_a_loop
+async def test_the_node_of_an_own_dead_session_is_waited_for_beyond_the_first_wait() -> None:
+    own = await registered_in_an_old_session(tree := MemoryTree())
+    registry = BookieRegistry(own, "/ledgers")
+    await registry.register(A, INFO)
+    dead, syncs = own.session_id, []
+
+    async def slow_server(operation: str, path: str) -> None:
+        if operation == "sync":
+            syncs.append(path)
+            if len(syncs) == 3:
+                tree.end(dead)
+
+    tree._sessions.pop(dead)
+    own.session_expired([])
+    own.before = slow_server
+    await registry.register(A, INFO, stale_wait_s=0.01)
+    assert await owner_of_a(own) == own.session_id != dead
+    assert len(syncs) == 3
+
+
+@in_a_loop
+async def test_a_registration_whose_answer_was_lost_with_the_session_is_repeated() -> None:
+    await init_cluster(store := MemoryStore(tree := MemoryTree()), "/ledgers")
+    creations = []
+
+    async def lose(operation: str, path: str) -> None:
+        if operation == "create":
+            creations.append(path)
+            if len(creations) == 1:
+                tree.expire(store.session_id)
+
+    store.after = lose
+    await BookieRegistry(store, "/ledgers").register(A, INFO)
+    assert await owner_of_a(store) == store.session_id
+    assert len(creations) == 2
 
 
 def test_after_an_expired_session_a_bookie_registers_again(stores: Stores) -> None:

@@ -18,7 +18,7 @@ from bkdaemon.bookie import identity
 from bkdaemon.bookie.index import rocks_index
 from bkdaemon.config import BookieConfig
 from bkdaemon.metrics import bookie_samples, render
-from bkdaemon.service import BookieService, bookie_id_of, listening_host
+from bkdaemon.service import BookieService, advertised_host, bookie_id_of, listening_host
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
@@ -417,6 +417,33 @@ async def test_no_garbage_without_certainty(tmp_path: Path) -> None:
         with pytest.raises(Refused, match="instance"):
             await service.garbage.collect()
         assert await calls.has(5, range(3))
+
+
+@pytest.mark.parametrize(
+    ("settings", "host"),
+    [
+        ({"use_host_name": True}, "bookie7.rack-2.example.org"),
+        ({"use_host_name": True, "use_short_host_name": True}, "bookie7"),
+        ({"use_host_name": True, "use_short_host_name": True, "listening_interface": "lo"}, "of-127-0-0-1"),
+        ({"use_short_host_name": True, "listening_interface": "lo"}, "127.0.0.1"),
+        ({"use_host_name": True, "use_short_host_name": True, "advertised_address": "b.example.org"}, "b.example.org"),
+    ],
+)
+def test_a_host_name_is_cut_at_its_first_dot_only_where_it_is_the_bookie_id(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], host: str
+) -> None:
+    def name_of(address: str = "") -> str:
+        return f"of-{address.replace('.', '-')}.example.org" if address else "bookie7.rack-2.example.org"
+
+    monkeypatch.setattr("socket.getfqdn", name_of)
+    assert advertised_host(BookieConfig(allow_loopback=True, **settings)) == host
+
+
+def test_an_interface_without_a_host_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.getfqdn", lambda address: address)
+    config = BookieConfig(allow_loopback=True, use_host_name=True, listening_interface="lo")
+    with pytest.raises(UsageError, match=r"useHostNameAsBookieID.*127\.0\.0\.1"):
+        advertised_host(config)
 
 
 def test_who_and_where() -> None:
