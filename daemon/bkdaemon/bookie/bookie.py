@@ -338,7 +338,7 @@ class Bookie:
             self.storage.load(ledger)
             entry = self.storage.read(ledger, ledger.last) if ledger.last >= 0 else None
         except (OSError, BadBytes, NotFound) as e:
-            logger.error("the end of ledger %d cannot be read: %s", ledger_id, e)
+            self.storage.report_unreadable(f"the end of ledger {ledger_id}", e)
             return Status.IO_ERROR, ledger.explicit_lac, None
         if entry is not None:
             return Status.OK, ledger.explicit_lac, entry
@@ -352,7 +352,7 @@ class Bookie:
         try:
             self.storage.load(ledger)
         except (OSError, BadBytes, NotFound) as e:
-            logger.error("the end of ledger %d cannot be read: %s", ledger_id, e)
+            self.storage.report_unreadable(f"the end of ledger {ledger_id}", e)
         return max(ledger.lac, -1)
 
     def force(self, durable: Callable[[int], None]) -> None:

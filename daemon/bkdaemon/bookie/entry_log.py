@@ -285,7 +285,7 @@ class EntryLogs:
         try:
             file = self._disk.open(path)
         except FileNotFoundError as e:
-            raise NotFound(f"{path} is gone") from e
+            raise NotFound(f"{path} is gone", path=str(path)) from e
         self._open[log_id] = file
         if len(self._open) > OPEN_LOGS_MAX:
             self._open.popitem(last=False)[1].close()

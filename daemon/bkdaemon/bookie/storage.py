@@ -42,6 +42,7 @@ HANDLES_MAX: Final = 100_000
 SEQUENCES_MAX: Final = 10_000
 LOGS_KEPT_MAX: Final = 8
 """Logs of tries that failed when they were durable, of one directory: with more, the next is taken back."""
+MISSING_LOGS_MAX: Final = 10_000  # that were logged once; beyond that they are logged again
 MOVES_MAX: Final = 8  # of an entry by compactions, while one read looks for it
 LAC_OFFSET: Final = 16
 _I64: Final = Struct(">q")
@@ -160,6 +161,7 @@ class Storage:
         self._active: dict[int, Ledger] = {}
         self._flushing: list[Ledger] = []
         self._sequences: dict[int, int] = {}
+        self._missing_logs: set[str] = set()
         self.ledgers: dict[int, Ledger] = {}
         self.active_bytes = 0
         self.read_cache = ReadCache(config.read_cache_mb << 20)
@@ -369,7 +371,7 @@ class Storage:
             try:
                 found.tails[ledger_id] = self._tail(ledger_id)
             except (OSError, BadBytes, NotFound) as e:
-                logger.error("the end of ledger %d cannot be read: %s", ledger_id, e)
+                self.report_unreadable(f"the end of ledger {ledger_id}", e)
         answer, ahead_of, ok = found.answers.append, found.ahead, Status.OK
         for ledger_id, entry_id in wanted:
             ahead = ahead_of.get(ledger_id)
@@ -380,7 +382,7 @@ class Storage:
                 try:
                     body = self._fetch(ledger_id, entry_id, ahead)
                 except (OSError, BadBytes, NotFound) as e:
-                    logger.error("entry %d of ledger %d cannot be read: %s", entry_id, ledger_id, e)
+                    self.report_unreadable(f"entry {entry_id} of ledger {ledger_id}", e)
                     answer((Status.IO_ERROR, None))
                     continue
             self._sequences[ledger_id] = entry_id
@@ -388,6 +390,17 @@ class Storage:
         if len(self._sequences) > SEQUENCES_MAX:
             self._sequences.clear()
         return found
+
+    def report_unreadable(self, what: str, error: Exception) -> None:
+        """Logs that entries cannot be read and why; of a missing entry log one line a file. Any thread."""
+        path = error.details.get("path") if isinstance(error, NotFound) else None
+        if path is None:
+            logger.error("%s cannot be read: %s", what, error)
+        elif path not in self._missing_logs:
+            if len(self._missing_logs) >= MISSING_LOGS_MAX:
+                self._missing_logs.clear()
+            self._missing_logs.add(path)
+            logger.error("entry log %s is missing: its entries cannot be read, first %s", path, what)
 
     def _fetch(self, ledger_id: int, entry_id: int, ahead: dict[int, bytes]) -> bytes | None:
         if not 0 < entry_id - self._sequences.get(ledger_id, NOT_KNOWN) <= GAP_MAX:
