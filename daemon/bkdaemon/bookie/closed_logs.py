@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LEDGERS_REMEMBERED_MAX: Final = 5_000_000  # 16 bytes each, over all logs; beyond that logs are read again every cycle
+UNREADABLE_LOGGED_MAX: Final = 10_000
 
 
 class Contents:
@@ -75,6 +76,7 @@ class ClosedLogs:
         self._known: dict[tuple[int, int], Contents] = {}
         self._known_ledgers = 0
         self._emptied: set[tuple[int, int]] = set()
+        self._unreadable: set[tuple[int, int]] = set()
         self._holds = 0
         self._lock = threading.Lock()
         self.count = self.bytes = 0
@@ -95,7 +97,7 @@ class ClosedLogs:
                 self._holds -= 1
 
     async def scan(self) -> list[ClosedLog]:
-        """All closed logs that can be read; the others stay for ever, with a warning each time."""
+        """All closed logs that can be read; the others stay for ever, with a warning the first time."""
         found: list[ClosedLog] = []
         size = 0
         for number, shard in enumerate(self._bookie.storage.shards()):
@@ -110,7 +112,10 @@ class ClosedLogs:
         return found
 
     def dead(self, log: ClosedLog) -> bool:
-        """True if nothing in the log is needed: its ledgers are gone, or its entries have moved."""
+        """True if no row of the index leads into the log: none of its ledgers is here, or its entries have moved.
+
+        It may be removed only where metadata says that its other ledgers are deleted (deleted_ledgers.py).
+        """
         return log.key in self._emptied or not log.contents.living(self._bookie.storage)
 
     def emptied(self, log: ClosedLog) -> None:
@@ -140,7 +145,9 @@ class ClosedLogs:
         except FileNotFoundError:
             return None  # the flush that began it took it back
         except (BadBytes, OSError) as e:
-            logger.warning("an entry log stays, nobody can say what is in it: %s", e)
+            if (number, log_id) not in self._unreadable and len(self._unreadable) < UNREADABLE_LOGGED_MAX:
+                self._unreadable.add((number, log_id))
+                logger.warning("cannot read an entry log; keeping it: %s", e)
             return None
         if (number, log_id) not in self._known and self._known_ledgers + len(contents.ids) <= LEDGERS_REMEMBERED_MAX:
             self._known[number, log_id] = contents

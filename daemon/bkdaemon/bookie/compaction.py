@@ -1,6 +1,7 @@
 """Compaction: what still lives in an entry log of mostly dead bytes moves to the newest log, and the log goes.
 
-    1  which logs     closed, and less than a threshold of their bytes belongs to ledgers that are here; most dead first
+    1  which logs     closed, and less than a threshold of their bytes belongs to ledgers that are here; most dead
+                      first. The other ledgers must be deleted in metadata (deleted_ledgers.py), else the log is kept
     2  what lives     the rows of those ledgers that point into the log, a slice at a time: a row counts, not a frame
     3  move           the entries are appended to the newest log, synced; then their rows are written anew, synced
     4  remove         the log, when no row of its ledgers is left that points into it
@@ -28,6 +29,7 @@ from bkdaemon.bookie.disks import used
 if TYPE_CHECKING:
     from bkdaemon.bookie.bookie import Bookie
     from bkdaemon.bookie.closed_logs import ClosedLog, ClosedLogs
+    from bkdaemon.bookie.deleted_ledgers import DeletedLedgers
     from bkdaemon.bookie.storage import Shard
     from bkdaemon.config import BookieConfig
 
@@ -118,9 +120,10 @@ class Compactor:
         began_ms, ended_ms: when this began; when each level last ended, at first the same.
     """
 
-    def __init__(self, bookie: Bookie, logs: ClosedLogs) -> None:
+    def __init__(self, bookie: Bookie, logs: ClosedLogs, deleted: DeletedLedgers) -> None:
         self._bookie = bookie
         self._logs = logs
+        self._deleted = deleted
         self._levels = levels(bookie.config)
         self._loop = asyncio.get_running_loop()
         self._ended = dict.fromkeys((MINOR, MAJOR), self._loop.time())
@@ -164,16 +167,18 @@ class Compactor:
 
         Raises:
             OSError: a disk refuses; what has moved has moved.
+            BkctlError: the metadata store does not say what is deleted; the logs that are left stay as they are.
         """
         self.under_way, started, gone = level.name, self._loop.time(), 0
         logger.info("%s compaction: logs of which less than %.0f%% lives", level.name, 100 * level.threshold)
         try:
+            deleted = self._deleted.round()
             for log in await self._candidates(level):
                 late = level.max_s is not None and self._loop.time() - started > level.max_s
                 if late or self.suspended(level):
                     logger.info("%s compaction ends early: %s", level.name, "its time is up" if late else "no room")
                     break
-                if await self._compact(log):
+                if await deleted.allows(log) and await self._compact(log):
                     gone += 1
         finally:
             self.under_way = None

@@ -1,10 +1,11 @@
-"""Garbage: ledgers that are gone from metadata lose their index rows, entry logs in which no ledger lives go.
+"""Garbage: ledgers that are gone from metadata lose their index rows, entry logs of nothing but such ledgers go.
 
     1  which ledgers are here        before anything is asked: a ledger made later is no candidate
     2  list the ledgers there are    any error ends the cycle
     3  ask for each missing one      "not there" must be the answer for that very ledger, in the cluster we belong to
     4  forget them                   index rows in the order that a crash can bear
-    5  each closed entry log         removed if none of its ledgers is here; one that cannot be read stays
+    5  each closed entry log         removed if none of its ledgers is here and metadata has none of them, asked again
+                                     for those that the index never knew; one that cannot be read stays
     6  compaction, where it is due   beside the next cycles: it is slow on purpose (compaction.py)
 
 Who lists and asks is given from outside: a bookie has no client of its own.
@@ -15,30 +16,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from bkctl.errors import BkctlError
 from bkdaemon.bookie.closed_logs import ClosedLogs
 from bkdaemon.bookie.compaction import Compactor
+from bkdaemon.bookie.deleted_ledgers import DeletedLedgers
 
 if TYPE_CHECKING:
     from bkdaemon.bookie.bookie import Bookie
+    from bkdaemon.bookie.deleted_ledgers import Catalogue
 
 logger = logging.getLogger(__name__)
 
 DELETE_BATCH: Final = 1000
-
-
-class Catalogue(Protocol):
-    """The ledgers of the cluster, as metadata has them. Every doubt is a BkctlError."""
-
-    def ids(self) -> AsyncIterator[list[Any]]:
-        """All ledger ids, in pieces."""
-
-    async def gone(self, ledger_ids: list[int]) -> set[int]:
-        """Those of the given ids for which metadata says, now and for sure, that there is no such ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +47,7 @@ class GarbageCollector:
 
     Attributes:
         logs: the entry logs that are written no more.
+        deleted: what the metadata store says of the ledgers in entry logs.
         compactor: what it did, and does.
         deleted_ledgers, deleted_bytes: what all cycles removed.
     """
@@ -67,7 +60,8 @@ class GarbageCollector:
         self._forced: asyncio.Task[None] | None = None
         self._one_at_a_time = asyncio.Lock()
         self.logs = ClosedLogs(bookie)
-        self.compactor = Compactor(bookie, self.logs)
+        self.deleted = DeletedLedgers(bookie, catalogue)
+        self.compactor = Compactor(bookie, self.logs, self.deleted)
         self.cycles = self.deleted_ledgers = self.deleted_bytes = 0
         self.last: Collected | None = None
         self.finished_ms: int | None = None
@@ -134,10 +128,12 @@ class GarbageCollector:
             return await self._collect()
 
     async def _collect(self) -> Collected:
-        ledgers = await self._collect_ledgers()
-        logs = size = 0
-        for log in await self.logs.scan():
-            removed = await self.logs.remove(log) if self.logs.dead(log) else None
+        gone = await self._collect_ledgers()
+        closed, deleted = await self.logs.scan(), self.deleted.round(gone)
+        self.deleted.forget_all_but(log.key for log in closed)
+        ledgers, logs, size = len(gone), 0, 0
+        for log in closed:
+            removed = await self.logs.remove(log) if self.logs.dead(log) and await deleted.allows(log) else None
             if removed is not None:
                 logs, size = logs + 1, size + removed
         self.cycles += 1
@@ -149,16 +145,17 @@ class GarbageCollector:
             logger.info("collected %d ledgers, %d entry logs of %d bytes", ledgers, logs, size)
         return self.last
 
-    async def _collect_ledgers(self) -> int:
+    async def _collect_ledgers(self) -> list[int]:
+        """Removes the deleted ledgers of the index, and returns them."""
         missing = set(self._bookie.storage.ids())
         if not missing:
-            return 0
+            return []
         async for part in self._catalogue.ids():
             missing.difference_update(part)
-        candidates, collected = sorted(missing), 0
+        candidates, collected = sorted(missing), list[int]()
         for start in range(0, len(candidates), DELETE_BATCH):
             gone = sorted(await self._catalogue.gone(candidates[start : start + DELETE_BATCH]))
             if gone:
                 await self._bookie.delete(gone)
-                collected += len(gone)
+                collected += gone
         return collected

@@ -393,8 +393,8 @@ class Storage:
 
     def report_unreadable(self, what: str, error: Exception) -> None:
         """Logs that entries cannot be read and why; of a missing entry log one line a file. Any thread."""
-        path = error.details.get("path") if isinstance(error, NotFound) else None
-        if path is None:
+        path = str(error.details.get("path", "")) if isinstance(error, NotFound) else ""
+        if not path:
             logger.error("%s cannot be read: %s", what, error)
         elif path not in self._missing_logs:
             if len(self._missing_logs) >= MISSING_LOGS_MAX:

@@ -12,9 +12,11 @@ import pytest
 from bkdaemon.bookie.bookie import RECOVERY_ADD
 from bkdaemon.bookie.closed_logs import ClosedLogs
 from bkdaemon.bookie.compaction import MAJOR, MINOR, Compactor, Level, levels, move
+from bkdaemon.bookie.deleted_ledgers import DeletedLedgers
 from bkdaemon.bookie.entry_log import EntryLogs
 from bkdaemon.bookie.index import Index, IndexFactory, memory_index, rocks_index
 from bkdaemon.config import BookieConfig
+from bkdaemon.service import LedgerCatalogue
 from bkinspect.digests import DigestBook
 from bkinspect.finding import Severity
 from bkinspect.fsck import check, files_of
@@ -22,6 +24,8 @@ from bkinspect.fsck import check, files_of
 from bkctl.codec.entry_log import log_name, split_location
 from bkctl.codec.ledger_index import location_key
 from bkctl.errors import UsageError
+from bkctl.meta.cluster import init_cluster, open_ledgers
+from bkctl.meta.memory import MemoryStore, MemoryTree
 from bkctl.world import World, real_world
 from tests.sim.disk import DiskDoor, SimDisk
 from tests.sim.loop import PowerCut
@@ -51,12 +55,16 @@ class Tools:
     def __init__(self, calls: Calls) -> None:
         self.bookie = calls.bookie
         self.logs = ClosedLogs(calls.bookie)
-        self.compactor = Compactor(calls.bookie, self.logs)
+        self.store = MemoryStore(MemoryTree())
 
-    def __enter__(self) -> Tools:
+    async def __aenter__(self) -> Tools:
+        instance_id = await init_cluster(self.store, "/ledgers")
+        self.ledgers = await open_ledgers(self.store, "/ledgers", write=True)
+        self.deleted = DeletedLedgers(self.bookie, LedgerCatalogue(self.ledgers, instance_id))
+        self.compactor = Compactor(self.bookie, self.logs, self.deleted)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.logs.close()
 
     def names(self) -> set[str]:
@@ -77,7 +85,7 @@ async def half_dead(calls: Calls) -> None:
 async def test_what_lives_moves_and_its_logs_go(place: tuple[BookieConfig, World, IndexFactory]) -> None:
     async with running(*place) as calls:
         await half_dead(calls)
-        with Tools(calls) as tools:
+        async with Tools(calls) as tools:
             before = tools.names()
             gone = await tools.compactor.run(LEVEL)
             assert gone >= 3
@@ -98,7 +106,7 @@ async def test_cold_eyes_find_nothing_wrong(tmp_path: Path) -> None:
     config = config_in(tmp_path, **FAST)
     async with running(config, real_world(1), rocks_index(config)) as calls:
         await half_dead(calls)
-        with Tools(calls) as tools:
+        async with Tools(calls) as tools:
             assert await tools.compactor.run(LEVEL) >= 3
     found = list(check(files_of([tmp_path / "journal", tmp_path / "ledgers"]), DigestBook()))
     assert [finding for finding in found if finding.severity is not Severity.INFO] == []
@@ -107,7 +115,7 @@ async def test_cold_eyes_find_nothing_wrong(tmp_path: Path) -> None:
 async def test_only_below_the_threshold_and_most_dead_bytes_first() -> None:
     async with running(config_in(HERE, **FAST), world_on(sim_disk().door(lambda: True))) as calls:
         await half_dead(calls)
-        with Tools(calls) as tools:
+        async with Tools(calls) as tools:
             assert await tools.compactor.run(replace(LEVEL, threshold=0.01)) == 0
             candidates = await tools.compactor._candidates(LEVEL)
             dead = [total - alive for alive, total in (log.contents.weigh(calls.bookie.storage) for log in candidates)]
@@ -135,7 +143,7 @@ async def test_a_power_cut_at_any_moment_loses_nothing() -> None:
         config = config_in(HERE, **FAST)
         async with running(config, world_on(disk.door(power.is_on)), crash=True) as calls:
             await half_dead(calls)
-            with Tools(calls) as tools:
+            async with Tools(calls) as tools:
                 disk.on_fail, disk.fail_at = power.cut, moment
                 try:
                     await tools.compactor.run(LEVEL)
@@ -146,7 +154,7 @@ async def test_a_power_cut_at_any_moment_loses_nothing() -> None:
         async with running(config, world_on(disk.door(lambda: True))) as calls:
             assert await calls.has(ALIVE, range(30), payload=BODY), f"cut at change {moment}"
             assert (await calls.read(DEAD, 0))[0][0] == NO_LEDGER
-            with Tools(calls) as tools:
+            async with Tools(calls) as tools:
                 await tools.compactor.run(LEVEL)
                 assert await calls.has(ALIVE, range(30), payload=BODY), "and it goes on where it was"
         if finished:
@@ -162,7 +170,7 @@ async def test_a_failing_disk_loses_nothing() -> None:
         config = config_in(HERE, **FAST)
         async with running(config, world_on(disk.door(lambda: True)), crash=True) as calls:
             await half_dead(calls)
-            with Tools(calls) as tools:
+            async with Tools(calls) as tools:
                 disk.error_chance = 0.03
                 try:
                     await tools.compactor.run(LEVEL)
@@ -187,7 +195,7 @@ async def test_rows_that_were_written_after_all_lead_to_entries() -> None:
 
     async with running(config, world, factory, crash=True) as calls:
         await half_dead(calls)
-        with Tools(calls) as tools:
+        async with Tools(calls) as tools:
             made[-1].fails = True
             with pytest.raises(OSError, match="input/output"):
                 await tools.compactor.run(LEVEL)
@@ -204,7 +212,7 @@ async def test_what_is_written_again_meanwhile_is_not_undone() -> None:
         await calls.fence(ALIVE)
         await calls.add(ALIVE, range(30), payload=b"newer", flags=RECOVERY_ADD)
         await calls.bookie.flush()
-        with Tools(calls) as tools:
+        async with Tools(calls) as tools:
             assert await tools.compactor.run(LEVEL) >= 3
             assert tools.compactor.moved_bytes < len(BODY), "no row points to the old ones"
         assert await calls.has(ALIVE, range(30), payload=b"newer")
@@ -213,7 +221,7 @@ async def test_what_is_written_again_meanwhile_is_not_undone() -> None:
 async def test_adds_flushes_and_deletions_go_on_beside() -> None:
     async with running(config_in(HERE, **FAST), world_on(sim_disk().door(lambda: True))) as calls:
         await half_dead(calls)
-        with Tools(calls) as tools:
+        async with Tools(calls) as tools:
             running_ = asyncio.create_task(tools.compactor.run(LEVEL))
             for first in range(0, 100, 10):
                 await calls.add(SPREAD, range(first, first + 10), payload=BODY)
@@ -233,7 +241,7 @@ async def test_an_entry_that_cannot_be_read_keeps_its_log() -> None:
         shard = calls.bookie.storage.shards()[0]
         log_id, position = split_location(shard.index.locations([location_key(ALIVE, 3)])[0])
         disk.files[Path(HERE / "ledgers/current" / log_name(log_id))].seen[position + 8] ^= 0xFF
-        with Tools(calls) as tools:
+        async with Tools(calls) as tools:
             await tools.compactor.run(LEVEL)
             assert log_name(log_id) in tools.names()
         others = [e for e in range(30) if e != 3]
@@ -243,7 +251,7 @@ async def test_an_entry_that_cannot_be_read_keeps_its_log() -> None:
 async def test_a_log_that_somebody_reads_by_rows_stays_until_they_are_done() -> None:
     async with running(config_in(HERE, **FAST), world_on(sim_disk().door(lambda: True))) as calls:
         await half_dead(calls)
-        with Tools(calls) as tools:
+        async with Tools(calls) as tools:
             before = tools.names()
             with tools.logs.held():
                 assert await tools.compactor.run(LEVEL) == 0
@@ -337,47 +345,45 @@ async def test_pieces_are_small_and_go_on_where_the_last_one_ended(monkeypatch: 
 
 async def test_when_a_compaction_is_due() -> None:
     config = config_in(HERE, minor_compaction_interval_s=60, major_compaction_interval_s=600)
-    async with running(config, world_on(sim_disk().door(lambda: True))) as calls:
-        with Tools(calls) as tools:
-            compactor = tools.compactor
-            assert compactor.due() is None
-            compactor._ended[MINOR] -= 61
-            assert [level.name for level in [compactor.due()] if level] == [MINOR]
-            compactor._ended[MAJOR] -= 601
-            level = compactor.due()
-            assert level is not None
-            assert level.name == MAJOR
-            await compactor.run(level)
-            assert compactor.due() is None, "a major compaction does for a minor one"
+    async with running(config, world_on(sim_disk().door(lambda: True))) as calls, Tools(calls) as tools:
+        compactor = tools.compactor
+        assert compactor.due() is None
+        compactor._ended[MINOR] -= 61
+        assert [level.name for level in [compactor.due()] if level] == [MINOR]
+        compactor._ended[MAJOR] -= 601
+        level = compactor.due()
+        assert level is not None
+        assert level.name == MAJOR
+        await compactor.run(level)
+        assert compactor.due() is None, "a major compaction does for a minor one"
 
 
 async def test_no_compaction_in_trouble_or_without_room() -> None:
     disk = sim_disk()
     config = config_in(HERE, disk_usage_warn_threshold=0.5, disk_usage_threshold=0.9)
-    async with running(config, world_on(disk.door(lambda: True))) as calls:
-        with Tools(calls) as tools:
-            major, minor = levels(config)
-            assert not tools.compactor.suspended(major)
-            await calls.add(ALIVE, [0], payload=bytes(1000))
-            disk.capacity = int(disk.used() / 0.6)
-            assert (tools.compactor.suspended(major), tools.compactor.suspended(minor)) == (True, False)
-            forced = Compactor(calls.bookie, tools.logs)
-            for reasons in ({}, {"disk": "full"}):
-                for kind, text in reasons.items():
-                    calls.bookie.gate.add_reason(kind, text)
-                assert tools.compactor.suspended(minor) is bool(reasons)
-                assert forced.due() is None
-                calls.bookie.config = replace(config, force_gc_when_no_space=True)
-                level = forced.due()
-                assert level is not None, "little room makes a major compaction due, where the operator allows that"
-                assert level.name == MAJOR
-                calls.bookie.config = config
-            calls.bookie.config = replace(config, force_gc_when_no_space=True)
-            calls.bookie.gate.add_reason("storage", "a flush failed")
+    async with running(config, world_on(disk.door(lambda: True))) as calls, Tools(calls) as tools:
+        major, minor = levels(config)
+        assert not tools.compactor.suspended(major)
+        await calls.add(ALIVE, [0], payload=bytes(1000))
+        disk.capacity = int(disk.used() / 0.6)
+        assert (tools.compactor.suspended(major), tools.compactor.suspended(minor)) == (True, False)
+        forced = Compactor(calls.bookie, tools.logs, tools.deleted)
+        for reasons in ({}, {"disk": "full"}):
+            for kind, text in reasons.items():
+                calls.bookie.gate.add_reason(kind, text)
+            assert tools.compactor.suspended(minor) is bool(reasons)
             assert forced.due() is None
-            disk.capacity = 1 << 40
-            calls.bookie.gate.drop_reason("disk")
-            calls.bookie.gate.drop_reason("storage")
+            calls.bookie.config = replace(config, force_gc_when_no_space=True)
+            level = forced.due()
+            assert level is not None, "little room makes a major compaction due, where the operator allows that"
+            assert level.name == MAJOR
+            calls.bookie.config = config
+        calls.bookie.config = replace(config, force_gc_when_no_space=True)
+        calls.bookie.gate.add_reason("storage", "a flush failed")
+        assert forced.due() is None
+        disk.capacity = 1 << 40
+        calls.bookie.gate.drop_reason("disk")
+        calls.bookie.gate.drop_reason("storage")
 
 
 def test_settings() -> None:

@@ -34,7 +34,7 @@ async def test_another_storage_class_is_refused_before_a_cookie_or_a_file_is_wri
         async with serving(tree, config):
             pass
     assert DB_LEDGER_STORAGE in str(e.value.hint)
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []  # noqa: ASYNC240
     with pytest.raises(NotFound):
         await BookieRegistry(MemoryStore(tree), ROOT).cookie(ID)
 
