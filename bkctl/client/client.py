@@ -141,23 +141,37 @@ class BookKeeper:
         new_id, version = await self.ledgers.create(metadata, ledger_id)
         return LedgerWriter(self.context, new_id, metadata, version, digest_for(digest_type, password), password)
 
-    async def open(
-        self, ledger_id: int, password: bytes = b"", digest_type: DigestType = DigestType.CRC32C
-    ) -> LedgerReader:
+    async def open(self, ledger_id: int, password: bytes = b"", digest_type: DigestType | None = None) -> LedgerReader:
         """A ledger for reading, as it is: nobody is fenced and nothing is changed. An open one may grow meanwhile.
 
-        digest_type counts only for metadata that does not tell it (format 1).
+        digest_type takes effect only for metadata that names none (format 1); None detects it there.
 
         Raises:
             NoSuchLedger; Unauthorized: the metadata holds another password.
-            Unavailable: the ledger is open and too few bookies tell its last confirmed entry.
+            Unavailable: the ledger is open and too few bookies tell its last confirmed entry, or no bookie gives an
+                entry to detect the digest type from. DigestMismatch: an entry fits no digest type.
         """
         metadata, version = await self.ledgers.read(ledger_id)
-        digest = self.digest_of(metadata, ledger_id, password, digest_type)
+        digest = await self.find_digest(metadata, ledger_id, password, digest_type)
         reader = LedgerReader(self.context, ledger_id, metadata, version, digest)
         if not metadata.closed:
             await reader.refresh()
         return reader
+
+    async def find_digest(
+        self, metadata: LedgerMetadata, ledger_id: int, password: bytes, digest_type: DigestType | None = None
+    ) -> Digest:
+        """The digest of a ledger, if the password is right: of the metadata's type, else the given, else the detected.
+
+        Raises:
+            Unauthorized: the metadata holds another password.
+            Unavailable, DigestMismatch: nothing names the type, and no entry proves it.
+        """
+        if metadata.digest_type is None and digest_type is None and self.config.detect_digest:
+            from bkctl.client.digest_detection import detect_digest
+
+            digest_type = await detect_digest(self.context, ledger_id, metadata, password)
+        return self.digest_of(metadata, ledger_id, password, digest_type or DigestType.CRC32C)
 
     def digest_of(
         self,

@@ -16,12 +16,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from bkctl.client.client import BookKeeper
 from bkctl.client.context import ClientContext
 from bkctl.client.reader import LedgerReader
 from bkctl.codec.checksum import Digest
 from bkctl.errors import Unavailable
 from bkctl.model.ids import BookieId
-from bkctl.model.ledger import LedgerMetadata
+from bkctl.model.ledger import DigestType, LedgerMetadata
 from bkctl.model.placement import striped_ends
 from bkctl.model.status import Status
 from bkctl.protocol.quorum import EXPLICITLY_ABSENT
@@ -48,6 +49,27 @@ async def confirmed_end(context: ClientContext, ledger_id: int, metadata: Ledger
         return await reader.refresh()
     except Unavailable:
         return metadata.last_ensemble.first_entry_id - 1
+
+
+async def known_end(
+    bookkeeper: BookKeeper,
+    ledger_id: int,
+    metadata: LedgerMetadata,
+    password: bytes,
+    digest_type: DigestType | None = None,
+) -> int:
+    """confirmed_end, with the digest that the ledger has; a closed ledger is not read to find its type.
+
+    Raises:
+        Unauthorized: the metadata holds another password. DigestMismatch: an entry fits no digest type.
+    """
+    if metadata.closed:
+        return metadata.last_entry_id
+    try:
+        digest = await bookkeeper.find_digest(metadata, ledger_id, password, digest_type)
+    except Unavailable:
+        return metadata.last_ensemble.first_entry_id - 1
+    return await confirmed_end(bookkeeper.context, ledger_id, metadata, digest)
 
 
 class LedgerChecker:

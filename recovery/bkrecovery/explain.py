@@ -98,7 +98,7 @@ async def explain_recovery(
     ledger_id: int,
     password: bytes | None = None,
     lost: AbstractSet[BookieId] = frozenset(),
-    digest_type: DigestType = DigestType.CRC32C,
+    digest_type: DigestType | None = None,
 ) -> Explanation:
     """What recovering this ledger would find now, with the bookies in lost counted as gone for good.
 
@@ -115,11 +115,14 @@ async def explain_metadata(
     metadata: LedgerMetadata,
     password: bytes | None = None,
     lost: AbstractSet[BookieId] = frozenset(),
-    digest_type: DigestType = DigestType.CRC32C,
+    digest_type: DigestType | None = None,
 ) -> Explanation:
     """The same for a ledger whose metadata were this."""
     password = metadata.password or b"" if password is None else password
-    digest = bookkeeper.digest_of(metadata, ledger_id, password, digest_type)
+    if metadata.closed:  # nothing is read
+        digest = bookkeeper.digest_of(metadata, ledger_id, password)
+    else:
+        digest = await bookkeeper.find_digest(metadata, ledger_id, password, digest_type)
     return await _Look(bookkeeper, ledger_id, metadata, digest, lost).run()
 
 

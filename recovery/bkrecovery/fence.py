@@ -13,7 +13,7 @@ from bkrecovery.ledger import RecoveryReport, run_recovery
 
 
 async def fence_ledger(
-    bookkeeper: BookKeeper, ledger_id: int, password: bytes | None = b"", digest_type: DigestType = DigestType.CRC32C
+    bookkeeper: BookKeeper, ledger_id: int, password: bytes | None = b"", digest_type: DigestType | None = None
 ) -> RecoveryReport:
     """Marks the ledger IN_RECOVERY and fences bookies until no ack quorum without a fenced one is left.
 

@@ -23,7 +23,7 @@ from bkctl.codec.checksum import master_key
 from bkctl.errors import BadBytes, BkctlError, Conflict, NoSuchLedger, SessionExpired
 from bkctl.meta.ledgers import LedgerRecord
 from bkctl.model.ids import BookieId, LedgerId
-from bkctl.model.ledger import LedgerMetadata
+from bkctl.model.ledger import DigestType, LedgerMetadata
 from bkrecovery.checker import confirmed_end
 from bkrecovery.fragment import Fragment, fragments_of
 from bkrecovery.job_state import JobFile, JobState
@@ -126,7 +126,11 @@ class JobRecord:
 
 @dataclass(slots=True)
 class MoveJob:
-    """Takes ledgers off bookies. Subclasses look for other things to repair: `look`."""
+    """Takes ledgers off bookies. Subclasses look for other things to repair: `look`.
+
+    Attributes:
+        password, digest_type: of ledgers whose metadata has none; digest_type None detects it from the entries.
+    """
 
     bookkeeper: BookKeeper
     bookies: frozenset[BookieId]
@@ -135,6 +139,8 @@ class MoveJob:
     record: JobRecord | None = None
     results: list[MoveResult] = field(default_factory=list)
     placement: PlannedPlacement = field(init=False)
+    password: bytes = b""
+    digest_type: DigestType | None = None
     errors: int = 0
     _more_lanes: Callable[[], None] | None = None
 
@@ -185,6 +191,10 @@ class MoveJob:
         async for part in ledgers.ids():
             async for record in ledgers.read_many(part, broken):
                 yield record
+
+    def password_of(self, metadata: LedgerMetadata) -> bytes:
+        """The password in the metadata, else the job's own."""
+        return self.password if metadata.password is None else metadata.password
 
     async def look(self, ledger_id: int, metadata: LedgerMetadata) -> LedgerMove | None:
         """What one ledger needs; None for nothing."""
@@ -301,7 +311,7 @@ class MoveJob:
                 if not move.fence:
                     result.error = "it was closed when this was planned and is open now"
                     return
-                await recover_ledger(self.bookkeeper, move.ledger_id, metadata.password or b"")
+                await recover_ledger(self.bookkeeper, move.ledger_id, self.password_of(metadata), self.digest_type)
                 result.fenced = True
                 known = None
                 continue
@@ -325,8 +335,8 @@ class MoveJob:
     ) -> BkctlError | None:
         """Copies every settled fragment that needs it; returns the first error once all had their turn."""
         metadata = known.metadata
-        password = metadata.password or b""
-        digest = self.bookkeeper.digest_of(metadata, now.ledger_id, password)
+        password = self.password_of(metadata)
+        digest = await self.bookkeeper.find_digest(metadata, now.ledger_id, password, self.digest_type)
         keys = LedgerKeys(digest, master_key(password))
         first_error: BkctlError | None = None
         for fragment in await self._settled(now, metadata, keys):

@@ -70,12 +70,13 @@ async def recover_ledger(
     bookkeeper: BookKeeper,
     ledger_id: int,
     password: bytes | None = b"",
-    digest_type: DigestType = DigestType.CRC32C,
+    digest_type: DigestType | None = None,
     *,
     lost: AbstractSet[BookieId] = frozenset(),
 ) -> RecoveryReport:
     """Recovers and closes a ledger; a closed one is left as it is. With password None that of the metadata counts.
 
+    digest_type takes effect only for metadata that names none; None detects it from the entries then.
     lost are bookies that an operator declares gone for good: they are not asked, count as fenced, and are not waited
     for. Acknowledged entries that only they had are cut off or become holes (explain.py tells); where another bookie
     that does not answer now may have an entry, it is waited for as ever.
@@ -93,7 +94,7 @@ async def run_recovery(
     bookkeeper: BookKeeper,
     ledger_id: int,
     password: bytes | None,
-    digest_type: DigestType,
+    digest_type: DigestType | None,
     *,
     fence_only: bool,
     lost: AbstractSet[BookieId] = frozenset(),
@@ -101,11 +102,15 @@ async def run_recovery(
     """A whole recovery, or only its fencing."""
     metadata, version = await bookkeeper.ledgers.read(ledger_id)
     password = metadata.password or b"" if password is None else password
+    if metadata.closed:  # nothing is read
+        digest = bookkeeper.digest_of(metadata, ledger_id, password)
+    else:
+        digest = await bookkeeper.find_digest(metadata, ledger_id, password, digest_type)
     core = RecoveryCore(
         ledger_id,
         metadata,
         version,
-        bookkeeper.digest_of(metadata, ledger_id, password, digest_type),
+        digest,
         read_ahead=max(1, bookkeeper.config.recovery_read_ahead),
         fence_only=fence_only,
     )

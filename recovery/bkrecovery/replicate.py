@@ -19,7 +19,7 @@ from bkctl.model.ids import BookieId
 from bkctl.model.ledger import LedgerMetadata
 from bkctl.model.status import Status
 from bkrecovery.calls import add_entries, read_entries
-from bkrecovery.checker import LedgerChecker, confirmed_end
+from bkrecovery.checker import LedgerChecker, known_end
 from bkrecovery.fragment import Fragment
 from bkrecovery.job import MoveJob
 from bkrecovery.plan import LedgerMove, OpenLedgers, TargetChoice, move_of
@@ -39,8 +39,7 @@ class ReplicateJob(MoveJob):
     async def look(self, ledger_id: int, metadata: LedgerMetadata) -> LedgerMove | None:
         """The fragments that lack copies."""
         context = self.bookkeeper.context
-        digest = self.bookkeeper.digest_of(metadata, ledger_id, metadata.password or b"")
-        end = await confirmed_end(context, ledger_id, metadata, digest)
+        end = await known_end(self.bookkeeper, ledger_id, metadata, self.password_of(metadata), self.digest_type)
         registered = await context.registry.registered()
         available = (registered.writable | registered.read_only) - self.bookies
         found = await LedgerChecker(context, self.percentage).check(ledger_id, metadata, end, available)

@@ -206,7 +206,7 @@ class _Filling:
         hole = self.result.hole
         self.metadata, _ = await self.bookkeeper.ledgers.read(hole.ledger_id)
         password = self.metadata.password or b""
-        self.digest = self.bookkeeper.digest_of(self.metadata, hole.ledger_id, password)
+        self.digest = await self.bookkeeper.find_digest(self.metadata, hole.ledger_id, password)
         wanted = [e for e in range(hole.first_entry_id, self._last() + 1) if hole.bookie in self._holders(e)]
         for start in range(0, len(wanted), CHUNK_ENTRIES_MAX):
             await self._fill(wanted[start : start + CHUNK_ENTRIES_MAX], master_key(password))

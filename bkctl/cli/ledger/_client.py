@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from bkctl.cli.env import Env
+from bkctl.cli.ledger._items import digest_word, parse_digest
 from bkctl.errors import Refused, UsageError
-from bkctl.model.ledger import LedgerMetadata, LedgerState, check_quorums
+from bkctl.model.ledger import DigestType, LedgerMetadata, LedgerState, check_quorums
 
 if TYPE_CHECKING:
     from bkctl.meta.ledgers import LedgerStore
@@ -32,6 +33,10 @@ EnsembleSize = Annotated[int, typer.Option("--ensemble-size", metavar="E", help=
 WriteQuorumSize = Annotated[int, typer.Option("--write-quorum-size", metavar="QW", help="copies of each entry")]
 AckQuorumSize = Annotated[int, typer.Option("--ack-quorum-size", metavar="QA", help="copies before an entry counts")]
 DigestName = Annotated[str, typer.Option("--digest", metavar="DIGEST", help="CRC32C, CRC32, MAC, DUMMY")]
+KnownDigest = Annotated[
+    str | None,
+    typer.Option("--digest", metavar="DIGEST", help="CRC32C, CRC32, MAC, DUMMY, where the metadata names none"),
+]
 CustomMetadata = Annotated[
     list[str] | None, typer.Option("--custom-metadata", metavar="K=V", help="kept with the ledger; may be repeated")
 ]
@@ -50,6 +55,29 @@ def password_of(env: Env, text: str | None, file: Path | None) -> bytes:
     if file is not None:
         return file.read_bytes().removesuffix(b"\n").removesuffix(b"\r")
     return (env.environ.get("BKCTL_LEDGER_PASSWORD", "") if text is None else text).encode()
+
+
+def digest_of(word: str | None) -> DigestType | None:
+    """--digest; None without, which means to detect it where the metadata names none.
+
+    Raises:
+        UsageError: no such digest.
+    """
+    return None if word is None else parse_digest(word)
+
+
+def check_digest(given: DigestType | None, metadata: LedgerMetadata, ledger_id: int) -> None:
+    """Passes where --digest is what the metadata names, or where one of them says nothing.
+
+    Raises:
+        UsageError: they differ.
+    """
+    named = metadata.digest_type
+    if given is not None and named is not None and given is not named:
+        raise UsageError(
+            f"--digest {digest_word(given)}: the metadata of ledger {ledger_id} names {digest_word(named)}",
+            hint="leave --digest out",
+        )
 
 
 def parse_custom_metadata(pairs: Sequence[str] | None) -> Mapping[str, bytes]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from bkctl.cli.command import Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
-from bkctl.cli.ledger._client import password_of
+from bkctl.cli.ledger._client import check_digest, password_of
 from bkctl.cli.ledger._items import is_one, records_of, some_failed
 from bkctl.errors import BkctlError, Exit, NotFound, Refused
 from bkctl.model.ids import BookieId
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from bkctl.cli.access import ClusterAccess
     from bkctl.meta.ledgers import LedgerRecord
+    from bkctl.model.ledger import DigestType
 
 
 EXPLAIN_COLUMNS: Final = (
@@ -51,20 +52,28 @@ async def recover_each(
     plan: Planner,
     recover: Callable[..., Awaitable[RecoveryReport]],
     lost: Sequence[BookieId] = (),
+    digest: DigestType | None = None,
 ) -> object:
     """Plans for the ledgers named, confirms, then recovers one after another; goes on past one of many that fails."""
     async with env.cluster() as cluster:
         records = [record async for record in records_of(env, await cluster.ledgers(), names)]
         given = password_of(env, password, password_file)
-        told = await _told(cluster, records, given, lost) if lost else {}
+        for record in records:
+            check_digest(digest, record.metadata, record.ledger_id)
+        told = await _told(cluster, records, given, lost, digest) if lost else {}
         if records:
             env.confirm(plan(records, list(lost), told))
-        items = await _recover(env, cluster, names, records, given, recover, {"lost": frozenset(lost)} if lost else {})
+        how: dict[str, Any] = {"digest_type": digest} | ({"lost": frozenset(lost)} if lost else {})
+        items = await _recover(env, cluster, names, records, given, recover, how)
     return items[0] if is_one(names) else items
 
 
 async def _told(
-    cluster: ClusterAccess, records: list[LedgerRecord], given: bytes, lost: Sequence[BookieId]
+    cluster: ClusterAccess,
+    records: list[LedgerRecord],
+    given: bytes,
+    lost: Sequence[BookieId],
+    digest: DigestType | None,
 ) -> dict[int, str]:
     """What declaring these bookies lost may lose, by ledger.
 
@@ -89,7 +98,7 @@ async def _told(
         for record in records:
             password = given or record.metadata.password or b""
             told[record.ledger_id] = (
-                await explain_recovery(client, record.ledger_id, password, frozenset(lost))
+                await explain_recovery(client, record.ledger_id, password, frozenset(lost), digest)
             ).verdict
     return told
 
@@ -118,7 +127,12 @@ async def _recover(
 
 
 async def explain_each(
-    env: Env, names: Sequence[str], password: str | None, password_file: Path | None, lost: Sequence[BookieId]
+    env: Env,
+    names: Sequence[str],
+    password: str | None,
+    password_file: Path | None,
+    lost: Sequence[BookieId],
+    digest: DigestType | None = None,
 ) -> object:
     """What recovering each of these ledgers would find; exit 1 where one would have to wait, or could lose entries."""
     from bkrecovery.explain import explain_recovery
@@ -128,8 +142,9 @@ async def explain_each(
     given = password_of(env, password, password_file)
     async with env.cluster() as cluster, cluster.bookkeeper() as client:
         async for record in records_of(env, await cluster.ledgers(), names):
+            check_digest(digest, record.metadata, record.ledger_id)
             key = given or record.metadata.password or b""
-            found = await explain_recovery(client, record.ledger_id, key, frozenset(lost))
+            found = await explain_recovery(client, record.ledger_id, key, frozenset(lost), digest)
             items.append(explanation_item(found))
             if found.could_lose or found.holes or not found.can_recover:
                 env.exit = Exit.FINDINGS

@@ -8,6 +8,7 @@ import typer
 
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
+from bkctl.cli.ledger import _client as options
 from bkctl.cli.ledger._items import Ledgers, records_of
 from bkctl.errors import Exit
 
@@ -27,14 +28,19 @@ async def run(
     percentage: Annotated[
         int, typer.Option("--percentage", metavar="P", min=0, max=100, help="entries to read of each bookie; 0: two")
     ] = 0,
+    digest: options.KnownDigest = None,
+    password: options.Password = None,
+    password_file: options.PasswordFile = None,
 ) -> list[dict[str, object]]:
     """Asks every bookie of every fragment for its first and last entry, and more with --percentage.
 
     Shows the fragments that lack copies, and the bookies that do not give theirs; exit 1 if there are any. Digests are
-    not checked here. `settled` is false for the end of an open ledger: it cannot be repaired before it is closed.
+    not checked here. `settled` is false for the end of an open ledger: it cannot be repaired before it is closed. The
+    end of an open ledger whose metadata names no digest type is found with --digest, else the first readable entry's.
     """
-    from bkrecovery.checker import LedgerChecker, confirmed_end
+    from bkrecovery.checker import LedgerChecker, known_end
 
+    secret, given = options.password_of(env, password, password_file), options.digest_of(digest)
     items: list[dict[str, object]] = []
     async with env.cluster() as cluster, cluster.bookkeeper() as client:
         checker = LedgerChecker(client.context, percentage)
@@ -42,8 +48,8 @@ async def run(
         available = registered.writable | registered.read_only
         async for record in records_of(env, await cluster.ledgers(), ledgers):
             metadata, ledger_id = record.metadata, record.ledger_id
-            digest = client.digest_of(metadata, ledger_id, metadata.password or b"")
-            end = await confirmed_end(client.context, ledger_id, metadata, digest)
+            options.check_digest(given, metadata, ledger_id)
+            end = await known_end(client, ledger_id, metadata, secret or metadata.password or b"", given)
             items += [
                 {
                     "ledger_id": ledger_id,

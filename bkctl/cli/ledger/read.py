@@ -46,22 +46,25 @@ def run(
     ] = False,
     password: options.Password = None,
     password_file: options.PasswordFile = None,
+    digest: options.KnownDigest = None,
 ) -> object:
     """Reads entries with their digests checked; an open ledger up to its last confirmed entry. Never fences.
 
     An entry that one bookie lacks, or has wrong, is read from the next of its write set. Exit 4 where --from or --to
-    lies behind the last confirmed entry.
+    lies behind the last confirmed entry. Where the metadata names no digest type (format 1), --digest does, else the
+    first readable entry.
     """
     if length_prefixed and not raw:
         raise UsageError("--length-prefixed goes with --raw")
     if last is not None and last < first:
         raise UsageError(f"--from {first} is behind --to {last}")
     ledger_id = parse_ledger_id(ledger)
-    secret = options.password_of(env, password, password_file)
+    secret, given = options.password_of(env, password, password_file), options.digest_of(digest)
 
     async def batches() -> AsyncGenerator[list[Entry]]:
         async with env.cluster() as cluster, cluster.bookkeeper() as client:
-            reader = await client.open(ledger_id, secret)
+            reader = await client.open(ledger_id, secret, given)
+            options.check_digest(given, reader.metadata, ledger_id)
             end = reader.last_confirmed if last is None else last
             _check_is_there(reader, first if last is None else last)
             progress = env.progress("entries", max(end - first + 1, 0))

@@ -49,12 +49,13 @@ async def run(
     ] = None,
     password: options.Password = None,
     password_file: options.PasswordFile = None,
+    digest: options.KnownDigest = None,
 ) -> object:
     """Fences a ledger, finds its end, writes back what may be on too few bookies, and closes it.
 
     Its writer, if it still lives, can add nothing more. No acknowledged entry is lost: where too few bookies answer to
     be sure of the end, nothing is cut off and the exit is 6. A closed ledger is left as it is. Without --password the
-    one in the metadata is used.
+    one in the metadata is used; without --digest its digest type, else that of the first readable entry.
 
     --explain fences nobody and tells which bookies answer, what each has behind the last confirmed entry, where the
     ledger would be closed, whether that could cut off an acknowledged entry, and whom recovery has to wait for (exit 1
@@ -65,15 +66,16 @@ async def run(
     from bkrecovery.ledger import recover_ledger
 
     lost = [parse_bookie_id(name) for name in declare_lost or ()]
+    given = options.digest_of(digest)
     if explain:
-        return await explain_each(env, ledgers, password, password_file, lost)
+        return await explain_each(env, ledgers, password, password_file, lost, given)
     if not lost:
-        return await recover_each(env, ledgers, password, password_file, _plan, recover_ledger)
+        return await recover_each(env, ledgers, password, password_file, _plan, recover_ledger, digest=given)
     if env.options.yes and not env.options.dry_run and sorted(confirm_lost or ()) != sorted(lost):
         names = " ".join(f"--confirm-lost {bookie}" for bookie in lost)
         raise UsageError("--declare-lost with --yes needs every name once more", hint=names)
 
-    return await recover_each(env, ledgers, password, password_file, _plan, recover_ledger, lost)
+    return await recover_each(env, ledgers, password, password_file, _plan, recover_ledger, lost, given)
 
 
 def _plan(records: list[LedgerRecord], lost: list[BookieId], told: dict[int, str]) -> Plan:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,8 +17,14 @@ from bkctl.cli.jobs import (
     missing_item,
     missing_ledgers,
 )
+from bkctl.cli.ledger import _client as client
 from bkctl.cli.ledger._items import Ledgers
 from bkctl.model.ids import parse_bookie_id
+
+if TYPE_CHECKING:
+    from bkrecovery.job import MoveJob
+
+    from bkctl.model.ledger import DigestType
 
 COMMAND = Command(
     effect=Effect.FENCES,
@@ -45,6 +52,8 @@ async def run(
     percentage: Annotated[
         int, typer.Option("--percentage", metavar="P", min=0, max=100, help="entries to ask each bookie for; 0: two")
     ] = 100,
+    digest: client.KnownDigest = None,
+    password_file: client.PasswordFile = None,
     *,
     arguments: JobArguments,
 ) -> list[dict[str, object]]:
@@ -54,11 +63,14 @@ async def run(
     the other replicas to another bookie, digests checked, and the ensemble is changed by compare-and-set; where there
     is no other bookie, it is given back to its own. The end of an open ledger is left, exit 1; --fence-open recovers
     it first, which stops its writer for good. Exit 1 as well where entries cannot be read anywhere, with reasons.
+    --password-file (BKCTL_LEDGER_PASSWORD) and --digest are for ledgers whose metadata has none (format 1); without
+    --digest the first readable entry tells it.
     """
     from bkrecovery.job import JobOptions
     from bkrecovery.plan import OpenLedgers
     from bkrecovery.replicate import ReplicateJob
 
+    secret, given = client.password_of(env, None, password_file), client.digest_of(digest)
     ids = [parse_bookie_id(name) for name in bookie or ()]
     only = sorted(set(env.ledger_ids(ledgers)))
     options = JobOptions(OpenLedgers.FENCE if fence_open else OpenLedgers.LEAVE)
@@ -71,6 +83,8 @@ async def run(
     ):
         assert isinstance(session.job, ReplicateJob)
         session.job.percentage = percentage
+        session.job.password, session.job.digest_type = secret, given
+        await _check_digests(session.job, only, given)
         missing = await missing_ledgers(session.job.bookkeeper.ledgers, only)
         plan = await session.plan(only)
         if not plan.moves and not plan.blocked:
@@ -88,3 +102,10 @@ async def run(
         if items:
             session.finish(items)
     return items
+
+
+async def _check_digests(job: MoveJob, ledger_ids: Sequence[int], given: DigestType | None) -> None:
+    """Raises UsageError where --digest is not what a ledger's metadata names; broken metadata is the plan's matter."""
+    if given is not None:
+        async for record in job.bookkeeper.ledgers.read_many(ledger_ids, lambda *_: None):
+            client.check_digest(given, record.metadata, record.ledger_id)

@@ -11,10 +11,12 @@ from bkrecovery.replicate import ReplicateJob
 from bkrecovery.rereplicate import Replicator
 
 from bkctl.client.client import BookKeeper
+from bkctl.codec.checksum import master_key
 from bkctl.errors import Conflict, Refused
 from bkctl.model.ids import BookieId
-from bkctl.model.ledger import LedgerState
+from bkctl.model.ledger import DigestType, LedgerState
 from tests.unit.client.cluster import SimCluster, simulate
+from tests.unit.client.test_digest_detection import PAYLOADS, read_all, written
 from tests.unit.recovery.test_auto_recovery import assert_replicated, left_open, write
 
 
@@ -50,6 +52,31 @@ def test_entries_that_a_bookie_lacks_come_back(others: bool) -> None:
         assert (await job_of(bookkeeper).plan([ledger_id])).moves == ()
 
     simulate(scenario, bookies=4, version=2)
+
+
+@pytest.mark.parametrize("close", [True, False])
+@pytest.mark.parametrize(("digest", "password"), [(DigestType.CRC32, b""), (DigestType.HMAC, b"pw")])
+def test_a_ledger_of_format_1_is_copied_with_its_own_digest_and_key(
+    digest: DigestType, password: bytes, close: bool
+) -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        ledger_id = await written(bookkeeper, digest, password, close=close)
+        before = (await bookkeeper.ledgers.read(ledger_id))[0].last_ensemble.bookies
+        cluster.kill(before[1])
+        job = job_of(bookkeeper, fence=True)
+        job.password = password
+        assert await run(job, ledger_id) == [(ledger_id, None)]
+        metadata = (await bookkeeper.ledgers.read(ledger_id))[0]
+        assert (metadata.closed, metadata.last_entry_id, metadata.digest_type) == (True, 39, None)
+        new = metadata.ensembles[0].bookies[1]
+        assert new != before[1]
+        bookie = cluster.bookies[new.partition(":")[0]]
+        ledger = bookie.storage.ledger(ledger_id)
+        assert ledger is not None
+        assert ledger.key == master_key(password)
+        assert await read_all(bookkeeper, ledger_id, password) == PAYLOADS
+
+    simulate(scenario, bookies=5, version=2)
 
 
 def test_off_a_bookie_that_lives_and_only_to_those_named() -> None:
