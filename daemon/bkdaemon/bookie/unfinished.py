@@ -3,7 +3,8 @@
     N.log.compacting     the copy was being written: no row points to it, it goes
     N.log.M.compacted    the copy of what lives in log M was whole, its rows were being written in one batch
         rows into N        the copy counts: N.log is made of it where the link to it was lost; M.log goes some day
-        none               the copy does not count, and goes, with N.log if that was linked; M.log has everything
+        none, M.log there  the copy does not count, and goes, with N.log if that was linked; M.log has everything
+        none, no M.log     the rows may be lost: the copy counts, garbage collection asks metadata about N.log
 
 Java does likewise at the start of each collection, but only with the same setting, and puts every row to N once more:
 a file left here would bring back what was deleted or moved since. A file that cannot be read stays.
@@ -52,7 +53,7 @@ def settle(disk: Disk, directory: Path, index: Index) -> None:
             logger.info("%s: an unfinished compaction, removed", path)
         elif ids is not None:
             try:
-                counts = _is_pointed_to(disk, path, ids[0], index)
+                counts = not disk.exists(directory / log_name(ids[1])) or _is_pointed_to(disk, path, ids[0], index)
             except BadBytes as e:
                 logger.warning("a compaction that was not finished stays, it cannot be read: %s", e)
                 continue

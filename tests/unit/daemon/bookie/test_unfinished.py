@@ -97,6 +97,20 @@ async def test_a_copy_with_rows_is_a_log(linked: bool) -> None:
     assert await starts(disk) == {log_name(OLD), log_name(NEW)}
 
 
+@pytest.mark.parametrize("linked", [False, True])
+async def test_a_copy_that_is_all_there_is_stays_as_a_log_when_no_row_points_to_it(linked: bool) -> None:
+    disk = sim_disk()
+    door, data = disk.door(lambda: True), await written(disk)
+    door.replace(COPY, data)
+    if linked:
+        door.replace(CURRENT / log_name(NEW), data)
+    door.remove(CURRENT / log_name(OLD))
+    world = world_on(door)
+    async with running(CONFIG, world, memory_index(door)):
+        assert logs(door) == {log_name(NEW)}
+        assert door.read(CURRENT / log_name(NEW)) == data
+
+
 async def test_a_damaged_copy_stays_and_names_that_are_none() -> None:
     disk = sim_disk()
     data = await written(disk)
