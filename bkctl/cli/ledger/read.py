@@ -63,8 +63,9 @@ def run(
 
     async def batches() -> AsyncGenerator[list[Entry]]:
         async with env.cluster() as cluster, cluster.bookkeeper() as client:
+            if given is not None:
+                options.check_digest(given, (await client.ledgers.read(ledger_id))[0], ledger_id)
             reader = await client.open(ledger_id, secret, given)
-            options.check_digest(given, reader.metadata, ledger_id)
             end = reader.last_confirmed if last is None else last
             _check_is_there(reader, first if last is None else last)
             progress = env.progress("entries", max(end - first + 1, 0))

@@ -63,8 +63,7 @@ async def run(
     the other replicas to another bookie, digests checked, and the ensemble is changed by compare-and-set; where there
     is no other bookie, it is given back to its own. The end of an open ledger is left, exit 1; --fence-open recovers
     it first, which stops its writer for good. Exit 1 as well where entries cannot be read anywhere, with reasons.
-    --password-file (BKCTL_LEDGER_PASSWORD) and --digest are for ledgers whose metadata has none (format 1); without
-    --digest the first readable entry tells it.
+    --password-file (BKCTL_LEDGER_PASSWORD) and --digest are for ledgers whose metadata has none (format 1).
     """
     from bkrecovery.job import JobOptions
     from bkrecovery.plan import OpenLedgers
@@ -82,8 +81,7 @@ async def run(
         ) as session,
     ):
         assert isinstance(session.job, ReplicateJob)
-        session.job.percentage = percentage
-        session.job.password, session.job.digest_type = secret, given
+        session.job.percentage, session.job.password, session.job.digest_type = percentage, secret, given
         await _check_digests(session.job, only, given)
         missing = await missing_ledgers(session.job.bookkeeper.ledgers, only)
         plan = await session.plan(only)
