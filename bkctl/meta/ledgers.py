@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -86,14 +86,22 @@ class LedgerStore:
         raise Unavailable(f"{ID_ATTEMPTS_MAX} new ledger ids in a row are taken already")
 
     async def _create(self, ledger_id: LedgerId, metadata: LedgerMetadata) -> Version:
-        path, data = self.path(ledger_id), encode_metadata(metadata)
+        path = self.path(ledger_id)
+
+        async def ours() -> bool:
+            return metadata.format_version > 2 and await self._is_ours(path, metadata)
+
+        return await self._create_node(ledger_id, encode_metadata(metadata), ours)
+
+    async def _create_node(self, ledger_id: LedgerId, data: bytes, ours: Callable[[], Awaitable[bool]]) -> Version:
+        """Creates the node; `ours` says whether an existing node is this create, its answer having been lost."""
         lost: Unavailable | None = None
         for _ in range(CREATE_ATTEMPTS_MAX):
             try:
-                await self.store.create(path, data, parents=True)
+                await self.store.create(self.path(ledger_id), data, parents=True)
                 return FIRST_VERSION
             except AlreadyExists:
-                if lost is not None and metadata.format_version > 2 and await self._is_ours(path, metadata):
+                if lost is not None and await ours():
                     return FIRST_VERSION
                 raise AlreadyExists(f"ledger {ledger_id} is already there", ledger_id=ledger_id) from None
             except Unavailable as e:
@@ -190,6 +198,29 @@ class LedgerStore:
             for answer in left:
                 answer.cancel()
             await asyncio.gather(*left, return_exceptions=True)
+
+    async def nodes(
+        self, ledger_ids: Iterable[int] | None = None
+    ) -> AsyncIterator[list[tuple[LedgerId, str, Node | None]]]:
+        """(id, path, node or None) of these ledgers in the order given, or of all ledgers, READ_BATCH at a time."""
+        batches = _regrouped(self.ids()) if ledger_ids is None else _each_of(_batches(ledger_ids, READ_BATCH))
+        async for batch, nodes in self._nodes(batches):
+            yield [(ledger_id, path, node) for (ledger_id, path), node in zip(batch, nodes, strict=True)]
+
+    async def restore(self, ledger_id: int, data: bytes) -> None:
+        """Stores the metadata of a deleted ledger again, byte for byte.
+
+        Raises:
+            AlreadyExists: the id is in use. Unavailable: no answer; the ledger may be restored.
+        """
+        path = self.path(ledger_id)
+        await self._create_node(LedgerId(ledger_id), data, lambda: self._holds(path, data))
+
+    async def _holds(self, path: str, data: bytes) -> bool:
+        try:
+            return (await self.store.get(path)).data == data
+        except NotFound:
+            return False
 
     async def write(self, ledger_id: int, metadata: LedgerMetadata, version: Version) -> Version:
         """Replaces the metadata if nobody has since this version.
