@@ -14,6 +14,9 @@ from bkctl.cli import main
 from bkctl.cli.env import Env
 from bkctl.meta.memory import MemoryStore, MemoryTree
 
+DEFAULT_ENVIRON = {"HOME": "/nonexistent"}
+"""The environment where a test gives none; a fixture may add to it for the time of a test."""
+
 
 async def _open_memory(tree: MemoryTree, uri: str, timeout_s: float) -> MemoryStore:
     return MemoryStore(tree)
@@ -52,7 +55,7 @@ def bkctl(
     With a tree, the metadata store is that one in memory, whatever -m says (it may be left out).
     """
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
-    env = Env(io.BytesIO(stdin), out, err, {"HOME": "/nonexistent", **(environ or {})})
+    env = Env(io.BytesIO(stdin), out, err, {**DEFAULT_ENVIRON, **(environ or {})})
     if tree is not None:
         env.environ = {"BKCTL_METADATA_URI": "zk://memory:2181/ledgers", **env.environ}
         env.store_opener = partial(_open_memory, tree)

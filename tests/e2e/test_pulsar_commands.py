@@ -123,7 +123,8 @@ def test_a_topic_that_a_broker_owns(local: Local) -> None:
     stray = local.json("ledger", "create", *sizes, "--custom-metadata", f"pulsar/managed-ledger={PATH}", "--yes")
     added = [row for row in local.json("topic", "ledgers", TOPIC, "--scan") if row["kind"] == "unnamed"]
     assert [row["ledger_id"] for row in added] == [stray["ledger_id"]]
-    local.run("ledger", "delete", stray["ledger_id"], "--yes")
+    assert TOPIC in local.error("ledger", "delete", stray["ledger_id"], "--yes", code=3)["message"]
+    local.run("ledger", "delete", stray["ledger_id"], "--owned", "--yes")
     assert one(local.json("topic", "trim", TOPIC, "--yes")) == {"topic": TOPIC, "ledgers": [], "size": 0, "by": broker}
     assert one(local.json("topic", "unload", TOPIC, "--yes"))["unloaded"]
     assert not one(local.json("topic", "where", TOPIC))["loaded"]

@@ -211,7 +211,8 @@ class JavaCluster:
         command = [sys.executable, "-m", "bkctl", "-m", self.uri, *map(str, arguments)]
         data = stdin.encode() if isinstance(stdin, str) else stdin
         source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if data is None else {"input": data}
-        return subprocess.run(command, capture_output=True, timeout=timeout, check=False, **source)
+        environ = {**os.environ, "BKCTL_STATE_DIR": str(self.home / "state")}
+        return subprocess.run(command, capture_output=True, timeout=timeout, check=False, env=environ, **source)
 
     def bkctl_json(self, *arguments: object, **options: Any) -> Any:
         """Our command with `-o json`; it must exit with 0."""

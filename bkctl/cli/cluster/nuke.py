@@ -1,4 +1,4 @@
-"""`bkctl cluster nuke`: removes a cluster from the metadata store."""
+"""`bkctl cluster nuke`: delete a cluster from the metadata store."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
+from bkctl.cli.backup import BackupFile, NoBackup, back_up_cluster, backup_path
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
+from bkctl.cli.owned import Owned, cluster_owners
 
 COMMAND = Command(
     effect=Effect.DELETES,
@@ -25,22 +27,30 @@ async def run(
         str | None, typer.Option("--instance-id", metavar="ID", help="the cluster's, as `cluster info` shows it")
     ] = None,
     any_instance: Annotated[bool, typer.Option("--any-instance", help="whatever its instance id is")] = False,
+    owned: Owned = False,
+    backup: BackupFile = None,
+    no_backup: NoBackup = False,
 ) -> object:
     """Deletes all metadata of a cluster, the root too.
 
     Refuses (exit 3) while a bookie is registered, for another instance id, and where the root holds something that
-    is not BookKeeper's.
+    is not BookKeeper's; and while topics, cursors, schemas, DistributedLog streams or other applications use its
+    ledgers. The metadata is written to a file first.
     """
     from bkctl.errors import UsageError
     from bkctl.meta.cluster import check_nuke, nuke_cluster
 
     if (instance_id is None) is not any_instance:
         raise UsageError("either --instance-id ID or --any-instance", hint="bkctl cluster info shows the instance id")
+    file = backup_path(env, backup, no_backup, "cluster nuke")
     async with env.cluster() as cluster:
         if root != cluster.root:
             raise UsageError(f"the metadata URI's root is {cluster.root}, not {root}")
         await check_nuke(cluster.store, root, instance_id)
         summary = f"delete the cluster at {root} of {cluster.store.where}"
-        env.confirm(Plan(summary, (f"delete {root} and everything below it",), subject=root))
+        used = await cluster_owners(env, cluster, owned=owned)
+        steps = [f"write the metadata to {file}"] if file is not None else []
+        env.confirm(Plan(summary, (*used, *steps, f"delete {root} and everything below it"), subject=root))
+        await back_up_cluster(env, cluster, file, "cluster nuke")
         await nuke_cluster(cluster.store, root, instance_id)
     return {"root": root, "deleted": True}

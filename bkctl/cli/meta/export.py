@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import gzip
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -15,9 +13,6 @@ from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.meta._paths import absolute
 from bkctl.errors import NotFound
-
-if TYPE_CHECKING:
-    from bkctl.meta.store import MetadataStore, Node
 
 COMMAND = Command(
     effect=Effect.READS,
@@ -29,7 +24,6 @@ COMMAND = Command(
     columns=("file", "nodes", "bytes"),
     timeout_s=None,
 )
-IN_FLIGHT_MAX: Final = 1000
 PULSAR_ROOTS: Final = ("/managed-ledgers", "/schemas", "/bookies")
 
 
@@ -45,6 +39,9 @@ async def run(
     The file holds what `bkctl audit run --metadata FILE` reads, passwords of ledgers included: keep it to yourself.
     Nodes are read one after another; the export is no snapshot of one moment.
     """
+    from bkctl.cli.backup import node_row
+    from bkctl.meta.walk import walk
+
     count = size = 0
     progress = env.progress("nodes")
     if not to.parent.is_dir():
@@ -60,8 +57,8 @@ async def run(
             fresh.unlink(missing_ok=True)
             fresh.touch(mode=0o600)  # before the first password is in it
             with opener(fresh, "wt", encoding="utf-8") as file:
-                async for path, node in _walk(cluster.store, starts):
-                    file.write(_line(path, node))
+                async for path, node in walk(cluster.store, starts):
+                    file.write(json.dumps(node_row(path, node)) + "\n")
                     count, size = count + 1, size + len(node.data)
                     progress.add(1, len(node.data))
             fresh.replace(to)
@@ -69,37 +66,3 @@ async def run(
             progress.end()
             fresh.unlink(missing_ok=True)
     return {"file": str(to), "nodes": count, "bytes": size}
-
-
-def _line(path: str, node: Node) -> str:
-    stat = node.stat
-    row = {
-        "path": path,
-        "data": base64.b64encode(node.data).decode("ascii"),
-        "ephemeral": bool(stat.ephemeral_owner),
-        "version": stat.version,
-        "cversion": stat.cversion,
-        "ctime": stat.ctime_ms,
-        "mtime": stat.mtime_ms,
-    }
-    return json.dumps(row) + "\n"
-
-
-async def _walk(store: MetadataStore, starts: list[str]) -> AsyncIterator[tuple[str, Node]]:
-    """Every node at and below starts, once, depth first; at most IN_FLIGHT_MAX of them at a time."""
-    from bkctl.meta.store import join
-
-    pending = list(dict.fromkeys(reversed(starts)))
-    while pending:
-        group = [pending.pop() for _ in range(min(IN_FLIGHT_MAX, len(pending)))]
-        below: list[str] = []
-        for path, node in zip(group, await store.get_many(group), strict=True):
-            if node is None:
-                continue
-            yield path, node
-            if node.stat.num_children:
-                try:
-                    below += [join(path, name) for name in sorted(await store.children(path))]
-                except NotFound:
-                    continue  # it went while we were on our way
-        pending += reversed(below)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +14,18 @@ from bkctl.meta.memory import MemoryStore, MemoryTree
 from bkctl.model.bookie import BookieServiceInfo
 from bkctl.model.ids import BookieId, EntryId
 from bkctl.model.ledger import Ensemble, LedgerMetadata
-from tests.command_line import bkctl
+from tests import pulsar_golden as golden
+from tests.command_line import DEFAULT_ENVIRON, bkctl
 
 ROOT = "/ledgers"
 FLAT = {"BKCTL_METADATA_URI": "zk+flat://memory:2181/ledgers"}
+
+
+@pytest.fixture(autouse=True)
+def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where backups go."""
+    monkeypatch.setitem(DEFAULT_ENVIRON, "BKCTL_STATE_DIR", str(tmp_path / "state"))
+    return tmp_path / "state"
 
 
 @pytest.fixture
@@ -25,8 +35,8 @@ def tree() -> MemoryTree:
     return tree
 
 
-def put_ledger(tree: MemoryTree) -> None:
-    metadata = LedgerMetadata(1, 1, 1, (Ensemble(EntryId(0), (BookieId("b:1"),)),))
+def put_ledger(tree: MemoryTree, **custom: bytes) -> None:
+    metadata = LedgerMetadata(1, 1, 1, (Ensemble(EntryId(0), (BookieId("b:1"),)),), custom_metadata=custom)
     asyncio.run(LedgerStore(MemoryStore(tree), ROOT).create(metadata, 7))
 
 
@@ -90,6 +100,71 @@ def test_format_takes_the_layout_of_the_uri(tree: MemoryTree) -> None:
     item = bkctl("cluster", "format", "--yes", "-o", "json", tree=tree, environ=FLAT).json()
     assert item["layout"] == "flat"
     assert not [path for path in tree.nodes if path.startswith(f"{ROOT}/00")]
+
+
+def backup_rows(state_dir: Path) -> list[dict[str, object]]:
+    (file,) = (state_dir / "backups").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_format_writes_a_backup_first(tree: MemoryTree, state_dir: Path) -> None:
+    put_ledger(tree)
+    before = instance_of(tree)
+    assert bkctl("cluster", "format", "--yes", tree=tree).code == 0
+    rows = backup_rows(state_dir)
+    assert (rows[0]["instance_id"], rows[0]["command"], rows[-1]["end"]) == (before, "cluster format", True)
+    paths = {str(row["path"]) for row in rows[1:-1]}
+    assert {f"{ROOT}/00/0000/L0007", f"{ROOT}/INSTANCEID", f"{ROOT}/LAYOUT"} <= paths
+
+
+def test_nuke_writes_a_backup_unless_told_not_to(tree: MemoryTree, state_dir: Path) -> None:
+    put_ledger(tree)
+    nuke = ("cluster", "nuke", ROOT, "--any-instance", "--yes")
+    assert bkctl(*nuke, "--no-backup", "--backup", "x", tree=tree).code == 2
+    assert bkctl(*nuke, tree=tree).code == 0
+    assert f"{ROOT}/00/0000/L0007" in {row.get("path") for row in backup_rows(state_dir)}
+    other = MemoryTree()
+    assert bkctl("cluster", "init", "--yes", tree=other).code == 0
+    assert bkctl(*nuke, "--no-backup", tree=other).code == 0
+    assert len(list((state_dir / "backups").iterdir())) == 1
+
+
+@pytest.mark.parametrize("verb", [("format",), ("nuke", ROOT, "--any-instance")])
+def test_a_cluster_whose_ledgers_have_owners_is_kept(tree: MemoryTree, verb: tuple[str, ...]) -> None:
+    put_ledger(tree, application=b"herddb")
+    for flags in (("--yes",), ("--dry-run",)):
+        refused = bkctl("cluster", *verb, *flags, "-o", "json", tree=tree)
+        assert refused.code == 3
+        assert "application 1 (herddb)" in refused.error()["message"]
+    assert f"{ROOT}/00/0000/L0007" in tree.nodes
+    plan = bkctl("cluster", *verb, "--owned", "--dry-run", tree=tree).stdout
+    assert "1 ledgers" in plan
+    assert "application 1 (herddb)" in plan
+    assert bkctl("cluster", *verb, "--owned", "--yes", tree=tree).code == 0
+    assert f"{ROOT}/00/0000/L0007" not in tree.nodes
+
+
+@pytest.mark.parametrize("verb", [("format",), ("nuke", ROOT, "--any-instance")])
+def test_the_cluster_of_a_java_broker_is_kept_with_its_topics_named(verb: tuple[str, ...]) -> None:
+    tree = golden.memory_tree("pulsar/zk_tree_stopped.json")
+    store = MemoryStore(tree)
+    for bookie in asyncio.run(BookieRegistry(store, ROOT).writable()):
+        asyncio.run(store.delete_any(f"{ROOT}/available/{bookie}"))
+    refused = bkctl("cluster", *verb, "--yes", "-o", "json", tree=tree)
+    assert refused.code == 3
+    assert "topic 57 (persistent://golden/" in refused.error()["message"]
+    assert "schema 7 (persistent://golden/" in refused.error()["message"]
+    assert len(refused.error()["message"]) < 1000
+
+
+def test_format_is_refused_where_owners_cannot_be_read(tree: MemoryTree) -> None:
+    put_ledger(tree)
+    asyncio.run(MemoryStore(tree).create("/managed-ledgers/t/n/persistent/x", b"\xff\xff", parents=True))
+    refused = bkctl("cluster", "format", "--yes", "-o", "json", tree=tree)
+    assert refused.code == 3
+    assert "/managed-ledgers/t/n/persistent/x" in refused.error()["message"]
+    assert bkctl("cluster", "format", "--owned", "--yes", tree=tree).code == 0
 
 
 def test_nuke_wants_root_and_instance(tree: MemoryTree) -> None:

@@ -1,4 +1,4 @@
-"""`ledger show|list|fragments|delete` on a store in memory."""
+"""`ledger show|list|fragments` on a store in memory."""
 
 from __future__ import annotations
 
@@ -118,25 +118,6 @@ def test_fragments(tree: MemoryTree) -> None:
     assert [(i["last_entry_id"], i["entries"]) for i in open_items] == [(None, None)]
     (one,) = bkctl("ledger", "fragments", 7, "--entry", 9, "-o", "json", tree=tree).json()["items"]
     assert (one["fragment"], one["write_set"]) == (0, ["b0:3181", "b1:3181"])
-
-
-def test_delete_asks_first(tree: MemoryTree) -> None:
-    refused = bkctl("ledger", "delete", 7, tree=tree)
-    assert (refused.code, refused.stdout) == (3, "")
-    planned = bkctl("ledger", "delete", 7, "--dry-run", tree=tree)
-    assert planned.code == 0
-    assert "delete ledger 7: CLOSED, 25 entries, 2500 bytes" in planned.stdout
-    assert bkctl("ledger", "show", 7, tree=tree).code == 0
-    assert bkctl("ledger", "delete", 7, "--yes", "-o", "json", tree=tree).json() == {"ledger_id": 7, "deleted": True}
-    assert bkctl("ledger", "show", 7, tree=tree).code == 4
-    assert bkctl("ledger", "delete", 7, "--yes", tree=tree).code == 4
-
-
-def test_delete_of_many_goes_on(tree: MemoryTree) -> None:
-    answer = bkctl("ledger", "delete", "-", "--yes", "-o", "json", stdin=b"99\n7\n12345\n", tree=tree)
-    assert answer.code == 1
-    assert [i["deleted"] for i in answer.json()["items"]] == [True, True]
-    assert bkctl("ledger", "list", "-o", "name", tree=tree).stdout == f"{2**40}\n"
 
 
 def test_no_cluster_and_another_layout() -> None:

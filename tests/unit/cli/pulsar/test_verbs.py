@@ -322,7 +322,7 @@ def test_what_keeps_a_topic_from_being_loaded() -> None:
     ]
     assert all(row["bookies_away"] for row in rows)
     for ledger_id in (rows[0]["ledger_id"], rows[3]["ledger_id"]):
-        assert bkctl("ledger", "delete", ledger_id, "--yes", tree=tree).code == Exit.OK
+        assert bkctl("ledger", "delete", ledger_id, "--owned", "--no-backup", "--yes", tree=tree).code == Exit.OK
     missing = bkctl("topic", "why-unloadable", ROLL, "-o", "json", tree=tree).json()["items"]
     gone = [(row["kind"], row["stops"]) for row in missing if row["problem"] == "missing"]
     assert gone == [("data", "reading"), ("cursor", "nothing")]
