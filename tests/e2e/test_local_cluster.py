@@ -201,8 +201,52 @@ def test_list_and_delete(local: Local) -> None:
     ids = local.run("ledger", "list", "-o", "name").stdout.decode().split()
     assert str(ledger) in ids
     assert ids == sorted(ids, key=int)
-    assert local.json("ledger", "delete", ledger, "--yes") == {"ledger_id": ledger, "deleted": True}
+    assert local.json("ledger", "delete", ledger, "--yes")["deleted"]
     assert local.error("ledger", "show", ledger, code=4)["kind"] == "no_such_ledger"
+
+
+def test_a_deleted_ledger_is_restored_with_its_entries(local: Local) -> None:
+    ledgers = [write(local, 300, "--custom-metadata", "app=test", "--digest", "MAC", "--password", "p") for _ in "ab"]
+    before = local.json("ledger", "show", ledgers[0])
+    backup = local.json("ledger", "delete", ledgers[0], "--yes")["backup"]
+    assert Path(backup).stat().st_mode & 0o777 == 0o600
+    assert local.error("ledger", "read", ledgers[0], code=4)["kind"] == "no_such_ledger"
+    assert b"300 entries" in local.run("ledger", "undelete", backup, "--dry-run").stdout
+    assert local.error("ledger", "undelete", backup, code=3)["kind"] == "refused"
+    assert local.json("ledger", "undelete", backup, "--yes")["restored"]
+    after = local.json("ledger", "show", ledgers[0])
+    assert {**after, "metadata_version": 0} == {**before, "metadata_version": 0}
+    raw = local.run("ledger", "read", ledgers[0], "--raw", "--password", "p").stdout
+    assert raw == lines(300).replace(b"\n", b"")
+    assert local.error("ledger", "undelete", backup, "--yes", code=5)["kind"] == "already_exists"
+    both = local.home / "both.jsonl"
+    local.run("ledger", "delete", *ledgers, "--backup", both, "--yes")
+    local.run("ledger", "undelete", both, ledgers[1], "--yes")
+    assert local.error("ledger", "show", ledgers[0], code=4)
+    rows = local.json("ledger", "undelete", both, "--yes", code=1)
+    assert [(row["ledger_id"], row["restored"]) for row in rows] == [(ledgers[0], True)]
+    assert len(local.json("ledger", "read", ledgers[0], "--password", "p")) == 300
+
+
+def test_a_ledger_whose_entries_are_gone_is_not_restored(local: Local) -> None:
+    sizes = ("--ensemble-size", 1, "--write-quorum-size", 1, "--ack-quorum-size", 1)
+    ledger = write(local, 3, *sizes)
+    (bookie,) = local.json("ledger", "show", ledger)["ensembles"][0]["bookies"]
+    numbers = {row.get("bookie_id"): row["service"].split()[-1] for row in local.json("dev", "status")}
+    backup = local.json("ledger", "delete", ledger, "--yes")["backup"]
+    local.json("dev", "stop", "bookie", numbers[bookie])
+    try:
+        silent = local.error("ledger", "undelete", backup, "--yes", code=6)
+        assert bookie in silent["message"]
+    finally:
+        local.run("dev", "start", "bookie", numbers[bookie])
+    text = Path(backup).read_text().replace(f"L{ledger:04}", "L9999")  # an id that no bookie knows
+    gone = local.home / "gone.jsonl"
+    gone.write_text(text)
+    refused = local.error("ledger", "undelete", gone, "--yes", code=3)
+    assert "no bookie holds entry 0" in refused["message"]
+    assert local.error("ledger", "show", 9999, code=4)
+    assert local.json("ledger", "undelete", gone, "--incomplete", "--yes")["restored"]
 
 
 def test_a_bookie_dies_and_comes_back(local: Local) -> None:
