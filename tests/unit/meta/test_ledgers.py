@@ -206,6 +206,32 @@ def test_a_create_whose_answer_is_lost_knows_its_own_ledger() -> None:
     asyncio.run(scenario())
 
 
+def test_a_restored_ledger_has_the_bytes_it_had(stores: Stores) -> None:
+    async def scenario(store: MetadataStore, root: str) -> None:
+        await store.create(root, b"")
+        for layout, ledger_id in zip(LedgerManager, (1, 2, 3, 4), strict=False):
+            ledgers = LedgerStore(store, root, layout)
+            data = encode_metadata(replace(NEW, creation_token=99, ctime_ms=7)) + b"rest"
+            await ledgers.restore(ledger_id, data)
+            assert (await store.get(ledgers.path(ledger_id))).data == data
+            with pytest.raises(AlreadyExists, match=f"ledger {ledger_id}"):
+                await ledgers.restore(ledger_id, data)
+
+    stores.run(scenario)
+
+
+def test_a_restore_whose_answer_is_lost_knows_its_own_bytes() -> None:
+    async def scenario() -> None:
+        store = MemoryStore(MemoryTree(), after=Lossy(2))
+        ledgers = LedgerStore(store, "/l")
+        await ledgers.restore(7, encode_metadata(NEW))
+        store.after = Lossy(1)
+        with pytest.raises(AlreadyExists):
+            await ledgers.restore(7, encode_metadata(replace(NEW, ctime_ms=1)))
+
+    asyncio.run(scenario())
+
+
 def test_long_ids_follow_when_the_short_ones_are_used_up() -> None:
     async def scenario() -> None:
         tree = MemoryTree()
