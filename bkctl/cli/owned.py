@@ -73,7 +73,7 @@ async def find_owners(
 
 
 def _words(ledger_id: int, found: Found) -> str:
-    return f"ledger {ledger_id} belongs to " + ", ".join(map(str, found.owners[ledger_id]))
+    return f"ledger {ledger_id} belongs to {_some(list(map(str, found.owners[ledger_id])))}"
 
 
 def _more(count: int, things: str) -> str:

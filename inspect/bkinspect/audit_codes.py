@@ -103,7 +103,8 @@ AUDIT_CODES: Final[tuple[tuple[str, str, str, str, str], ...]] = (
         "The ledger's custom metadata say that it is Pulsar's, it is older than the minimal age, and no topic, "
         "cursor, schema or compacted topic names it. Pulsar leaves such ledgers behind when a broker dies between "
         "two steps.",
-        "check with bkctl ledger show that its topic is gone or does not list it; then bkctl ledger delete",
+        "bkctl ledger owner shows whether its topic exists; bkctl ledger delete, with --owned where the topic exists "
+        "and does not list it",
     ),
     (
         "BKC412",

@@ -50,12 +50,13 @@ async def run(
     backup: BackupFile = None,
     no_backup: NoBackup = False,
 ) -> object:
-    """Deletes ledgers from the metadata store; bookies drop the entries at their next garbage collection.
+    """Deletes ledgers from the metadata store; bookies drop the entries at their next collection.
 
-    Refused (exit 3) where a topic, cursor, schema, DistributedLog stream or the application of the custom metadata
-    uses one of them; nothing is deleted then. Streams are searched in the usual namespaces and in those of
-    BKCTL_DISTRIBUTEDLOG_NAMESPACES. The metadata is written to a file first, which `ledger undelete` restores. A ledger
-    that was changed after the plan was shown is left alone (exit 5; 1 where it is one of many).
+    Refused (exit 3) where a topic, cursor, schema, DistributedLog stream or the application of the
+    custom metadata uses one of them; nothing is deleted then. Streams are searched in the usual
+    namespaces and in those of BKCTL_DISTRIBUTEDLOG_NAMESPACES (paths, separated by commas). The
+    metadata is written to a file first, which `ledger undelete` restores. A ledger that was changed
+    after the plan was shown is left alone (exit 5; 1 where it is one of many).
     """
     file = backup_path(env, backup, no_backup, "ledger delete")
     async with env.cluster() as cluster:

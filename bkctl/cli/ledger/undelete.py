@@ -61,12 +61,13 @@ async def run(
         bool, typer.Option("--any-instance", help="the backup is of another cluster, or of this one before its format")
     ] = False,
 ) -> object:
-    """Restores the metadata of deleted ledgers, byte for byte, while their bookies still hold the entries.
+    """Restores the metadata of deleted ledgers, byte for byte, while bookies still hold the entries.
 
-    The ends of every fragment are read from its bookies first, without fencing. A ledger whose entries are lost is
-    refused (exit 3), one whose bookies do not answer too (exit 6). A ledger that exists is not changed (exit 5). Where
-    some of several ledgers cannot be restored, the others are, and the exit code is 1. Bookies delete the entries of
-    deleted ledgers at their next garbage collection: restore as soon as possible.
+    The ends of every fragment are read from its bookies first, without fencing. A ledger whose
+    entries are lost is refused (exit 3), one whose bookies do not answer too (exit 6). A ledger that
+    exists is not changed (exit 5). Where some of several ledgers cannot be restored, the others are,
+    and the exit code is 1. Bookies delete the entries of deleted ledgers at their next garbage
+    collection: restore as soon as possible, then run `ledger check`.
     """
     saved = Backup(file)
     async with env.cluster() as cluster:

@@ -118,7 +118,7 @@ def test_format_writes_a_backup_first(tree: MemoryTree, state_dir: Path) -> None
     assert {f"{ROOT}/00/0000/L0007", f"{ROOT}/INSTANCEID", f"{ROOT}/LAYOUT"} <= paths
 
 
-def test_nuke_writes_a_backup_unless_told_not_to(tree: MemoryTree, state_dir: Path) -> None:
+def test_nuke_writes_a_backup_unless_it_is_disabled(tree: MemoryTree, state_dir: Path) -> None:
     put_ledger(tree)
     nuke = ("cluster", "nuke", ROOT, "--any-instance", "--yes")
     assert bkctl(*nuke, "--no-backup", "--backup", "x", tree=tree).code == 2

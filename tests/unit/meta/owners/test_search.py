@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import pytest
 
 from bkctl.codec.ledger_metadata import encode_metadata
+from bkctl.codec.managed_ledger import LedgerInfo, ManagedLedgerInfo, encode_ledger_info
 from bkctl.errors import Unavailable
 from bkctl.meta.ledgers import LedgerStore
 from bkctl.meta.memory import MemoryStore, MemoryTree
@@ -28,6 +29,7 @@ from bkctl.meta.store import MetadataStore
 from bkctl.model.ids import BookieId, EntryId
 from bkctl.model.ledger import Ensemble, LedgerMetadata
 from tests import pulsar_golden as golden
+from tests.zookeeper_fixture import Stores
 
 PLUGINS = plugins(("",))
 KINDS = {"data": "topic", "cursor": "cursor", "schema": "schema", "compacted-ledger": "compaction"}
@@ -96,6 +98,29 @@ def test_any_other_application_is_an_owner() -> None:
     assert note(golden.memory_tree(), application="herddb") == NAMED
     assert note(golden.memory_tree(), component="wal") == NAMED
     assert note(golden.memory_tree(), app="x") is None
+
+
+def test_owners_are_found_in_both_stores(stores: Stores) -> None:
+    async def scenario(store: MetadataStore, root: str) -> None:
+        path = f"{root}/managed-ledgers/t/n/persistent"
+        for number in range(3):
+            info = ManagedLedgerInfo((LedgerInfo(10 * number), LedgerInfo(10 * number + 1)))
+            await store.create(f"{path}/x{number}", encode_ledger_info(info), parents=True)
+        await store.create(f"{root}/streams/s/<default>/ledgers/logrecs_1_1", b"5;77;1", parents=True)
+        plugins_here = plugins((root,), (f"{root}/streams",))
+        tag = {"pulsar/managed-ledger": b"t/n/persistent/x2"}
+        claim = claim_of(plugins_here, tag)
+        assert claim is not None
+        found = await owners_of(store, plugins_here, {0, 11, 12, 77, 88}, {88: claim})
+        assert {i: owners[0].name for i, owners in found.owners.items()} == {
+            0: "persistent://t/n/x0",
+            11: "persistent://t/n/x1",
+            77: f"{root}/streams/s",
+            88: "persistent://t/n/x2",
+        }
+        assert found.orphans == {}
+
+    stores.run(scenario)
 
 
 def put(tree: MemoryTree, path: str, data: bytes) -> None:
