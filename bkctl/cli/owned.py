@@ -99,7 +99,7 @@ def check_readable(env: Env, unreadable: Unreadable, *, owned: bool) -> None:
 
 
 async def cluster_owners(env: Env, cluster: ClusterAccess, *, owned: bool) -> tuple[str, ...]:
-    """The owners of all ledgers of a cluster that is to be deleted, as steps of a plan; empty where there are none.
+    """The owners of all ledgers of a cluster that is to be deleted, as steps of a plan; empty without owners.
 
     Raises:
         Refused: there are owners, or a node cannot be decoded, and `owned` is false.

@@ -225,16 +225,25 @@ class LedgerReader:
         """
         await self._read_metadata()
         if not self.metadata.closed:
-            survey = await self._survey()
-            if not survey.covered:
-                raise Unavailable(
-                    f"ledger {self.ledger_id}: too few bookies tell the last confirmed entry",
-                    answers={b: survey.answers.get(i) for i, b in enumerate(self.metadata.last_ensemble.bookies)},
-                )
+            found = await self.confirmed_by_bookies()
             await self._read_metadata()  # what was learned may lie behind an ensemble change
             floor = self.metadata.last_ensemble.first_entry_id - 1
-            self._last_confirmed = max(self._last_confirmed, survey.best[0], floor)
+            self._last_confirmed = max(self._last_confirmed, found, floor)
         return self._last_confirmed
+
+    async def confirmed_by_bookies(self) -> int:
+        """The last confirmed entry that the bookies of the last ensemble report; the metadata is not read again.
+
+        Raises:
+            Unavailable: too few bookies answered to be sure.
+        """
+        survey = await self._survey()
+        if not survey.covered:
+            raise Unavailable(
+                f"ledger {self.ledger_id}: too few bookies tell the last confirmed entry",
+                answers={b: survey.answers.get(i) for i, b in enumerate(self.metadata.last_ensemble.bookies)},
+            )
+        return survey.best[0]
 
     async def _read_metadata(self) -> None:
         self.metadata, self.version = await self.context.ledgers.read(self.ledger_id)

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from bkctl.client.context import ClientContext
+from bkctl.client.reader import LedgerReader
 from bkctl.codec.checksum import Digest
 from bkctl.codec.entry import decode_entry
-from bkctl.errors import BadBytes
+from bkctl.errors import BadBytes, Unavailable
 from bkctl.model.ids import BookieId
 from bkctl.model.ledger import LedgerMetadata
 from bkctl.model.status import Status
 from bkctl.protocol.quorum import EXPLICITLY_ABSENT
 from bkrecovery.calls import Answer, read_entries
-from bkrecovery.checker import confirmed_end
 from bkrecovery.fragment import Fragment, fragments_of, may_be_unwritten
 
 
@@ -49,7 +50,9 @@ async def survivors(
     if not metadata.closed:
         end = metadata.last_ensemble.first_entry_id - 1
         if digest is not None:
-            end = await confirmed_end(context, ledger_id, metadata, digest)
+            with suppress(Unavailable):  # the reads below find the bookies that do not answer
+                reader = LedgerReader(context, ledger_id, metadata, 0, digest)
+                end = max(end, await reader.confirmed_by_bookies())
     read = reduced = 0
     lost: list[int] = []
     unknown: list[int] = []

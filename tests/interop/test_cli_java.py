@@ -76,6 +76,22 @@ def test_reading_leaves_a_java_writers_ledger_as_it_is_and_recovering_closes_it(
     assert (read["entries"], read["wrong"], read["closed"]) == (250, 0, True)
 
 
+@pytest.mark.parametrize("end", ["close", "halt"])
+def test_java_reads_a_ledger_that_was_deleted_and_restored(cluster: JavaCluster, end: str) -> None:
+    written = ("write", "--entries=250", f"--size={SIZE}", "--e=3", "--qw=2", "--qa=2", "--password=pw")
+    ledger = cluster.client(*written, *(() if end == "close" else ("--end=halt",)))["ledger"]
+    before = cluster.bkctl_json("ledger", "show", ledger)
+    backup = cluster.bkctl_json("ledger", "delete", ledger, "--yes")["backup"]
+    assert cluster.bkctl("ledger", "show", ledger).returncode == 4
+    assert cluster.bkctl_json("ledger", "undelete", backup, "--yes")["restored"]
+    after = cluster.bkctl_json("ledger", "show", ledger)
+    fresh = {name: after[name] for name in ("ctime", "ctime_ms", "metadata_version")}  # the node's
+    assert after == before | fresh
+    recover = "false" if end == "close" else "true"
+    read = cluster.client("read", f"--ledger={ledger}", "--password=pw", f"--recover={recover}")
+    assert (read["entries"], read["wrong"]) == (250, 0)
+
+
 def test_the_list_is_javas_list(cluster: JavaCluster) -> None:
     ours = cluster.bkctl("ledger", "list", "-o", "name").stdout.decode().split()
     javas = [word for line in cluster.shell("listledgers").splitlines() for word in line.split() if word.isdigit()]

@@ -1,7 +1,7 @@
 """Ledgers of Apache DistributedLog: log segments, and ledgers that are allocated for the next segment.
 
     NAMESPACE/STREAM/ID/ledgers/logrecs_…, inprogress_…   a segment: fields separated by `;`, the second is the ledger
-    NAMESPACE/STREAM/ID/allocation                        the allocated ledger in decimal; empty where there is none
+    NAMESPACE/STREAM/ID/allocation                        the allocated ledger in decimal; may be empty
     NAMESPACE/.allocation_pool/…                          allocators as above
 
 The first field of a segment holds the format (1 to 5) in its lowest byte. Pulsar's functions store their packages in

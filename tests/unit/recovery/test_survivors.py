@@ -10,7 +10,7 @@ from bkrecovery.survivors import Survivors, survivors
 from bkctl.client.client import BookKeeper
 from bkctl.model.ledger import DigestType, LedgerMetadata, LedgerState
 from tests.unit.client.cluster import SimCluster, bookie_id, simulate
-from tests.unit.recovery.test_auto_recovery import left_open, write
+from tests.unit.recovery.test_auto_recovery import PAYLOADS, write
 
 
 async def left(bookkeeper: BookKeeper, ledger_id: int, metadata: LedgerMetadata, *, digest: bool = True) -> Survivors:
@@ -71,14 +71,22 @@ def test_a_ledger_on_bookies_that_do_not_answer_is_unknown() -> None:
     simulate(scenario)
 
 
-def test_an_open_ledger_keeps_its_state_and_its_entries() -> None:
+def test_an_open_ledger_is_read_to_its_last_confirmed_entry_without_fencing() -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
-        ledger_id, metadata = await left_open(bookkeeper)
+        writer = await bookkeeper.create(3, 3, 2)
+        for start in (0, 25):  # the second batch reports the end of the first one
+            writer.append_many(PAYLOADS[start : start + 25])
+            await writer.flush()
+        ledger_id, metadata = writer.ledger_id, writer.metadata
         assert metadata.state is LedgerState.OPEN
+        version = (await bookkeeper.ledgers.read(ledger_id))[1]
+        await bookkeeper.ledgers.delete(ledger_id, version)
         found = await left(bookkeeper, ledger_id, metadata)
         assert (found.lost, found.unknown) == (None, None)
-        writer = await bookkeeper.ledgers.read(ledger_id)
-        assert writer[0].state is LedgerState.OPEN, "nothing is fenced"
+        assert found.read > 1, "up to the last confirmed entry that the bookies report"
+        writer.append_many(PAYLOADS[50:60])
+        await writer.flush()  # the writer is not fenced
+        writer.abandon()
         await forget(cluster, ledger_id, *ALL)
         assert (await left(bookkeeper, ledger_id, metadata)).lost == 0
         for host in ALL:
