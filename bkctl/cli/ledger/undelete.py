@@ -163,8 +163,9 @@ async def _check(
     left = await survivors(client.context, ledger_id, metadata, digest)
     problem: BkctlError | None = None
     if left.lost is not None:
+        empty = "" if metadata.closed else ", or none was written"
         problem = Refused(
-            f"ledger {ledger_id}: no bookie holds entry {left.lost}; the entries are deleted already",
+            f"ledger {ledger_id}: no bookie holds entry {left.lost}; the entries are deleted already{empty}",
             hint="--incomplete restores the metadata all the same",
             ledger_id=ledger_id,
         )
