@@ -1,7 +1,8 @@
 """The small files of a bookie's directories: marks, ids, cookie, status, and the names in between.
 
     <journal dir>/current/    VERSION, <hex id>.txn
-    <ledger dir>/current/     VERSION, lastMark or lastMark.<j>, lastId, <hex id>.log, DIRTY, BOOKIE_STATUS
+    <ledger dir>/current/     VERSION, lastMark or lastMark.<j>, lastId, <hex id>.log, DIRTY, BOOKIE_STATUS, and of ours
+                              bkctl.index
     <index dir>/current/      VERSION, ledgers/ and locations/, or <gp>/<p>/<ledger hex>.idx
 
     lastMark       offset  size  type   meaning
@@ -9,6 +10,8 @@
                    8       8     i64    byte offset in that journal
     lastId         the highest entry-log id in hexadecimal, LF
     BOOKIE_STATUS  "1," READ_ONLY or READ_WRITE "," milliseconds of writing ["," true or false: set by hand] LF
+    bkctl.index    one line for each database of the index: name, RocksDB's IDENTITY, a sequence number that it has
+                   reached, separated by spaces, LF
     VERSION        layout version LF, then
         3            bookie id LF journal directory LF ledger directories [LF]
         4, 5         CookieFormat as protobuf text: bookieHost, journalDir (joined by commas), ledgerDirs and
@@ -20,7 +23,7 @@ Source: LogMark.java, EntryLoggerAllocator.java, BookieStatus.java, Cookie.java.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -34,6 +37,7 @@ COOKIE_NAME: Final = "VERSION"
 LAST_ID_NAME: Final = "lastId"
 DIRTY_NAME: Final = "DIRTY"
 STATUS_NAME: Final = "BOOKIE_STATUS"
+INDEX_STATE_NAME: Final = "bkctl.index"
 COOKIE_LAYOUT_CURRENT: Final = 5
 COOKIE_LAYOUT_MIN: Final = 3
 COOKIE_LAYOUT_TEXT: Final = 3
@@ -95,6 +99,26 @@ def decode_last_id(data: bytes, *, source: str) -> int:
     if not 0 < len(text) <= _ID_DIGITS_MAX or not all(c in b"0123456789abcdefABCDEF" for c in text):
         raise Corrupt("last entry-log id", source=source, offset=0, expected="hexadecimal digits", found=text)
     return int(text, 16)
+
+
+IndexState = dict[str, tuple[str, int]]
+"""Of each database of an index, by name: its identity, which a new one does not share, and its sequence number."""
+
+
+def encode_index_state(state: Mapping[str, tuple[str, int]]) -> bytes:
+    """Writes bkctl.index."""
+    return "".join(f"{name} {identity} {number}\n" for name, (identity, number) in sorted(state.items())).encode()
+
+
+def decode_index_state(data: bytes, *, source: str) -> IndexState:
+    """Reads bkctl.index, or Corrupt."""
+    state: IndexState = {}
+    for line in data.decode("utf-8", "replace").splitlines():
+        fields = line.split(" ")
+        if len(fields) != 3 or not (fields[2].isascii() and fields[2].isdigit()):
+            raise Corrupt("state of an index", source=source, offset=0, expected="name identity number", found=line)
+        state[fields[0]] = fields[1], int(fields[2])
+    return state
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,8 @@ from bkctl.errors import Corrupt
 LOCATIONS: Final = "locations"
 LEDGERS: Final = "ledgers"
 METADATA_CACHE: Final = "metadata-cache"
+INDEX_REBUILT_NAME: Final = "bkctl.index.rebuilt"
+"""Beside the databases: complete new ones, which an interrupted `bkctl index rebuild` has not moved into place."""
 STORAGE_FLAGS_ID: Final = -0xEEFD
 NEEDS_INTEGRITY_CHECK: Final = 1
 ENTRY_ID_END: Final = 2**63 - 1

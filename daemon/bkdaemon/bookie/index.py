@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from bkctl.codec.data_dir import IndexState
 from bkctl.codec.ledger_index import (
     ENTRY_ID_END,
     LEDGERS,
@@ -81,6 +82,9 @@ class Index(Protocol):
     def remove_ledgers(self, ledger_ids: Iterable[int]) -> None:
         """Removes the locations of ledgers, then the ledgers themselves."""
 
+    def state(self) -> IndexState:
+        """The identity and the sequence number of each database; 0 where nothing was ever written to it."""
+
     def close(self) -> None:
         """Closes; nothing that was durable is lost."""
 
@@ -109,12 +113,14 @@ class RocksIndex:
             except Exception as e:  # rocksdict has no type of its own for what RocksDB says
                 if "lock" in str(e).lower():
                     raise Refused(f"another process has {path} open: {e}") from e
-                raise Corrupt("RocksDB", source=path, offset=0, expected="a database", found=str(e)) from e
+                hint = "`bkctl index rebuild -c CONF` rebuilds the index from entry logs and journals"
+                raise Corrupt("RocksDB", source=path, offset=0, expected="a database", found=str(e), hint=hint) from e
 
         self._locations = opened(LOCATIONS, _locations_options(config))
         self._ledgers = opened(LEDGERS, _ledgers_options(config))
         self._folder = directory / LOCATIONS
         self._source = str(self._folder)
+        self._identities = {name: _identity(directory / name) for name in (LOCATIONS, LEDGERS)}
 
     def locations(self, keys: list[bytes]) -> list[int]:
         """One lookup for all keys."""
@@ -206,6 +212,11 @@ class RocksIndex:
             keys.delete(rebuilt_ledger_key(ledger_id))
         self._write(self._ledgers, keys)
 
+    def state(self) -> IndexState:
+        """RocksDB's IDENTITY and latest sequence number."""
+        databases = {LOCATIONS: self._locations, LEDGERS: self._ledgers}
+        return {name: (self._identities[name], found.latest_sequence_number()) for name, found in databases.items()}
+
     def _write(self, database: Any, batch: Any, *, sync: bool = True) -> None:
         try:
             database.write(batch, self._synced if sync else self._unsynced)
@@ -224,6 +235,13 @@ class RocksIndex:
             raise _disk_error(self._source, e) from e
         finally:
             self._ledgers.close()
+
+
+def _identity(path: Path) -> str:
+    """What RocksDB calls a database from its creation on; `-` where it does not say."""
+    with contextlib.suppress(OSError):
+        return "".join((path / "IDENTITY").read_text("ascii", "replace").split()) or "-"
+    return "-"
 
 
 def _disk_error(source: str, error: Exception) -> OSError:
@@ -360,6 +378,10 @@ class MemoryIndex:
     def remove_ledgers(self, ledger_ids: Iterable[int]) -> None:
         """Appends, syncs, forgets."""
         self._append([_ROW.pack(_REMOVE_LEDGER, i, 0, 0) for i in ledger_ids])
+
+    def state(self) -> IndexState:
+        """The end of the file, which only grows."""
+        return {MEMORY_INDEX_NAME: ("-", self._end)}
 
     def close(self) -> None:
         """Closes the file."""

@@ -26,6 +26,7 @@ from bkctl.errors import BadBytes, NotFound
 from bkctl.model.status import Status
 from bkdaemon.bookie import idx_import, unfinished
 from bkdaemon.bookie.entry_log import GAP_MAX, EntryLogs
+from bkdaemon.bookie.lost_index import IndexGuard
 
 if TYPE_CHECKING:
     from bkctl.world import World
@@ -137,10 +138,11 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One ledger directory: where entries lie, and the logs they lie in."""
+    """One ledger directory: where entries lie, the logs they lie in, and the note that both belong together."""
 
     index: Index
     logs: EntryLogs
+    guard: IndexGuard
 
 
 class Storage:
@@ -167,22 +169,37 @@ class Storage:
         self.read_cache = ReadCache(config.read_cache_mb << 20)
 
     def open(self) -> None:
-        """Opens every directory's index and entry logs, and loads the ledgers; blocks."""
+        """Opens every directory's index and entry logs, and loads the ledgers; blocks.
+
+        Raises:
+            BadBytes: an index cannot be read, or does not match its entry logs; no entry log was changed.
+        """
         config, count = self._config, len(self._config.ledger_dirs)
-        for number, (ledger_dir, index_dir) in enumerate(zip(config.ledger_dirs, config.index_dirs, strict=True)):
-            current, indexes = Path(ledger_dir) / CURRENT, Path(index_dir) / CURRENT
-            old = idx_import.needs_import(self._disk, config, indexes)
-            if old:
+        places = [
+            (Path(a) / CURRENT, Path(b) / CURRENT) for a, b in zip(config.ledger_dirs, config.index_dirs, strict=True)
+        ]
+        guards = [IndexGuard(self._disk, config, *place) for place in places]
+        old = [idx_import.needs_import(self._disk, config, indexes) for _, indexes in places]
+        for guard, importing in zip(guards, old, strict=True):
+            if not importing:
+                guard.check_present()
+        for number, (current, indexes) in enumerate(places):
+            if old[number]:
                 idx_import.begin(self._disk, indexes)
             logs = EntryLogs(self._disk, current, config.log_size_limit, config.read_ahead_entries)
-            shard = Shard(self._index_factory(indexes), logs)
+            shard = Shard(self._index_factory(indexes), logs, guards[number])
             self._shards.append(shard)
-            if old:
+            if old[number]:
                 idx_import.import_idx(self._disk, indexes, shard.index)
                 idx_import.end(self._disk, indexes)
-            unfinished.settle(self._disk, current, shard.index)
             # Java's offline rebuild tool writes every ledger into every directory: only one of them is the ledger's.
-            self._data.update((i, row) for i, row in shard.index.load_ledgers().items() if i % count == number)
+            rows = {i: row for i, row in shard.index.load_ledgers().items() if i % count == number}
+            if not old[number]:
+                shard.guard.check(shard.index, rows)
+            self._data.update(rows)
+        for shard, (current, _) in zip(self._shards, places, strict=True):
+            shard.guard.store(shard.index)
+            unfinished.settle(self._disk, current, shard.index)
 
     def close(self) -> None:
         """Closes every directory's files; blocks. Nothing is flushed."""
@@ -299,6 +316,7 @@ class Storage:
                 else:
                     shard.logs.abandon()
                 raise
+            shard.guard.store(shard.index)
             flush.done.add(number)
             shard.logs.discard(kept)
 

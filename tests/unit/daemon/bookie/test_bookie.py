@@ -461,7 +461,7 @@ async def test_several_directories(tmp_path: Path) -> None:
         await calls.bookie.flush()
         assert await calls.has(4, range(5))
         marks = sorted(p.name for p in (tmp_path / "l1/current").iterdir())
-        assert marks == ["0.log", "lastId", "lastMark.0", "lastMark.1"]
+        assert marks == ["0.log", "bkctl.index", "lastId", "lastMark.0", "lastMark.1"]
     async with running(config, world, rocks_index(config)) as calls:
         for ledger_id in range(10):
             assert await calls.has(ledger_id, range(5))
