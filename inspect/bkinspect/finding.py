@@ -329,7 +329,7 @@ _ALL: Final = (
         "a row of an index cannot be decoded",
         "The index of a bookie has rows of fixed form. A bookie stops at such a row when it starts, or fails to read "
         "the entry.",
-        "rebuild the index from the entry logs",
+        "rebuild the index from the entry logs: bkctl index rebuild -c CONF",
     ),
     Code(
         "BKC302",
@@ -338,7 +338,7 @@ _ALL: Final = (
         "RocksDB refuses the database (a checksum does not fit, a file is missing or cut short), an .idx file has no "
         "header that makes sense, or there is no index where entry logs are. The bookie does not start, or fails on "
         "the ledgers of that file.",
-        "check the disk; rebuild the index from the entry logs, or re-replicate the bookie",
+        "check the disk; bkctl index rebuild -c CONF, or re-replicate the bookie",
     ),
     Code(
         "BKC303",
@@ -354,7 +354,7 @@ _ALL: Final = (
         "an entry is in no index",
         "The entry lies in a log and the bookie has its ledger, but the index has no row for it, nor will the journal "
         "be replayed for it. Readers are told that the entry does not exist, which recovery may believe.",
-        "rebuild the index from the entry logs, or re-replicate the ledger, before the bookie serves again",
+        "bkctl index rebuild -c CONF, or re-replicate the ledger, before the bookie serves again",
     ),
     Code(
         "BKC305",
@@ -380,6 +380,15 @@ _ALL: Final = (
         "The key that a ledger was created with is in the journal and in the index, and never changes. Here they "
         "differ: one was damaged. The bookie refuses adds and fences of clients that have the other one.",
         "re-replicate the ledger from the other bookies",
+    ),
+    Code(
+        "BKC308",
+        _E,
+        "an index is older than the entry logs",
+        "Beside the entry logs, bkctl.index names the databases of the index and how far each had come at the last "
+        "flush. A database that has not come as far is an older copy, or an empty one; or a rebuild of the index was "
+        "interrupted. A bookie would not find entries that it has acknowledged: it refuses to start.",
+        "bkctl index rebuild -c CONF",
     ),
     *(Code(code, Severity(severity), title, text, step) for code, severity, title, text, step in AUDIT_CODES),
 )

@@ -23,20 +23,26 @@ from bkctl.codec.data_dir import (
     COOKIE_NAME,
     CURRENT,
     DIRTY_NAME,
+    INDEX_STATE_NAME,
     LAST_ID_NAME,
     STATUS_NAME,
+    decode_index_state,
     decode_last_id,
     parse_mark_name,
 )
-from bkctl.codec.entry_log import log_name
-from bkctl.codec.ledger_index import LEDGERS, LOCATIONS
+from bkctl.codec.entry_log import HEADER_SIZE as LOG_HEADER_SIZE
+from bkctl.codec.entry_log import FrameKind, log_name
+from bkctl.codec.ledger_index import INDEX_REBUILT_NAME, LEDGERS, LOCATIONS
 from bkctl.errors import BadBytes, NotFound
+from bkctl.model.ledger import DigestType
 from bkinspect.data_dir import MarkFile, check_small_files, marks, small_file, verify_journals
 from bkinspect.digests import DigestBook
-from bkinspect.entry_log import verify_all
-from bkinspect.finding import Finding, found
+from bkinspect.entry_log import scan, verify_all
+from bkinspect.finding import Finding, OnError, found
 from bkinspect.index_check import IndexCheck
+from bkinspect.layout import Layout, Place
 from bkinspect.ledger_index import IndexDir, find_indexes
+from bkinspect.rocks import database_state
 from bkinspect.source import Numbered, current_dirs, entry_logs, journals, listed_logs
 
 OWN_LOCK_NAME: Final = "bkctl.lock"
@@ -144,6 +150,78 @@ def check(files: BookieFiles, digests: DigestBook) -> Iterator[Finding]:
             evidence = {"expected": "locations and ledgers, or .idx files", "found": "none"}
             subject = ", ".join(str(folder) for folder in files.log_folders)
             yield found("BKC302", subject, "there are entry logs, but no index", evidence=evidence, file=subject)
+
+
+@dataclass(slots=True)
+class IndexCounts:
+    """What check_index has read so far."""
+
+    logs: int = 0
+    entries: int = 0
+
+
+def check_index(layout: Layout, counts: IndexCounts) -> Iterator[Finding]:
+    """Whether every row of the indexes points to its entry, and every entry of an existing ledger has a row.
+
+    Entry logs and journals are read whole; what is damaged in a log is a finding too, as its entries are unknown.
+    """
+    for place in layout.places:
+        yield from _index_state_findings(place)
+    indexes = [index for place in layout.places for index in _indexes_in(place.index)]
+    logs = [log for place in layout.places for log in listed_logs(place.logs) if not log.suffix]
+    found_journals = journals([str(folder) for folder in layout.journals])
+    ledger_folders = tuple(place.logs for place in layout.places)
+    clean = not any((folder / DIRTY_NAME).exists() for folder in ledger_folders)
+    book, pending = DigestBook(DigestType.DUMMY), list[Finding]()
+    with closing(IndexCheck(indexes, ledger_folders, clean=clean)) as check_:
+        for log in logs:
+            for row in scan(log, book, on_error=OnError.RESUME, report=pending.append):
+                if row.kind == FrameKind.ENTRY:
+                    counts.entries += 1
+                    check_.heard(row)
+            counts.logs += 1
+            yield from pending
+            pending.clear()
+        try:
+            found_marks = marks(ledger_folders, lambda _: None)
+        except (NotFound, BadBytes):
+            found_marks = []
+        yield from check_.findings(found_journals, found_marks)
+
+
+def _indexes_in(folder: Path) -> list[IndexDir]:
+    try:
+        return [index for index in find_indexes(folder) if index.path == folder]
+    except NotFound:
+        return []
+
+
+def _index_state_findings(place: Place) -> Iterator[Finding]:
+    """An index that is missing, was never written to, or is older than the note beside the entry logs."""
+    if (place.index / INDEX_REBUILT_NAME).exists():
+        message = "`bkctl index rebuild` was interrupted"
+        yield found("BKC308", str(place.index), message, file=str(place.index / INDEX_REBUILT_NAME))
+    used = any(log.path.stat().st_size > LOG_HEADER_SIZE for log in listed_logs(place.logs))
+    if not _indexes_in(place.index) and used:
+        evidence = {"expected": "the databases locations and ledgers, or .idx files", "found": "none"}
+        yield found(
+            "BKC302", str(place.index), "there are entry logs, but no index", evidence=evidence, file=str(place.index)
+        )
+    path = place.logs / INDEX_STATE_NAME
+    try:
+        noted = decode_index_state(small_file(path), source=str(path)) if path.exists() else {}
+        states = {name: database_state(place.index / name) for name in (LOCATIONS, LEDGERS)}
+    except BadBytes:
+        return  # a damaged note is no note; IndexCheck reports a damaged database
+    for name, state in states.items():
+        if state is None:
+            continue  # IndexCheck reports it
+        identity, number = noted.get(name, (state[0], 1 if used and name == LEDGERS else 0))
+        if identity == state[0] and state[1] < number:
+            evidence = {"expected": f"sequence number {number} or later", "found": str(state[1])}
+            message = f"the database is older than the entry logs in {place.logs}"
+            file = str(place.index / name)
+            yield found("BKC308", file, message, evidence=evidence, file=file)
 
 
 def _marks(files: BookieFiles) -> list[MarkFile]:

@@ -20,13 +20,13 @@ from typing import Any, Final, NamedTuple
 
 from bkctl.codec.entry_log import HEADER_SIZE, log_name, split_location
 from bkctl.codec.interleaved_index import index_path, slot_offset
-from bkctl.codec.journal import RecordKind, decode_header
+from bkctl.codec.journal import JournalRecord, RecordKind
 from bkctl.codec.ledger_index import LEDGERS, LOCATIONS, METADATA_CACHE, location_key
 from bkctl.errors import BadBytes
 from bkinspect.data_dir import MarkFile
 from bkinspect.entry_log import LogRow
-from bkinspect.finding import Finding, OnError, found, found_bytes
-from bkinspect.journal import walk
+from bkinspect.finding import Finding, found, found_bytes
+from bkinspect.journal import records_of
 from bkinspect.ledger_index import IndexDir, entries, ledgers_or_faults, location_pairs
 from bkinspect.rocks import Log, is_database, open_database, read_whole
 from bkinspect.source import Numbered, Opened, opened
@@ -262,19 +262,9 @@ class _Logs:
         return self._open[log_id]
 
 
-def _records(journal: Numbered, start: int | None) -> Iterator[Any]:
-    """The records of a journal from an offset on, None for all; of a damaged one those that can be read."""
-
-    def ignore(_: Finding) -> None:
-        """The journal's own check tells it."""
-
-    with opened(journal.path) as file:
-        try:
-            header = decode_header(file.read(512, 0), source=file.source)
-        except BadBytes:
-            return
-        first = header.first_record_offset if start is None else start
-        yield from walk(file, header, first, OnError.RESUME, ignore, padding=False)
+def _records(journal: Numbered, start: int | None) -> Iterator[JournalRecord]:
+    """The records of a journal from an offset on, None for all; the journal's own check reports its damage."""
+    return records_of(journal, lambda _: None, start)
 
 
 def _marked_here(journal: Numbered, journals: Sequence[Numbered], start_of: Mapping[int, int]) -> int | None:

@@ -224,6 +224,19 @@ def verify(journal: Numbered, digests: DigestBook) -> Iterator[Finding]:
     yield from with_damage(held, last, pending)
 
 
+def records_of(journal: Numbered, report: Report, start: int | None = None) -> Iterator[JournalRecord]:
+    """The records of a journal, without padding, from an offset on (None for all); of a damaged one those that can be
+    read. A file without a readable header has none."""
+    with opened(journal.path) as file:
+        try:
+            header = decode_header(file.read(HEADER_SIZE, 0), source=file.source)
+        except BadBytes as error:
+            report(found_bytes("BKC201", error))
+            return
+        first = header.first_record_offset if start is None else start
+        yield from walk(file, header, first, OnError.RESUME, report, padding=False)
+
+
 def ledger_ids(journal: Numbered) -> set[int]:
     """The ledgers that have records in a journal; of a damaged one those that can be read."""
 

@@ -113,3 +113,18 @@ def _copy_order(name: str) -> tuple[int, str]:
     if name == _CURRENT:
         return 1, name
     return (3, name) if name.endswith(_LINKED) else (2, name)
+
+
+def database_state(path: Path) -> tuple[str, int] | None:
+    """The identity and the sequence number of a database, as a bookie notes them in bkctl.index; None without one.
+
+    Raises:
+        Corrupt: RocksDB cannot read it.
+    """
+    if not is_database(path):
+        return None
+    with open_database(path) as database:
+        number = int(database.latest_sequence_number())
+    identity = path / "IDENTITY"
+    text = "".join(identity.read_text("ascii", "replace").split()) if identity.is_file() else ""
+    return text or "-", number

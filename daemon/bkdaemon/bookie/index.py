@@ -31,6 +31,7 @@ from bkctl.codec.ledger_index import (
     location_key,
     rebuilt_ledger_key,
 )
+from bkctl.codec.rocks_options import database_options
 from bkctl.errors import Corrupt, Refused
 
 if TYPE_CHECKING:
@@ -255,25 +256,20 @@ def rocks_index(config: BookieConfig) -> IndexFactory:
 
 
 def _ledgers_options(config: BookieConfig) -> Any:
-    from rocksdict import BlockBasedOptions, ChecksumType, DBCompressionType, Options
-
-    options = Options(raw_mode=True)
-    options.create_if_missing(True)
-    options.set_compression_type(DBCompressionType.snappy())
+    options, tables = database_options(LEDGERS, format_version=config.rocksdb_format_version)
     options.set_keep_log_file_num(INFO_LOGS_KEPT)
     options.set_log_file_time_to_roll(INFO_LOG_ROLL_S)
-    tables = BlockBasedOptions()
-    tables.set_format_version(config.rocksdb_format_version)
-    tables.set_checksum_type(ChecksumType.xxhash())
     options.set_block_based_table_factory(tables)
     return options
 
 
 def _locations_options(config: BookieConfig) -> Any:
-    from rocksdict import BlockBasedOptions, Cache, ChecksumType, DBCompressionType
+    from rocksdict import Cache
 
-    options = _ledgers_options(config)
-    options.set_compression_type(DBCompressionType.lz4() if config.rocksdb_lz4 else DBCompressionType.none())
+    version, lz4 = config.rocksdb_format_version, config.rocksdb_lz4
+    options, tables = database_options(LOCATIONS, format_version=version, lz4=lz4)
+    options.set_keep_log_file_num(INFO_LOGS_KEPT)
+    options.set_log_file_time_to_roll(INFO_LOG_ROLL_S)
     options.set_write_buffer_size(config.rocksdb_write_buffer_mb * MIB)
     options.set_max_write_buffer_number(WRITE_BUFFERS)
     options.set_level_zero_file_num_compaction_trigger(config.rocksdb_level0_files)
@@ -283,9 +279,6 @@ def _locations_options(config: BookieConfig) -> Any:
     options.set_max_total_wal_size(WAL_BYTES_MAX)
     options.set_max_background_jobs(BACKGROUND_JOBS)
     options.set_max_open_files(-1)
-    tables = BlockBasedOptions()
-    tables.set_format_version(config.rocksdb_format_version)
-    tables.set_checksum_type(ChecksumType.xxhash())
     tables.set_block_size(config.rocksdb_block_bytes)
     tables.set_bloom_filter(config.rocksdb_bloom_bits, False)
     if config.rocksdb_block_cache_bytes:

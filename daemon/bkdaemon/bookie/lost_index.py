@@ -71,6 +71,11 @@ class IndexGuard:
         self._path = logs / INDEX_STATE_NAME
         self._stored = self._read()
 
+    @property
+    def written(self) -> bool:
+        """True if the index was written to: .idx files that are there were imported into it."""
+        return self._stored is not None and any(number for _, number in self._stored.values())
+
     def check_present(self) -> None:
         """Call before the index is opened, which would create it.
 
@@ -85,7 +90,7 @@ class IndexGuard:
         if not missing:
             return
         found = f"no database {' and '.join(missing)}"
-        if self._stored is not None and any(number for _, number in self._stored.values()):
+        if self.written:
             raise self._refused("the index that was written here", found)
         self._sample(_EveryLedger(), _no_rows, found)
 

@@ -179,7 +179,10 @@ class Storage:
             (Path(a) / CURRENT, Path(b) / CURRENT) for a, b in zip(config.ledger_dirs, config.index_dirs, strict=True)
         ]
         guards = [IndexGuard(self._disk, config, *place) for place in places]
-        old = [idx_import.needs_import(self._disk, config, indexes) for _, indexes in places]
+        old = [
+            not guard.written and idx_import.needs_import(self._disk, config, indexes)
+            for guard, (_, indexes) in zip(guards, places, strict=True)
+        ]
         for guard, importing in zip(guards, old, strict=True):
             if not importing:
                 guard.check_present()

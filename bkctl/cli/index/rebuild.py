@@ -1,0 +1,88 @@
+"""`bkctl index rebuild`: rebuilds the indexes of a stopped bookie from its entry logs and journals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.confirm import Plan
+from bkctl.cli.env import Env
+from bkctl.cli.index._layout import IndexDirectory, layout
+from bkctl.cli.progress import size_words
+from bkctl.cli.render import Listing
+
+if TYPE_CHECKING:
+    from bkinspect.finding import Finding
+    from bkinspect.layout import Layout
+    from bkrecovery.index_rebuild import PlacePlan, Rebuilt
+
+COMMAND = Command(
+    effect=Effect.WRITES,
+    examples=(
+        "bkctl index rebuild -c bk_server.conf --dry-run",
+        "bkctl index rebuild -c bk_server.conf --yes",
+        "bkctl index rebuild /data/index --yes",
+    ),
+    columns=("index_dir", "logs", "entries", "ledgers", "without_key", "fenced_here"),
+    wide=("log_dir", "backups"),
+    timeout_s=None,
+)
+
+
+def run(env: Env, directory: IndexDirectory = None) -> Listing:
+    """Rebuild a stopped bookie's index from entry logs and journals.
+
+    Writes new databases, locations and ledgers, and renames them into place; the old ones are kept as
+    NAME.BACKUP-TIME. Master keys and fences are taken from the old ledgers database and from the journals. A ledger
+    that has no key there gets an empty one, which the first client that writes replaces by its own; a ledger whose
+    fence cannot be known is fenced. Deleted ledgers return until the bookie's next garbage collection. Killed at any
+    point, run it again. Refused (exit 3) while a bookie runs on the directories.
+    """
+    from bkrecovery.index_rebuild import check_stopped, locked, plan, rebuild
+
+    found = layout(env, directory)
+    check_stopped(found)
+    env.confirm(_words(found, plan(found)))
+    env.check_may_write("rebuilding an index")
+
+    def report(finding: Finding) -> None:
+        env.warn(finding.line)
+
+    with locked(found):
+        items = rebuild(found, step=env.detail, report=report)
+    _tell(env, items)
+    return Listing(items, warnings=env.warnings)
+
+
+def _words(found: Layout, plans: list[PlacePlan]) -> Plan:
+    steps = []
+    for one in plans:
+        index = one.place.index
+        if one.interrupted:
+            steps.append(f"finish the interrupted rebuild of {index}")
+        old = ", ".join(f"{name}: {state}" for name, state in one.old.items())
+        steps.append(f"read {len(one.logs)} entry logs, {size_words(one.log_bytes)}, in {one.place.logs}")
+        steps.append(f"write new databases and rename them into {index}; the old ones ({old}) are kept as backups")
+    steps.insert(0, f"read master keys, fences and explicit LACs from the journals in {_joined(found)}")
+    return Plan(f"rebuild the index in {', '.join(str(one.place.index) for one in plans)}", tuple(steps))
+
+
+def _joined(found: Layout) -> str:
+    return ", ".join(map(str, found.journals))
+
+
+def _tell(env: Env, items: list[Rebuilt]) -> None:
+    for item in items:
+        env.note(f"{item.index_dir}: {item.entries:,} entries of {item.ledgers:,} ledgers from {item.logs} entry logs")
+        for backup in item.backups:
+            env.note(f"the old database is {backup}; remove it when the bookie serves")
+        if item.without_key:
+            env.warn(
+                f"{item.index_dir}: {item.without_key} ledgers have no master key: neither the old index nor a journal "
+                "has it; the first client that writes to one binds its own"
+            )
+        if item.fenced_here:
+            env.warn(
+                f"{item.index_dir}: {item.fenced_here} ledgers are fenced, because it cannot be known whether they "
+                "were: a writer of one has to open a new ledger"
+            )
