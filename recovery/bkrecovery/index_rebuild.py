@@ -7,8 +7,8 @@
                 explicit LAC   the highest of the old row's and the journals'
 
 A ledger was deleted if the old `ledgers` is that of the last checkpoint and does not have it, or if the metadata store
-says so; other deleted ledgers return until the next garbage collection. The mark stays: the bookie replays the same
-part of its journals as before.
+does not have it; other deleted ledgers return until the next garbage collection. The mark stays: the bookie replays
+the same part of its journals as before.
 
     1  new databases are written into `bkctl.index.new`, and synced
     2  it is renamed to `bkctl.index.rebuilt`: no bookie of ours starts while that is there
@@ -192,14 +192,14 @@ def _state_of(path: Path) -> str:
 def rebuild(
     layout: Layout,
     *,
-    deleted: Set[int] = frozenset(),
+    existing: Set[int] | None = None,
     step: Step = lambda _: None,
     report: Report = lambda _: None,
 ) -> list[Rebuilt]:
     """Rebuilds the indexes of the places; call it within `locked`. May be killed and called again at any time.
 
     Args:
-        deleted: ledgers that the metadata store says were deleted; left out.
+        existing: the ledgers that the metadata store has, so that all others were deleted; None where it is not known.
         step: raises to end early.
         report: takes what is damaged in entry logs and journals; what can be read of them is used.
 
@@ -212,11 +212,11 @@ def rebuild(
             step(f"finish the interrupted rebuild of {found.place.index}")
             _move_into_place(found.place, step)
     from_journals = _journal_ledgers(layout, step, report)
-    return [_rebuild_place(found, from_journals, deleted, step, report) for found in plan(layout)]
+    return [_rebuild_place(found, from_journals, existing, step, report) for found in plan(layout)]
 
 
 def _rebuild_place(
-    found: PlacePlan, from_journals: dict[int, LedgerData], deleted: Set[int], step: Step, report: Report
+    found: PlacePlan, from_journals: dict[int, LedgerData], existing: Set[int] | None, step: Step, report: Report
 ) -> Rebuilt:
     place = found.place
     new = place.index / NEW_NAME
@@ -226,7 +226,9 @@ def _rebuild_place(
     old = _old_ledgers(place, report)
 
     def exists(ledger_id: int) -> bool:
-        return ledger_id not in deleted and (old.trust is not Trust.COMPLETE or ledger_id in old.rows)
+        return (existing is None or ledger_id in existing) and (
+            old.trust is not Trust.COMPLETE or ledger_id in old.rows
+        )
 
     step(f"write {new}")
     locations = _Writer(new, LOCATIONS)

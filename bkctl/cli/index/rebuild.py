@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
@@ -10,6 +13,7 @@ from bkctl.cli.env import Env
 from bkctl.cli.index._layout import IndexDirectory, layout
 from bkctl.cli.progress import size_words
 from bkctl.cli.render import Listing
+from bkctl.errors import Refused
 
 if TYPE_CHECKING:
     from bkinspect.finding import Finding
@@ -29,19 +33,27 @@ COMMAND = Command(
 )
 
 
-def run(env: Env, directory: IndexDirectory = None) -> Listing:
+def run(
+    env: Env,
+    directory: IndexDirectory = None,
+    with_metadata: Annotated[
+        bool, typer.Option("--with-metadata", help="leave out ledgers that the metadata store does not have")
+    ] = False,
+) -> Listing:
     """Rebuild a stopped bookie's index from entry logs and journals.
 
     Writes new databases, locations and ledgers, and renames them into place; the old ones are kept as
     NAME.BACKUP-TIME. Master keys and fences are taken from the old ledgers database and from the journals. A ledger
     that has no key there gets an empty one, which the first client that writes replaces by its own; a ledger whose
-    fence cannot be known is fenced. Deleted ledgers return until the bookie's next garbage collection. Killed at any
-    point, run it again. Refused (exit 3) while a bookie runs on the directories.
+    fence cannot be known is fenced. If the old ledgers database is lost, deleted ledgers return until the bookie's
+    next garbage collection, unless --with-metadata asks the metadata store. Killed at any point, run it again.
+    Refused (exit 3) while a bookie runs on the directories.
     """
     from bkrecovery.index_rebuild import check_stopped, locked, plan, rebuild
 
     found = layout(env, directory)
     check_stopped(found)
+    existing = asyncio.run(_existing(env, found)) if with_metadata else None
     env.confirm(_words(found, plan(found)))
     env.check_may_write("rebuilding an index")
 
@@ -49,9 +61,35 @@ def run(env: Env, directory: IndexDirectory = None) -> Listing:
         env.warn(finding.line)
 
     with locked(found):
-        items = rebuild(found, step=env.detail, report=report)
+        items = rebuild(found, existing=existing, step=env.detail, report=report)
     _tell(env, items)
     return Listing(items, warnings=env.warnings)
+
+
+async def _existing(env: Env, found: Layout) -> set[int]:
+    """The ledgers of the cluster that the bookie belongs to.
+
+    Raises:
+        Refused: a cookie names another cluster, or no cookie names one.
+    """
+    from bkinspect.data_dir import cookies
+
+    from bkctl.codec.data_dir import CURRENT
+    from bkctl.meta.cluster import read_instance_id
+
+    own = {cookie.instance_id for _, cookie in cookies(folder / CURRENT for folder in found.all)}
+    async with env.cluster() as cluster:
+        ledgers = await cluster.ledgers()
+        await cluster.store.sync(cluster.root)
+        existing = {int(ledger_id) async for part in ledgers.ids() for ledger_id in part}
+        instance = await read_instance_id(cluster.store, cluster.root)
+    if instance is None or own != {instance}:
+        belongs = ", ".join(sorted(map(str, own))) or "no cluster"
+        raise Refused(
+            f"{env.metadata_uri} is cluster {instance}, but the bookie's cookies name {belongs}",
+            hint="without --with-metadata no ledger is left out",
+        )
+    return existing
 
 
 def _words(found: Layout, plans: list[PlacePlan]) -> Plan:

@@ -67,7 +67,7 @@ class IndexGuard:
     """
 
     def __init__(self, disk: Disk, config: BookieConfig, logs: Path, indexes: Path) -> None:
-        self._disk, self._config, self._logs, self._indexes = disk, config, logs, indexes
+        self._disk, self._config, self._logs, self.indexes = disk, config, logs, indexes
         self._path = logs / INDEX_STATE_NAME
         self._stored = self._read()
 
@@ -82,11 +82,11 @@ class IndexGuard:
         Raises:
             Corrupt: a database is missing, or a rebuild was interrupted, and entries or ledgers would be lost.
         """
-        if self._disk.exists(self._indexes / INDEX_REBUILT_NAME):
+        if self._disk.exists(self.indexes / INDEX_REBUILT_NAME):
             raise self._refused("a complete index", "the result of an interrupted `bkctl index rebuild`")
-        if self._disk.exists(self._indexes / MEMORY_INDEX_NAME):
+        if self._disk.exists(self.indexes / MEMORY_INDEX_NAME):
             return
-        missing = [name for name in (LOCATIONS, LEDGERS) if not self._disk.exists(self._indexes / name / "CURRENT")]
+        missing = [name for name in (LOCATIONS, LEDGERS) if not self._disk.exists(self.indexes / name / "CURRENT")]
         if not missing:
             return
         found = f"no database {' and '.join(missing)}"
@@ -136,11 +136,11 @@ class IndexGuard:
     def _refused(self, expected: str, found: str) -> Corrupt:
         return Corrupt(
             f"the index does not match the entry logs in {self._logs}",
-            source=str(self._indexes),
+            source=str(self.indexes),
             offset=0,
             expected=expected,
             found=found,
-            hint=f"the bookie must not run; `bkctl index rebuild -c CONF`, or `bkctl index rebuild {self._indexes}`, "
+            hint=f"the bookie must not run; `bkctl index rebuild -c CONF`, or `bkctl index rebuild {self.indexes}`, "
             "rebuilds the index from entry logs and journals",
         )
 

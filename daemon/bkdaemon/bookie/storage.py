@@ -179,26 +179,22 @@ class Storage:
             (Path(a) / CURRENT, Path(b) / CURRENT) for a, b in zip(config.ledger_dirs, config.index_dirs, strict=True)
         ]
         guards = [IndexGuard(self._disk, config, *place) for place in places]
-        old = [
-            not guard.written and idx_import.needs_import(self._disk, config, indexes)
-            for guard, (_, indexes) in zip(guards, places, strict=True)
-        ]
-        for guard, importing in zip(guards, old, strict=True):
-            if not importing:
-                guard.check_present()
-        for number, (current, indexes) in enumerate(places):
-            if old[number]:
+        old = [not g.written and idx_import.needs_import(self._disk, config, g.indexes) for g in guards]
+        for guard in (guard for guard, importing in zip(guards, old, strict=True) if not importing):
+            guard.check_present()
+        for number, ((current, indexes), guard, importing) in enumerate(zip(places, guards, old, strict=True)):
+            if importing:
                 idx_import.begin(self._disk, indexes)
             logs = EntryLogs(self._disk, current, config.log_size_limit, config.read_ahead_entries)
-            shard = Shard(self._index_factory(indexes), logs, guards[number])
+            shard = Shard(self._index_factory(indexes), logs, guard)
             self._shards.append(shard)
-            if old[number]:
+            if importing:
                 idx_import.import_idx(self._disk, indexes, shard.index)
                 idx_import.end(self._disk, indexes)
             # Java's offline rebuild tool writes every ledger into every directory: only one of them is the ledger's.
             rows = {i: row for i, row in shard.index.load_ledgers().items() if i % count == number}
-            if not old[number]:
-                shard.guard.check(shard.index, rows)
+            if not importing:
+                guard.check(shard.index, rows)
             self._data.update(rows)
         for shard, (current, _) in zip(self._shards, places, strict=True):
             shard.guard.store(shard.index)

@@ -129,3 +129,17 @@ def test_any_bytes_raise_only_bad_bytes(data: bytes) -> None:
     for decode in DECODERS:
         for file in (data, b"5\n" + data, b"3\n" + data, COOKIE_TEXT[: len(data)] + data):
             assert fault_offset(decode, file, source="file") <= len(file)
+
+
+def test_the_state_of_an_index_is_one_line_for_each_database() -> None:
+    state = {"locations": ("8a92ddd3-6b53", 12), "ledgers": ("-", 0)}
+    data = data_dir.encode_index_state(state)
+    assert data == b"ledgers - 0\nlocations 8a92ddd3-6b53 12\n"
+    assert data_dir.decode_index_state(data, source="bkctl.index") == state
+    assert data_dir.decode_index_state(b"", source="bkctl.index") == {}
+
+
+@pytest.mark.parametrize("data", [b"locations -\n", b"locations - x\n", b"locations - 1 2\n", b"\xff\n", b"a b -1\n"])
+def test_a_malformed_state_of_an_index_is_corrupt(data: bytes) -> None:
+    with pytest.raises(Corrupt):
+        data_dir.decode_index_state(data, source="bkctl.index")

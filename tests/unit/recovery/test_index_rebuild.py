@@ -120,6 +120,15 @@ async def test_a_rebuilt_index_serves_every_entry_with_its_key_fence_and_lac(
     await serves(config)
 
 
+async def test_several_ledger_directories_that_hold_their_indexes_are_rebuilt(tmp_path: Path) -> None:
+    config = config_in(tmp_path, ledger_dirs=tuple(str(tmp_path / f"l{n}") for n in range(3)), log_size_limit=8192)
+    await written(config)
+    lose(config, "locations", "ledgers")
+    assert [(found.entries, found.ledgers) for found in rebuilt(config)] == [(100, 2)] * 3
+    assert findings(config) == []
+    await serves(config)
+
+
 async def test_fences_are_kept_as_they_were_while_the_old_ledgers_are_there(tmp_path: Path) -> None:
     config = small(tmp_path)
     await written(config)
@@ -144,7 +153,7 @@ async def test_a_deleted_ledger_stays_deleted_if_the_old_ledgers_are_those_of_th
     assert list(known(config)) == [0, 1, 2, 3, 4, 5], "nothing says that no ledger is missing"
     with locked(layout(config)):
         (tmp_path / "ledgers" / CURRENT / INDEX_STATE_NAME).unlink()
-        rebuild(layout(config), deleted={1})
+        rebuild(layout(config), existing={0, 2, 3, 4, 5})
     assert list(known(config)) == [0, 2, 3, 4, 5]
 
 
@@ -300,9 +309,10 @@ async def test_javas_directories_are_rebuilt(golden: Golden, tmp_path: Path, nam
     assert len(found) == len(config.ledger_dirs)
     if name == "gc_cache_transactional":  # a collected ledger is back, a journal before the mark has it
         assert {f.code for f in findings(config)} == {"BKC306"}
-        deleted = {row.id for row in golden.ledgers(name).values() if row.deleted}
+        existing = {row.id for row in golden.ledgers(name).values() if not row.deleted}
+        lose(config, "locations", "ledgers")
         with locked(layout(config)):
-            rebuild(layout(config), deleted=deleted)
+            rebuild(layout(config), existing=existing)
     assert {f.code for f in findings(config)} == ours == set()
     async with running(config, WORLD, rocks_index(config)) as calls:
         assert await holds_all(calls, golden, name, only_if_there=name.endswith(".killed")) > 50

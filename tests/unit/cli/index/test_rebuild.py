@@ -13,6 +13,7 @@ from bkctl.model.bookie import Cookie
 from bkctl.model.ids import BookieId
 from tests.command_line import bkctl
 from tests.golden import Golden
+from tests.unit.cli.golden_tree import golden_tree
 from tests.unit.cli.index.test_check import check, conf
 
 
@@ -85,6 +86,25 @@ def test_one_of_several_directories_is_rebuilt_alone(golden: Golden, tmp_path: P
     assert [row["index_dir"] for row in answer.rows()] == [str(folder / "index1/current")]
     assert bkctl("index", "check", "-c", file).code == 0
     assert bkctl("index", "rebuild", folder, "-c", file, "--yes").code == 2
+
+
+def test_with_metadata_leaves_out_ledgers_that_the_cluster_does_not_have(golden: Golden, tmp_path: Path) -> None:
+    folder = golden.unpack("gc_cache_transactional", tmp_path / "bookie")
+    for name in ("locations", "ledgers"):
+        shutil.rmtree(folder / "index/current" / name)
+    tree = golden_tree(variant=True)
+    answer = bkctl("index", "rebuild", "-c", conf(folder), "--with-metadata", "--yes", tree=tree)
+    assert answer.code == 0, answer.stderr
+    found = check(folder)
+    assert (found.code, found.json()["items"]) == (0, [])
+
+
+def test_with_metadata_of_another_cluster_is_refused(folder: Path) -> None:
+    before = names(folder)
+    answer = bkctl("index", "rebuild", "-c", conf(folder), "--with-metadata", "--yes", tree=golden_tree(variant=True))
+    assert answer.code == 3
+    assert "the bookie's cookies name" in answer.stderr
+    assert set(names(folder)) - set(before) == {str(folder / "bk_server.conf")}
 
 
 def test_a_running_bookie_is_refused(folder: Path) -> None:

@@ -141,6 +141,19 @@ async def test_one_of_several_ledger_directories_without_its_index_is_refused(tm
     assert str(index_of(config, 1)) in (await refused(config)).message
 
 
+async def test_imported_idx_files_do_not_replace_a_lost_index(golden: Golden, tmp_path: Path) -> None:
+    """They are older than the entries that were added since the import."""
+    folder = golden.unpack("bookie5", tmp_path / "bookie")
+    config = config_in(
+        folder, ledger_dirs=(str(folder / "ledgers"),), index_directories=(str(folder / "index"),),
+        storage_class="org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+    )  # fmt: skip
+    async with running(config, WORLD, rocks_index(config)) as calls:
+        assert await calls.add(777_777, range(3)) == [OK] * 3
+    remove("locations")(index_of(config))
+    await refused(config)
+
+
 # -- what must start ---------------------------------------------------------------------------------------------------
 
 
