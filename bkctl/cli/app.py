@@ -65,7 +65,8 @@ GLOBAL_OPTIONS: Final = (
     _text("profile", "settings of ~/.config/bkctl/config.toml (BKCTL_PROFILE)", "--profile", metavar="NAME"),
     _text(
         "output",
-        "table, wide, json, jsonl, yaml, tsv, csv, name (BKCTL_OUTPUT)",
+        "table, wide, json, jsonl, yaml, tsv, csv, name (BKCTL_OUTPUT); control characters are escaped, and - and "
+        "@file read the escapes of name",
         "-o",
         "--output",
         metavar="FORMAT",

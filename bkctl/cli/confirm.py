@@ -13,6 +13,7 @@ from typing import TextIO
 
 from bkctl.cli.command import Effect
 from bkctl.errors import Refused
+from bkctl.model.text import escape, escape_controls
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +33,9 @@ class Plan:
     typed: bool = False
 
     def text(self) -> str:
-        """The plan for a person."""
-        steps = [f"  {number}. {step}\n" for number, step in enumerate(self.steps, 1)]
-        return f"plan: {self.summary}\n{''.join(steps)}"
+        """The plan for a person, a line each, without control characters."""
+        steps = [f"  {number}. {escape_controls(step)}\n" for number, step in enumerate(self.steps, 1)]
+        return f"plan: {escape_controls(self.summary)}\n{''.join(steps)}"
 
 
 class DryRun(Exception):
@@ -64,8 +65,8 @@ def confirm(plan: Plan, effect: Effect, *, yes: bool, dry_run: bool, answers: Te
         raise Refused(f"not confirmed: {plan.summary}", hint="--yes does it, --dry-run only shows the plan")
     messages.write(plan.text())
     if (effect is Effect.DELETES or plan.typed) and plan.subject:
-        wanted: tuple[str, ...] = (plan.subject,)
-        question = f"type {plan.subject} to go on: "
+        wanted: tuple[str, ...] = (plan.subject, escape(plan.subject))
+        question = f"type {escape(plan.subject)} to go on: "
     else:
         wanted = ("y", "Y", "yes")
         question = "go on? [y/N] "

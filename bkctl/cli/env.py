@@ -15,6 +15,7 @@ from bkctl.cli.command import Command, Effect
 from bkctl.cli.render import Format, Item, Listing, Renderer, rfc3339
 from bkctl.errors import BkctlError, Exit, Refused, UsageError
 from bkctl.model.ids import LedgerId
+from bkctl.model.text import escape_controls
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -173,9 +174,9 @@ class Env:
     # -- words to people
 
     def note(self, text: str) -> None:
-        """Says something on stderr, unless --quiet."""
+        """Says something on stderr, on one line without control characters, unless --quiet."""
         if not self.options.quiet:
-            self.stderr.write(text + "\n")
+            self.stderr.write(escape_controls(text) + "\n")
             self.stderr.flush()
 
     def warn(self, text: str) -> None:

@@ -5,12 +5,17 @@
 
 Plain values: bytes are base64 (readable text in tables), enums their name (StrEnum: value), times see `moment`.
 Lists are streamed in every form: a million rows need no more memory than a chunk of a table.
+
+No format prints a control character of the data. name, tsv, csv and tables escape texts by `bkctl.model.text`, all in
+the same way, and names that are read with `-` or `@file` are unescaped: `list -o name | delete -` names what the list
+names. JSON and YAML have escapes of their own; their decoded value is the text itself.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from binascii import b2a_base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +24,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, TextIO, TypeAlias, cast
 
 from bkctl.cli.command import Command
+from bkctl.model.text import BMP_MAX, escape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,9 +146,29 @@ def _key(key: object) -> object:
     return plain(key) if isinstance(key, Enum) else key
 
 
-def to_json(value: object) -> str:
-    """One line of JSON; text stays readable, keys keep their order."""
-    return _ONE_LINE.encode(plain(value))
+def to_json(value: object, indent: int | None = None) -> str:
+    """JSON on one line unless indented; printable text stays readable, keys keep their order."""
+    data = plain(value)
+    return printable_json(
+        _ONE_LINE.encode(data) if indent is None else json.dumps(data, ensure_ascii=False, indent=indent)
+    )
+
+
+_NOT_ASCII: Final = re.compile(r"[^\n -~]")
+
+
+def printable_json(text: str, *, pairs: bool = True) -> str:
+    """JSON with every character escaped that is not printable: as pairs of surrogates, or with \\U as YAML does."""
+
+    def escaped(match: re.Match[str]) -> str:
+        char, code = match[0], ord(match[0])
+        if char.isprintable():
+            return char
+        if code <= BMP_MAX:
+            return f"\\u{code:04x}"
+        return json.dumps(char)[1:-1] if pairs else f"\\U{code:08x}"
+
+    return text if text.isprintable() else _NOT_ASCII.sub(escaped, text)
 
 
 def cell(value: object) -> str:
@@ -159,11 +185,11 @@ def cell(value: object) -> str:
         case bytes():
             return readable(value)
         case Mapping():
-            return _one_line(", ".join(f"{_key(k)}={cell(v)}" for k, v in value.items()))
+            return ", ".join(f"{escape(str(_key(k)))}={cell(v)}" for k, v in value.items())
         case list() | tuple() | set() | frozenset():
             return ", ".join(cell(v) if fields_of(v) is None else to_json(v) for v in value)
     flat = plain(value)
-    return _one_line(flat if isinstance(flat, str) else json.dumps(flat, ensure_ascii=False))
+    return escape(flat) if isinstance(flat, str) else to_json(flat)
 
 
 def readable(value: bytes) -> str:
@@ -173,10 +199,6 @@ def readable(value: bytes) -> str:
     except UnicodeDecodeError:
         text = "\0"
     return text if text.isprintable() else "base64:" + b2a_base64(value, newline=False).decode("ascii")
-
-
-def _one_line(text: str) -> str:
-    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
 
 
 class Renderer:
@@ -201,11 +223,13 @@ class Renderer:
         """Writes one item."""
         match self._style:
             case Format.JSON:
-                self._out.write(json.dumps(plain(item), ensure_ascii=False, indent=2) + "\n")
+                self._out.write(to_json(item, indent=2) + "\n")
             case Format.YAML:
                 self._out.write(to_yaml(plain(item)))
             case Format.TABLE | Format.WIDE if (fields := fields_of(item)) is not None:
-                self._draw(("field", "value"), [[name, cell(v)] for name, v in self._shown(fields)], header=False)
+                self._draw(
+                    ("field", "value"), [[escape(name), cell(v)] for name, v in self._shown(fields)], header=False
+                )
             case Format.TABLE | Format.WIDE:
                 self._out.write(cell(item) + "\n")
             case _:
@@ -255,6 +279,7 @@ class Renderer:
         self, columns: tuple[str, ...], rows: list[list[str]], *, header: bool, widths: Sequence[int] = ()
     ) -> None:
         """Draws rows; widths are those of the chunks before, so that columns stay where they were."""
+        columns = tuple(map(escape, columns))
         if self._terminal:
             from bkctl.cli.table import draw_rich
 
@@ -300,7 +325,7 @@ class _NameRows(RowSink):
         for item in items:
             fields = fields_of(item)
             value = item if fields is None else fields.get(self._name, next(iter(fields.values()), None))
-            self._out.write(f"{plain(value)}\n")
+            self._out.write(escape(str(plain(value))) + "\n")
 
 
 class _JsonRows(RowSink):
@@ -337,7 +362,7 @@ class _YamlRows(RowSink):
 
 
 class _SeparatedRows(RowSink):
-    """tsv escapes tab, line end and backslash with a backslash; csv quotes as RFC 4180 says."""
+    """Both escape texts by `bkctl.model.text`; csv then quotes as RFC 4180 says."""
 
     def __init__(self, out: TextIO, columns: tuple[str, ...], separator: str) -> None:
         self._out = out
@@ -357,7 +382,7 @@ class _SeparatedRows(RowSink):
 
     def _begin(self) -> None:
         self._begun = True
-        self._row(list(self._columns))
+        self._row(list(map(escape, self._columns)))
 
     def _row(self, cells: list[str]) -> None:
         if self._separator == ",":
@@ -365,7 +390,7 @@ class _SeparatedRows(RowSink):
 
             csv.writer(self._out, lineterminator="\n").writerow(cells)
         else:
-            self._out.write("\t".join(map(_escaped, cells)) + "\n")
+            self._out.write("\t".join(cells) + "\n")
 
 
 def _flat(value: object) -> str:
@@ -374,11 +399,7 @@ def _flat(value: object) -> str:
     flat = plain(value)
     if flat is None:
         return ""
-    return flat if isinstance(flat, str) else json.dumps(flat, ensure_ascii=False)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+    return escape(flat if isinstance(flat, str) else _ONE_LINE.encode(flat))
 
 
 class _TableRows(RowSink):
@@ -413,7 +434,7 @@ class _TableRows(RowSink):
 
 
 def to_yaml(value: Plain, indent: int = 0) -> str:
-    """Block YAML of plain data; texts that YAML could read as something else are quoted as in JSON."""
+    """Block YAML of plain data; other texts than plain words are double-quoted, escaped as YAML does."""
     pad = "  " * indent
     match value:
         case dict() if value:
@@ -433,7 +454,7 @@ def _yaml_below(value: Plain, indent: int, *, dash: bool = False) -> str:
 def _yaml_scalar(value: Plain) -> str:
     if isinstance(value, str) and value.isidentifier() and value.lower() not in _YAML_WORDS:
         return value
-    return json.dumps(value, ensure_ascii=False)
+    return printable_json(_ONE_LINE.encode(value), pairs=False)
 
 
 _YAML_WORDS: Final = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}

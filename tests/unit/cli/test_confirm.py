@@ -49,6 +49,22 @@ def test_deletes_ask_for_the_name() -> None:
             ask(Effect.DELETES, typed)
 
 
+def test_plans_and_questions_show_no_control_characters() -> None:
+    name = "b\n2. y\x1b[31m"
+    for typed, wanted in ((name, False), ("b\\n2. y\\x1b[31m", True)):
+        plan = Plan(f"delete {name}", (f"delete {name}",), subject=name)
+        messages = io.StringIO()
+        if wanted:
+            confirm(
+                plan, Effect.DELETES, yes=False, dry_run=False, answers=io.StringIO(typed + "\n"), messages=messages
+            )
+        else:
+            with pytest.raises(Refused):  # only its first line is typed
+                confirm(plan, Effect.DELETES, yes=False, dry_run=False, answers=io.StringIO(typed), messages=messages)
+        assert messages.getvalue().count("\n") == 2
+        assert "\x1b" not in messages.getvalue()
+
+
 def test_what_may_lose_data_asks_for_the_name_too() -> None:
     plan = Plan("recover ledger 5 without b1", subject="b1:3181", typed=True)
     messages = io.StringIO()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from pathlib import Path
@@ -13,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bkctl.cli.command import Command, Effect
+from bkctl.cli.names import expand
 from bkctl.cli.render import CHUNK_ROWS, Format, Listing, Renderer, cell, moment, plain, rfc3339, to_yaml
+from bkctl.model.text import escape
 
 COMMAND = Command(Effect.READS, ("x",), columns=("ledger_id", "state"), wide=("custom_metadata",), name="ledger_id")
 
@@ -100,7 +103,7 @@ def test_tsv_and_csv_have_all_columns_and_escape() -> None:
     assert text("tsv", rows) == "ledger_id\tstate\tcustom_metadata\n1\ta\\tb\\n\\\\\t\n"
     assert list(csv.reader(io.StringIO(text("csv", rows)))) == [
         ["ledger_id", "state", "custom_metadata"],
-        ["1", "a\tb\n\\", ""],
+        ["1", "a\\tb\\n\\\\", ""],
     ]
     assert text("tsv", []) == "ledger_id\tstate\tcustom_metadata\n"
 
@@ -186,6 +189,69 @@ def test_yaml() -> None:
         'a:\n  - b: 1\n    c: []\n  - "no"\nd: {}\ne:\n  f: null\n"g h": "x: y"\nm:\n  - - 1\n    - 2\n  - - 3\n'  # type: ignore[arg-type]
     )
     assert text("yaml", [{"a": 1}]) == "items:\n- a: 1\nas_of: null\npartial: false\nwarnings: []\n"
+
+
+HOSTILE = [
+    "b\nx",
+    "\x1b[31mred",
+    "\x9b33m",
+    "\x7f",
+    "a\rb\tc",
+    "back\\slash",
+    " lead ",
+    "\u202e\u2028",
+    "\U000e0001",
+    "\udc9b",
+]
+RAW = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e]")
+NAMED = Command(Effect.READS, ("x",), columns=("topic", "more"), name="topic")
+
+
+def named(style: str, name: str, *, terminal: bool = False, item: bool = False) -> str:
+    out = io.StringIO()
+    renderer = Renderer(out, Format(style), NAMED, terminal=terminal, color=True)
+    row = {"topic": name, "more": {name: [name]}, name: name}
+    if item:
+        renderer.item(row)
+    else:
+        renderer.items(Listing([row], warnings=[name]))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("style", list(Format))
+def test_no_format_prints_a_control_character_of_the_data(style: str, name: str) -> None:
+    for terminal in (False, True):
+        for item in (False, True):
+            shown = named(style, name, terminal=terminal, item=item)
+            assert not RAW.search(shown)
+            assert shown.encode(errors="surrogateescape").decode(errors="replace").count("\ufffd") == 0
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_has_the_same_escape_in_all_texts_and_is_itself_in_json(name: str) -> None:
+    escaped = escape(name)
+    assert named("name", name) == escaped + "\n"
+    assert named("tsv", name).splitlines()[1].split("\t")[0] == escaped
+    assert list(csv.reader(io.StringIO(named("csv", name))))[1][0] == escaped
+    for terminal in (False, True):
+        assert escaped in named("table", name, terminal=terminal)
+    assert json.loads(named("json", name))["items"][0]["topic"] == name
+    assert json.loads(named("jsonl", name))["topic"] == name
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_listed_name_is_read_back(name: str) -> None:
+    assert list(expand(["-"], io.BytesIO(named("name", name).encode()))) == [name]
+
+
+def test_json_in_a_cell_is_escaped_once_more_where_cells_are_unescaped() -> None:
+    rows = [{"ledger_id": 1, "state": ["a\n"], "custom_metadata": None}]
+    assert text("tsv", rows).splitlines()[1] == '1\t["a\\\\n"]\t'
+
+
+def test_yaml_escapes_characters_beyond_the_basic_plane_as_yaml_does() -> None:
+    assert to_yaml("\U000e0001\x9b") == '"\\U000e0001\\u009b"\n'
 
 
 JSON = st.recursive(

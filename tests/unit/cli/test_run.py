@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -153,6 +154,19 @@ def test_errors_become_codes(error: BaseException, code: int, kind: str) -> None
     assert failed(plain, error) == code
     assert written(plain.stderr).startswith("error: ")
     assert written(plain.stderr).count("\n") == 1
+
+
+@pytest.mark.parametrize("style", ["table", "json"])
+def test_errors_and_notes_show_no_control_characters(style: str) -> None:
+    own = env(output=style, verbose=1)
+    name = "a\nerror: b\x1b[31m\x9b\x7f"
+    own.note(name)
+    own.warn(name)
+    failed(own, errors.NotFound(f"no {name}", hint=name, name=name))
+    shown = written(own.stderr)
+    assert not re.search("[\0-\x08\x0b-\x1f\x7f-\x9f]", shown)
+    assert sum(line.startswith("error: ") for line in shown.split("\n")) == (style == "table")
+    assert own.warnings == [name]
 
 
 def test_the_missing_extra_is_named() -> None:
