@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -55,14 +55,22 @@ class Admin:
         self.cluster = cluster
         self._app = application(service)
 
-    async def ask(self, method: str, target: str, body: Any = None, *, raw: bytes | None = None) -> Answer:
+    async def ask(
+        self,
+        method: str,
+        target: str,
+        body: Any = None,
+        *,
+        raw: bytes | None = None,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> Answer:
         """Sends a request, as it comes from a socket; raw is its body as it is."""
         path, _, query = target.partition("?")
         data = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
         scope = {
             "type": "http", "http_version": "1.1", "method": method, "scheme": "http",
             "path": unquote(path), "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
-            "headers": [(b"content-type", b"application/json"), (b"host", b"a:8080")],
+            "headers": [(b"content-type", b"application/json"), (b"host", b"a:8080"), *headers],
             "server": ("a", 8080), "client": ("b", 1),
         }  # fmt: skip
         sent: list[Any] = []
@@ -74,9 +82,9 @@ class Admin:
             sent.append(message)
 
         await self._app(scope, receive, send)
-        headers = {name.decode().lower(): value.decode("latin-1") for name, value in sent[0]["headers"]}
+        told = {name.decode().lower(): value.decode("latin-1") for name, value in sent[0]["headers"]}
         names = tuple(name.decode() for name, _ in sent[0]["headers"])
-        return Answer(sent[0]["status"], headers, b"".join(m.get("body", b"") for m in sent[1:]), names)
+        return Answer(sent[0]["status"], told, b"".join(m.get("body", b"") for m in sent[1:]), names)
 
     async def ok(self, method: str, target: str, body: Any = None) -> Any:
         """Sends a request that works; its body."""

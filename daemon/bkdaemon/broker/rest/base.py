@@ -11,8 +11,6 @@ import asyncio
 import json
 import logging
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
@@ -22,9 +20,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from bkctl.errors import AlreadyExists, BkctlError, Conflict, NotFound, Refused, Unavailable, UsageError
+from bkctl.errors import AlreadyExists, BkctlError, Conflict, NotFound, Refused, Unauthorized, Unavailable, UsageError
 from bkctl.model.topic import TopicName
 from bkdaemon.broker.cluster.ownership import NoBroker
+from bkdaemon.broker.rest.forwarding import TEMPORARY_REDIRECT, UNAUTHORIZED, forward
 
 if TYPE_CHECKING:
     from bkdaemon.broker.service import BrokerService
@@ -33,8 +32,6 @@ ADMIN: Final = "/admin/v2"
 BODY_BYTES_MAX: Final = 1024 * 1024
 TOPIC_PLACE: Final = 6
 """Of a topic among the parts of /admin/v2/persistent/tenant/namespace/topic/…, split at slashes."""
-FORWARD_TIMEOUT_S: Final = 60.0
-TEMPORARY_REDIRECT: Final = 307
 BAD_REQUEST: Final = 400
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
@@ -43,7 +40,6 @@ NOT_ACCEPTABLE: Final = 406
 TOO_LARGE: Final = 413
 UNPROCESSABLE: Final = 422
 NOT_IMPLEMENTED: Final = 501
-REDIRECTS_MAX: Final = 5
 NAMED_ENTITY: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 """What tenants and namespaces may be called."""
 PARTITIONS_AT_A_TIME_MAX: Final = 16
@@ -93,6 +89,8 @@ register_url_convertor("domain", _Domain())
 
 def status_of(error: BkctlError) -> int:
     """The HTTP status that Java would answer with."""
+    if isinstance(error, Unauthorized) and error.status in UNAUTHORIZED:  # by the broker that was asked for the caller
+        return error.status
     for kind, status in ((NotFound, 404), (AlreadyExists, 409), (Refused, 412), (UsageError, 412), (Conflict, 409)):
         if isinstance(error, kind):
             return status
@@ -269,7 +267,7 @@ async def _on_partition(
     try:
         return await handler(service, Request(scope, receive))
     except Elsewhere as e:
-        return await asyncio.to_thread(forward, request.method, e.url, body)
+        return await forward(service, request, request.method, e.url, body)
 
 
 async def at_topic(
@@ -300,25 +298,7 @@ async def at_topic(
     try:
         return await handler(service, Request(scope, receive))
     except Elsewhere as e:
-        return await asyncio.to_thread(forward, method, e.url, b"")
-
-
-def forward(method: str, url: str, body: bytes, redirects: int = REDIRECTS_MAX) -> Any:
-    """Asks another broker, and again where that one leads."""
-    request = urllib.request.Request(url, data=body or None, method=method)
-    request.add_header("Content-Type", "application/json")
-    try:
-        with urllib.request.urlopen(request, timeout=FORWARD_TIMEOUT_S) as answer:
-            data = answer.read()
-    except urllib.error.HTTPError as e:
-        text, led = e.read().decode(errors="replace"), e.headers.get("Location")
-        if e.code == TEMPORARY_REDIRECT and led and redirects:
-            return forward(method, led, body, redirects - 1)
-        kind = {404: NotFound, 409: Conflict, 412: Refused}.get(e.code, Unavailable)
-        raise kind(f"{url}: {e.code} {text}") from None
-    except OSError as e:
-        raise Unavailable(f"{url}: {e}") from None
-    return json.loads(data) if data else None
+        return await forward(service, request, method, e.url)
 
 
 def redirect_url(base: str, request: Request, *, authoritative: bool) -> str:

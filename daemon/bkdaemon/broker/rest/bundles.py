@@ -6,7 +6,6 @@ internalUnsubscribeNamespaceAsync, internalDeleteNamespaceBundleAsync), NonPersi
 
 from __future__ import annotations
 
-import asyncio
 import re
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,11 +26,11 @@ from bkdaemon.broker.rest.base import (
     at_topic,
     body_of,
     flag,
-    forward,
     namespace_of,
     own,
     redirect_url,
 )
+from bkdaemon.broker.rest.forwarding import forward
 from bkdaemon.broker.rest.namespaces import NAMESPACE, policies_of
 
 if TYPE_CHECKING:
@@ -52,10 +51,10 @@ async def namespace_bundles(service: BrokerService, request: Request) -> Json:
 async def unload_namespace(service: BrokerService, request: Request) -> None:
     """Has every bundle of a namespace given up, by us or whoever owns it."""
     await policies_of(service, request)
-    await unload_bundles(service, namespace_of(request))
+    await unload_bundles(service, request, namespace_of(request))
 
 
-async def unload_bundles(service: BrokerService, namespace: str) -> None:
+async def unload_bundles(service: BrokerService, request: Request, namespace: str) -> None:
     """Has every bundle of a namespace given up that somebody owns; what is none any more is left to its owner."""
     ownership = service.backend.ownership
     there = set((await service.backend.meta.namespaces.bundles(namespace)).all())
@@ -64,7 +63,7 @@ async def unload_bundles(service: BrokerService, namespace: str) -> None:
             await ownership.unload(bundle, service.close_bundle)
         elif bundle in there and owner.http_url and not owner.disabled and owner.http_url != ownership.address.http_url:
             url = f"{owner.http_url}{ADMIN}/namespaces/{namespace}/{bundle.range}/unload"
-            await asyncio.to_thread(forward, "PUT", url, b"")
+            await forward(service, request, "PUT", url)
 
 
 async def bundle_of(service: BrokerService, request: Request) -> Bundle:
@@ -106,10 +105,10 @@ async def unload_bundle(service: BrokerService, request: Request) -> None:
         return
     await ownership.unload(bundle, service.close_bundle)
     if wanted:
-        await _take(service, bundle, wanted)
+        await _take(service, request, bundle, wanted)
 
 
-async def _take(service: BrokerService, bundle: Bundle, broker_id: str) -> None:
+async def _take(service: BrokerService, request: Request, bundle: Bundle, broker_id: str) -> None:
     """Has a broker take a bundle that nobody has: whoever is insistently asked for a topic of it does."""
     ownership = service.backend.ownership
     names = (f"persistent://{bundle.namespace}/{number}" for number in range(NAMES_MAX))
@@ -123,7 +122,7 @@ async def _take(service: BrokerService, bundle: Bundle, broker_id: str) -> None:
     url = ((await ownership.brokers.report(broker_id)) or {}).get("webServiceUrl")
     if url:
         path = f"{url}/lookup/v2/topic/{topic.path}?authoritative=true"
-        await asyncio.to_thread(forward, "GET", path, b"")
+        await forward(service, request, "GET", path)
 
 
 async def split_bundle(service: BrokerService, request: Request) -> None:

@@ -101,7 +101,7 @@ async def set_policy(service: BrokerService, request: Request) -> None:
         await update_document(service.store, path, change)
         old = before[-1]
     for namespace in changed(old, new, await _namespaces(service, name)):
-        await unload_bundles(service, namespace)
+        await unload_bundles(service, request, namespace)
     await service.backend.ownership.tell_load()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import re
@@ -24,7 +23,6 @@ from bkdaemon.broker.rest.base import (
     Handler,
     body_of,
     flag,
-    forward,
     number,
     object_of,
     on_partitions,
@@ -32,6 +30,7 @@ from bkdaemon.broker.rest.base import (
     texts_of,
 )
 from bkdaemon.broker.rest.checks import LONG_MAX
+from bkdaemon.broker.rest.forwarding import forward
 from bkdaemon.broker.rest.guards import storing, unpartitioned
 from bkdaemon.broker.rest.stats import java_time, message_id, shown
 from bkdaemon.broker.rest.topics import JAVA_LATEST, NO_CONTENT, TOPIC, opened, opened_any
@@ -138,7 +137,7 @@ async def _create_on_partition(service: BrokerService, request: Request) -> bool
         return await _create(service, request)
     except Elsewhere as e:
         try:
-            await asyncio.to_thread(forward, request.method, e.url, await request.body())
+            await forward(service, request, request.method, e.url, await request.body())
         except Conflict:
             return False
         return True

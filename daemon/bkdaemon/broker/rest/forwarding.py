@@ -1,0 +1,86 @@
+"""Sends a request to the broker that owns a topic or bundle, in the name of the caller.
+
+The owner authenticates the caller by the same headers, so they go along; and only to brokers that the cluster's
+metadata names, also where a broker redirects to another. Java's broker asks in its own name (its admin client) after
+it has authorized the caller; there is no such client here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Collection, Mapping
+from http.client import HTTPException
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urljoin
+
+from bkctl.client.http import opener, origin, origins
+from bkctl.errors import Conflict, NotFound, Refused, ServerError, Unauthorized, Unavailable
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from bkdaemon.broker.service import BrokerService
+
+CREDENTIALS: Final = ("authorization", "x-pulsar-auth-method-name", "x-original-principal")
+"""Headers that say who asks."""
+WEB_ADDRESSES: Final = ("webServiceUrl", "webServiceUrlTls")
+TIMEOUT_S: Final = 60.0
+ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+REDIRECTS_MAX: Final = 5
+TEMPORARY_REDIRECT: Final = 307
+UNAUTHORIZED: Final = (401, 403)
+
+
+async def forward(service: BrokerService, request: Request, method: str, url: str, body: bytes = b"") -> Any:
+    """What another broker answers, JSON or None; url is an address that the metadata store has.
+
+    Raises:
+        NotFound, Conflict, Refused, Unauthorized, Unavailable, ServerError: as the broker answers, or no broker does.
+    """
+    headers = {name: value for name in CREDENTIALS if (value := request.headers.get(name)) is not None}
+    brokers = service.backend.ownership.brokers
+    reports = [await brokers.report(broker_id) or {} for broker_id in await brokers.brokers()]
+    known = origins([url, *(report.get(key) for report in reports for key in WEB_ADDRESSES)])
+    return await asyncio.to_thread(send, method, url, body, headers, known)
+
+
+def send(method: str, url: str, body: bytes, headers: Mapping[str, str], known: Collection[str]) -> Any:
+    """Asks a broker, and again where it redirects; blocks.
+
+    Args:
+        headers: the caller's credentials.
+        known: origins of the cluster's brokers; no other address is asked.
+    """
+    for _ in range(REDIRECTS_MAX + 1):
+        if origin(url) not in known:
+            raise Unavailable(f"refused to forward the request to {url}: no broker is registered with that address")
+        request = urllib.request.Request(url, data=body or None, method=method, headers=dict(headers))
+        request.add_header("Content-Type", "application/json")
+        try:
+            with opener().open(request, timeout=TIMEOUT_S) as answer:
+                data = answer.read(ANSWER_BYTES_MAX + 1)
+        except urllib.error.HTTPError as e:
+            with e:
+                text = e.read(ANSWER_BYTES_MAX).decode(errors="replace")
+            led = e.headers.get("Location")
+            if e.code == TEMPORARY_REDIRECT and led:
+                url = urljoin(url, led)
+                continue
+            raise _refusal(url, e.code, text) from None
+        except (OSError, HTTPException) as e:
+            raise Unavailable(f"{url}: {e}") from None
+        if len(data) > ANSWER_BYTES_MAX:
+            raise Unavailable(f"{url}: the answer has more than {ANSWER_BYTES_MAX} bytes")
+        return json.loads(data) if data else None
+    raise Unavailable(f"{url}: more than {REDIRECTS_MAX} redirects")
+
+
+def _refusal(url: str, status: int, text: str) -> NotFound | Conflict | Refused | ServerError | Unavailable:
+    words = f"{url}: {status} {text}"
+    if status in UNAUTHORIZED:
+        return Unauthorized(words, status=status)
+    kinds: dict[int, type[NotFound | Conflict | Refused]] = {404: NotFound, 409: Conflict, 412: Refused}
+    return kinds.get(status, Unavailable)(words)
