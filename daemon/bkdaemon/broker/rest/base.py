@@ -42,6 +42,8 @@ UNPROCESSABLE: Final = 422
 NOT_IMPLEMENTED: Final = 501
 NAMED_ENTITY: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 """What tenants and namespaces may be called."""
+BAD_PATH: Final = re.compile(rb"%(?:00|(?![0-9A-Fa-f]{2}))")
+"""What Java's Jetty refuses in a path; other control characters may be in names of topics and subscriptions."""
 PARTITIONS_AT_A_TIME_MAX: Final = 16
 """Partitions of one request that are worked on together."""
 
@@ -107,6 +109,8 @@ def routes(service: BrokerService, table: dict[tuple[str, str], Handler]) -> lis
 
 def _endpoint(service: BrokerService, handlers: dict[str, Handler]) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
+        if BAD_PATH.search(request.scope.get("raw_path", b"")):
+            return reason(BAD_REQUEST, "the path has an invalid escape, or one of a NUL character")
         try:
             found = await handlers["GET" if request.method == "HEAD" else request.method](service, request)
         except Elsewhere as e:
