@@ -1,19 +1,25 @@
 """Pulsar's REST interface as a client: what the owner of a topic is asked to do. Java's brokers and ours.
 
-Requests follow redirects from broker to broker, as pulsar-admin does. Answers become the tree of errors: 404 not found,
-409 conflict, 412 refused, 401 and 403 unauthorized, 503 and no answer unavailable, anything else the server's no.
+Requests follow redirects from broker to broker, as pulsar-admin does, over http and https only. The token is sent to
+one origin (scheme, host and port), that of the broker which the metadata store names, and to those of
+BKCTL_BROKER_TOKEN_ORIGINS where it is set; a redirect to another origin is followed without it.
+
+Answers become the tree of errors: 404 not found, 409 conflict, 412 refused, 401 and 403 unauthorized, 503 and no answer
+unavailable, anything else the server's no.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urljoin
 
-from bkctl.errors import BkctlError, Conflict, NotFound, Refused, ServerError, Unauthorized, Unavailable
+from bkctl.client.http import opener, origin, origins
+from bkctl.errors import BkctlError, Conflict, NotFound, Refused, ServerError, Unauthorized, Unavailable, UsageError
 
 if TYPE_CHECKING:
     from bkctl.cli.env import Env
@@ -22,12 +28,14 @@ if TYPE_CHECKING:
 ADMIN: Final = "/admin/v2"
 REDIRECTS_MAX: Final = 10
 TOKEN: Final = "broker-token"
+TOKEN_ORIGINS: Final = "broker-token-origins"
 ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
 ANSWER_S_MAX: Final = 60.0
 """For one answer where the command may take for ever, as pulsar-admin waits."""
 ANSWER_SHARE: Final = 0.75
 """Of the time for the whole command: a broker that does not answer is named then, before the time is over."""
 REDIRECT: Final = 307
+UNAUTHORIZED: Final = (401, 403)
 
 
 class Admin:
@@ -36,26 +44,34 @@ class Admin:
     Args:
         base_url: http://host:port.
         timeout_s: for one request.
-        token: shown to the brokers, if any.
+        token: sent to the brokers, if any.
+        token_origins: the only origins that get the token; None for that of base_url.
     """
 
-    def __init__(self, base_url: str, timeout_s: float, token: str | None = None) -> None:
+    def __init__(
+        self, base_url: str, timeout_s: float, token: str | None = None, token_origins: Collection[str] | None = None
+    ) -> None:
         self.base_url = base_url
         self._timeout_s = timeout_s
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._token = token
+        self._token_origins = origins([base_url]) if token_origins is None else token_origins
 
     @classmethod
     def of(cls, env: Env, base_url: str | None) -> Admin:
         """With the command's own timeout, and the token of BKCTL_BROKER_TOKEN or the profile.
 
         Raises:
-            Unavailable: the broker tells no web address.
+            Unavailable: the broker tells no web address. UsageError: the token, or an origin of
+                BKCTL_BROKER_TOKEN_ORIGINS, is not valid.
         """
         if not base_url:
             raise Unavailable("the broker tells no web address in the metadata store")
         limit = env.timeout_s
         timeout_s = ANSWER_S_MAX if limit is None else limit * ANSWER_SHARE
-        return cls(base_url, timeout_s, env.setting(TOKEN))
+        token = (env.setting(TOKEN) or "").strip()
+        if not token.isascii() or not token.isprintable():  # an error of the library would show it
+            raise UsageError("BKCTL_BROKER_TOKEN holds a character that an HTTP header cannot have")
+        return cls(base_url, timeout_s, token or None, _token_origins(env.setting(TOKEN_ORIGINS)))
 
     async def get(self, path: str) -> Any:
         """The JSON, or text, of a GET below /admin/v2."""
@@ -74,33 +90,66 @@ class Admin:
         import urllib.request
         from http.client import HTTPException
 
-        class NoRedirect(urllib.request.HTTPRedirectHandler):
-            """Redirects are followed with their method and body, which the library does not."""
-
-            def redirect_request(self, *_: object, **__: object) -> None:
-                return None
-
+        if origin(url) is None:
+            raise Refused(f"the web address of the broker is not an http or https address: {self.base_url}", url=url)
         data = None if body is None else json.dumps(body).encode()
-        opener = urllib.request.build_opener(NoRedirect())
         for _ in range(REDIRECTS_MAX):
-            request = urllib.request.Request(url, data=data, headers=self._headers, method=method)
+            request = urllib.request.Request(url, data=data, headers=self._headers(url), method=method)
             if data is not None or method in ("PUT", "POST"):
                 request.add_header("Content-Type", "application/json")
             try:
-                with opener.open(request, timeout=self._timeout_s) as answer:
+                with opener().open(request, timeout=self._timeout_s) as answer:
                     return _decoded(answer.read(ANSWER_BYTES_MAX))
             except urllib.error.HTTPError as e:
-                where = e.headers.get("Location")
+                with e:
+                    where, told = e.headers.get("Location"), e.read(ANSWER_BYTES_MAX)
                 if e.code == REDIRECT and where:
-                    url = where
+                    url = self._redirected(url, where)
                     continue
-                raise _error(e.code, e.read(ANSWER_BYTES_MAX), url) from None
+                raise _error(e.code, told, url, self._token_hint(url)) from None
             except (OSError, ValueError, HTTPException) as e:
                 why, hint = getattr(e, "reason", e), None
                 if isinstance(why, TimeoutError):
                     why, hint = f"no answer in {self._timeout_s:g} s", "--timeout SECONDS waits longer"
                 raise Unavailable(f"broker {url}: {why}", hint=hint, url=url) from None
         raise Unavailable(f"{self.base_url} leads from broker to broker without an end", url=url)
+
+    def _headers(self, url: str) -> dict[str, str]:
+        shown = self._token is not None and origin(url) in self._token_origins
+        return {"Authorization": f"Bearer {self._token}"} if shown else {}
+
+    def _redirected(self, url: str, where: str) -> str:
+        """The address of a redirect. Raises: Refused, it is not http or https."""
+        target = urljoin(url, where)
+        if origin(target) is None:
+            raise Refused(f"broker {url} redirects to {where}, which is not an http or https address", url=target)
+        return target
+
+    def _token_hint(self, url: str) -> str:
+        """What to do where a broker wants to know who asks."""
+        if self._token is None:
+            return "set BKCTL_BROKER_TOKEN to send a token to the broker"
+        own, asked = origin(self.base_url), origin(url)
+        if asked in self._token_origins:
+            return f"the token of BKCTL_BROKER_TOKEN was sent to {asked}"
+        redirected = "" if asked == own else f"{own} redirected to {asked}; "
+        known = ",".join(sorted({*self._token_origins, str(asked)}))
+        return f"{redirected}the token was not sent there; BKCTL_BROKER_TOKEN_ORIGINS={known} sends it there too"
+
+
+def _token_origins(text: str | None) -> frozenset[str] | None:
+    """The origins of a comma-separated list; None where there is none. Raises: UsageError, one is not valid."""
+    if text is None:
+        return None
+    found = set()
+    for url in filter(None, re.split(r"[,\s]+", text)):
+        known = origin(url)
+        if known is None:
+            raise UsageError(
+                f"BKCTL_BROKER_TOKEN_ORIGINS: {url!r} is not an origin", hint="http://HOST:PORT,https://HOST:PORT"
+            )
+        found.add(known)
+    return frozenset(found)
 
 
 async def _beside(work: Callable[[], Any]) -> Any:
@@ -134,7 +183,7 @@ def _decoded(data: bytes) -> Any:
         return data.decode("utf-8", "replace")
 
 
-def _error(status: int, data: bytes, url: str) -> BkctlError:
+def _error(status: int, data: bytes, url: str, hint: str) -> BkctlError:
     """The broker's no."""
     found = _decoded(data)
     words = found.get("reason") if isinstance(found, dict) else found
@@ -142,8 +191,8 @@ def _error(status: int, data: bytes, url: str) -> BkctlError:
     kinds: dict[int, type[BkctlError]] = {404: NotFound, 409: Conflict, 412: Refused, 503: Unavailable}
     if status in kinds:
         return kinds[status](text, status=status, url=url)
-    if status in (401, 403):
-        return Unauthorized(text, hint="BKCTL_BROKER_TOKEN is shown to brokers", status=status, url=url)
+    if status in UNAUTHORIZED:
+        return Unauthorized(text, hint=hint, status=status, url=url)
     return ServerError(text, status=status, url=url)
 
 
