@@ -11,13 +11,14 @@ in production, a point in virtual time in the simulator. There is one hand-over 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random as _random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
@@ -233,12 +234,16 @@ class SystemFile:
 class SystemDisk:
     """The operating system's files."""
 
+    PRIVATE: ClassVar = False
+    FILE_MODE: ClassVar = 0o644
+    DIRECTORY_MODE: ClassVar = 0o777
+
     def open(self, path: Path, *, create: bool = False, write: bool = False, exclusive: bool = False) -> SystemFile:
         """Opens a file descriptor; a file that is created is made durable in its directory."""
         flags = (os.O_RDWR if write or create else os.O_RDONLY) | os.O_CLOEXEC
         if create or exclusive:
             flags |= os.O_CREAT | (os.O_EXCL if exclusive else 0)
-        file = SystemFile(os.open(path, flags, 0o644))
+        file = SystemFile(os.open(path, flags, self.FILE_MODE))
         if create or exclusive:
             _sync_dir(path.parent)
         return file
@@ -250,8 +255,11 @@ class SystemDisk:
     def replace(self, path: Path, data: bytes) -> None:
         """Temporary file, sync, rename, sync of the directory."""
         temporary = path.with_name(path.name + ".new")
-        file = SystemFile(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, self.FILE_MODE)
+        file = SystemFile(fd)
         try:
+            if self.PRIVATE:
+                os.fchmod(fd, self.FILE_MODE)  # an interrupted write may have left the file with another mode
             file.pwrite(data, 0)
             file.sync()
         finally:
@@ -273,7 +281,11 @@ class SystemDisk:
 
     def make_dirs(self, path: Path) -> None:
         """Makes a directory and its parents."""
-        path.mkdir(parents=True, exist_ok=True)
+        missing = [one for one in (path, *path.parents) if not one.exists()]
+        for one in reversed(missing):
+            one.mkdir(mode=self.DIRECTORY_MODE, exist_ok=True)
+        if not path.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
 
     def remove(self, path: Path) -> None:
         """Removes a file."""
@@ -289,7 +301,7 @@ class SystemDisk:
         import fcntl
 
         while True:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, self.FILE_MODE)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -302,6 +314,14 @@ class SystemDisk:
             if there:
                 return lambda: os.close(fd)
             os.close(fd)  # removed between the two: each turn of this is one more removal by somebody
+
+
+class PrivateDisk(SystemDisk):
+    """Files and directories that only their owner can read, whatever the umask: journals of jobs, backups, reports."""
+
+    PRIVATE: ClassVar = True
+    FILE_MODE: ClassVar = 0o600
+    DIRECTORY_MODE: ClassVar = 0o700
 
 
 def _sync_dir(path: Path) -> None:

@@ -150,7 +150,7 @@ class Session:
     def _steps(self, plan: MovePlan) -> list[str]:
         from bkrecovery.job_state import measured_rate
 
-        from bkctl.world import real_world
+        from bkctl.world import PrivateDisk
 
         steps = [_move_words(move) for move in plan.moves[:SHOWN_MAX]]
         if len(plan.moves) > SHOWN_MAX:
@@ -162,7 +162,7 @@ class Session:
                 flows = ", ".join(f"{b} ({size_words(sums[b])})" for b in largest)
                 steps.append(f"{words} {flows}")
         if plan.size_bytes:
-            rate = self.arguments.bytes_per_s or measured_rate(real_world().disk, self.directory)
+            rate = self.arguments.bytes_per_s or measured_rate(PrivateDisk(), self.directory)
             if rate:
                 why = "--rate" if self.arguments.rate else "measured by the last job here"
                 seconds = plan.seconds(rate) or 0.0
@@ -227,7 +227,7 @@ class Working:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         from bkrecovery.job_state import keep_measured_rate
 
-        from bkctl.world import real_world
+        from bkctl.world import PrivateDisk
 
         self._bar.end()
         session = self._session
@@ -239,7 +239,7 @@ class Working:
             )
         elif session.job.replicator.counts.bytes_written >= MEASURED_BYTES_MIN and not session.arguments.rate:
             keep_measured_rate(
-                real_world().disk, session.directory, session.state.bytes_copied / max(session.state.seconds, 1e-3)
+                PrivateDisk(), session.directory, session.state.bytes_copied / max(session.state.seconds, 1e-3)
             )
 
 
@@ -264,13 +264,13 @@ class Controlled:
     ) -> None:
         from bkrecovery.job_control import ControlFile
 
-        from bkctl.world import real_world
+        from bkctl.world import PrivateDisk
 
         self._env = env
         self._record = record
         self._set_rate = set_rate
         self._set_parallel = set_parallel
-        self._file = ControlFile(real_world().disk, file.path)
+        self._file = ControlFile(PrivateDisk(), file.path)
         self._by: str | None = None
 
     def __enter__(self) -> None:
@@ -404,13 +404,12 @@ def remembered(
     """The file of a job, and what it says."""
     from bkrecovery.job_state import JobFile, state_path
 
-    from bkctl.world import real_world
+    from bkctl.world import PrivateDisk, real_world
 
-    world = real_world()
     where = f"{','.join(sorted(cluster.uri.hosts))}{cluster.root}"
     path = arguments.state or state_path(env.state_dir / "jobs", kind, where, subjects)
-    file = JobFile(world.disk, path, restart=arguments.restart)
-    return file, file.load(kind, where, subjects, world.clock.now_ms())
+    file = JobFile(PrivateDisk(), path, restart=arguments.restart)
+    return file, file.load(kind, where, subjects, real_world().clock.now_ms())
 
 
 def result_item(result: MoveResult) -> dict[str, Any]:

@@ -6,12 +6,10 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final
 
 from bkctl.cli.command import Command
@@ -166,7 +164,7 @@ def failed(env: Env, error: BaseException) -> Exit:
     if isinstance(error, KeyboardInterrupt):
         env.stderr.write("interrupted\n")
         return Exit.INTERRUPTED
-    known = _known(error)
+    known = _known(env, error)
     if _wants_json(env):
         env.stderr.write(printable_json(json.dumps(error_record(known), ensure_ascii=False, default=str)) + "\n")
     else:
@@ -185,11 +183,11 @@ def _wants_json(env: Env) -> bool:
         return False
 
 
-def _known(error: BaseException) -> BkctlError:
+def _known(env: Env, error: BaseException) -> BkctlError:
     """The error as one of our tree; what has no place there is a bug of ours."""
     match error:
         case BaseExceptionGroup() if len(error.exceptions) == 1:
-            return _known(error.exceptions[0])
+            return _known(env, error.exceptions[0])
         case BaseExceptionGroup() if known := [e for e in error.exceptions if isinstance(e, BkctlError)]:
             return known[0]
         case BkctlError():
@@ -205,16 +203,23 @@ def _known(error: BaseException) -> BkctlError:
             return UsageError(f"{error.strerror}: {error.filename}")
         case OSError():  # connections, full disks, broken disks; asyncio's TimeoutError too
             return Unavailable(str(error) or type(error).__name__)
-    return _bug(error)
+    return _bug(env, error)
 
 
-def _bug(error: BaseException) -> BkctlError:
+def _bug(env: Env, error: BaseException) -> BkctlError:
     text = "".join(traceback.format_exception(error))
-    path = Path(tempfile.gettempdir()) / f"bkctl-bug-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}.txt"
+    path = env.state_dir / "bugs" / f"{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}.txt"
+    command = " ".join(_without_secrets(env.arguments))
     try:
-        path.write_text(
-            f"bkctl {' '.join(_without_secrets(sys.argv[1:]))}\nPython {sys.version}\n\n{text}", encoding="utf-8"
-        )
+        from bkctl.world import PrivateDisk
+
+        disk = PrivateDisk()
+        disk.make_dirs(path.parent)
+        file = disk.open(path, exclusive=True, write=True)
+        try:
+            file.pwrite(escape_lines(f"bkctl {command}\nPython {sys.version}\n\n{text}").encode(), 0)
+        finally:
+            file.close()
         kept = f"the traceback is in {path}; please report it to {REPORT_AT}"
     except OSError:
         kept = f"the traceback could not be kept; please report this to {REPORT_AT}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import os
 import threading
 from pathlib import Path
 
 import pytest
 
-from bkctl.world import SystemDisk, SystemNetwork, ThreadWorker
+from bkctl.world import PrivateDisk, SystemDisk, SystemNetwork, ThreadWorker
 
 
 def test_a_file_reads_what_was_written_at_its_place(tmp_path: Path) -> None:
@@ -42,6 +43,31 @@ def test_replace_leaves_one_whole_file(tmp_path: Path) -> None:
     disk.replace(tmp_path / "mark", b"two")
     assert disk.names(tmp_path) == ["mark"]
     assert disk.read(tmp_path / "mark") == b"two"
+
+
+def test_a_private_disk_creates_what_only_the_owner_reads(tmp_path: Path) -> None:
+    disk, folder = PrivateDisk(), tmp_path / "a" / "b"
+    before = os.umask(0)
+    try:
+        disk.make_dirs(folder)
+        disk.make_dirs(folder)
+        (folder / "file.new").write_bytes(b"what an interrupted write left")
+        disk.replace(folder / "file", b"x")
+        disk.open(folder / "open", create=True).close()
+        release = disk.lock(folder / "lock")
+        assert release is not None
+        release()
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in (tmp_path / "a", folder)] == [0o700] * 2
+    assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == {
+        "file": 0o600,
+        "open": 0o600,
+        "lock": 0o600,
+    }
+    (tmp_path / "f").touch()
+    with pytest.raises(NotADirectoryError):
+        disk.make_dirs(tmp_path / "f")
 
 
 def test_a_lock_is_held_once_until_released(tmp_path: Path) -> None:

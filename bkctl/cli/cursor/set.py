@@ -108,9 +108,11 @@ def _state(before: ColdCursor, mark_delete: Position) -> CursorState:
 def _keep(env: Env, target: Target, cursor: ColdCursor) -> Path:
     """Writes down the state that is replaced, whole, wherever it was stored."""
     from bkctl.codec.managed_ledger import encode_cursor_state
+    from bkctl.world import PrivateDisk
 
     folder = env.state_dir / "cursors"
-    folder.mkdir(parents=True, exist_ok=True)
+    disk = PrivateDisk()
+    disk.make_dirs(folder)
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     path = folder / f"{target.log.topic.encoded_local}-{stamp}-{cursor.version}.json"
     value = {
@@ -120,7 +122,7 @@ def _keep(env: Env, target: Target, cursor: ColdCursor) -> Path:
         "mark_delete": shown(cursor.state.mark_delete),
         "state": base64.b64encode(encode_cursor_state(cursor.state)).decode(),
     }
-    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    disk.replace(path, (json.dumps(value, indent=2) + "\n").encode())
     return path
 
 

@@ -46,9 +46,12 @@ def open_local(env: Env, given: Path | None) -> LocalCluster:
 
 def announce(env: Env, cluster: LocalCluster) -> None:
     """Writes the cluster's URI where commands find it last."""
-    env.state_dir.mkdir(parents=True, exist_ok=True)
+    from bkctl.world import PrivateDisk
+
+    disk = PrivateDisk()
+    disk.make_dirs(env.state_dir)
     state = {"metadata_uri": cluster.metadata_uri, "directory": str(cluster.directory)}
-    (env.state_dir / LOCAL_CLUSTER_FILE).write_text(json.dumps(state) + "\n", encoding="utf-8")
+    disk.replace(env.state_dir / LOCAL_CLUSTER_FILE, (json.dumps(state) + "\n").encode())
 
 
 def withdraw(env: Env, cluster: LocalCluster) -> None:

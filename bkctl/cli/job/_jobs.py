@@ -25,10 +25,10 @@ JobName = Annotated[
 
 
 def disk() -> Disk:
-    """The disk of this machine."""
-    from bkctl.world import real_world
+    """The disk of this machine; what is created on it is readable by its owner only."""
+    from bkctl.world import PrivateDisk
 
-    return real_world().disk
+    return PrivateDisk()
 
 
 def all_jobs(env: Env) -> list[KnownJob]:

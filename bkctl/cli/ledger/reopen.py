@@ -123,9 +123,9 @@ async def _reopen(env: Env, client: BookKeeper, plan: ReopenPlan) -> dict[str, A
 def _keep(env: Env, plan: ReopenPlan) -> Path:
     """Writes the metadata as it is, in the store's own bytes, before it is changed."""
     from bkctl.codec.ledger_metadata import encode_metadata
-    from bkctl.world import real_world
+    from bkctl.world import PrivateDisk
 
-    disk = real_world().disk
+    disk = PrivateDisk()
     directory = env.state_dir / "history"
     disk.make_dirs(directory)
     path = directory / f"ledger-{plan.ledger_id}-version-{plan.version}.metadata"

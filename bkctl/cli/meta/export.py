@@ -55,7 +55,7 @@ async def run(
             starts = [cluster.root, *(pulsar + path for path in PULSAR_ROOTS)]
         try:
             fresh.unlink(missing_ok=True)
-            fresh.touch(mode=0o600)  # before the first password is in it
+            fresh.touch(mode=0o600, exist_ok=False)  # before the first password is in it
             with opener(fresh, "wt", encoding="utf-8") as file:
                 async for path, node in walk(cluster.store, starts):
                     file.write(json.dumps(node_row(path, node)) + "\n")

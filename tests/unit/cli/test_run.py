@@ -176,15 +176,38 @@ def test_the_missing_extra_is_named() -> None:
     assert MissingExtra.retriable is False
 
 
-def test_our_bug_keeps_its_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+@pytest.mark.parametrize("variable", ["HOME", "XDG_STATE_HOME", "BKCTL_STATE_DIR"])
+def test_our_bug_keeps_its_traceback_for_the_user_alone(variable: str, tmp_path: Path) -> None:
     own = env()
+    own.environ = {"HOME": "/nonexistent", variable: str(tmp_path)}
+    own.arguments = ("ledger", "read", "--password", "s3cret")
     with pytest.raises(ValueError, match="of all things") as caught:
-        raise ValueError("of all things")
-    assert failed(own, caught.value) == 70
-    (kept,) = tmp_path.iterdir()
+        raise ValueError("of all things\x1b[31m")
+    before = os.umask(0)
+    try:
+        assert failed(own, caught.value) == 70
+    finally:
+        os.umask(before)
+    (kept,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    assert kept.parent == own.state_dir / "bugs"
     assert str(kept) in written(own.stderr)
-    assert "of all things" in kept.read_text()
+    text = kept.read_text()
+    assert "of all things\\x1b[31m" in text
+    assert "s3cret" not in text
+    assert kept.stat().st_mode & 0o777 == 0o600
+    created = [path for path in tmp_path.rglob("*") if path.is_dir()]
+    assert [path.stat().st_mode & 0o777 for path in created] == [0o700] * len(created)
+
+
+def test_a_bug_report_writes_to_no_file_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = env()
+    own.environ = {"BKCTL_STATE_DIR": str(tmp_path)}
+    (tmp_path / "bugs").mkdir()
+    monkeypatch.setattr("time.strftime", lambda _: "now")
+    (tmp_path / "bugs" / f"now-{os.getpid()}.txt").symlink_to(tmp_path / "other")
+    assert failed(own, ValueError("x")) == 70
+    assert not (tmp_path / "other").exists()
+    assert "could not be kept" in written(own.stderr)
 
 
 def test_interrupted() -> None:

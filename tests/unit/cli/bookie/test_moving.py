@@ -86,6 +86,9 @@ def test_rename(tree: MemoryTree, run: Callable[..., Answer], tmp_path: Path) ->
         (7, 0, False),
     ]
     assert "its cookie stays" in answer.stderr
+    kept = {path: path.stat().st_mode & 0o077 for path in (tmp_path / "state").rglob("*")}
+    assert len(kept) > 1
+    assert set(kept.values()) == {0}, "a journal is readable by its owner only"
     answer = run(*RENAME, "--move-cookie", "--open-too", "--yes", "-o", "json")
     assert (answer.code, [i["ledger_id"] for i in answer.json()["items"]]) == (0, [7])
     assert on(tree, lambda store: BookieRegistry(store, ROOT).known()) == {LIVE, OTHER, NEW}

@@ -73,6 +73,7 @@ def test_a_job_that_runs_is_asked(jobs: Path, run: Callable[..., Answer]) -> Non
         assert answer.json() == {"job": "bookie-drain-00aa", "rate": 5e6, "parallel": 4}
         control = jobs / "bookie-drain-00aa.control"
         assert json.loads(control.read_bytes()) == {"version": 1, "rate": 5e6, "parallel": 4, "cancelled_by": None}
+        assert control.stat().st_mode & 0o777 == 0o600
         assert run("rate", "00aa", "--rate", "none", "--yes", "-o", "json").json()["parallel"] == 4
         plan = run("cancel", "00aa", "--dry-run", "-o", "json").json()["plan"]
         assert any("bookie drain --cancel" in step for step in plan["steps"])
