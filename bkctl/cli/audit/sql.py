@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, islice
 from typing import Annotated
 
 import typer
@@ -24,7 +25,7 @@ COMMAND = Command(
 
 def run(
     env: Env,
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="a SELECT, as DuckDB understands it")],
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="one SELECT of DuckDB's, over this run's files")],
     name: RunOption = None,
 ) -> Listing:
     """Asks the tables of a run: findings, ledgers, fragments, entries, index, bookies, topics, and the others."""
@@ -36,4 +37,6 @@ def run(
         with opened(folder) as results:
             yield from results.query(sql)
 
-    return Listing(items(), as_of=rfc3339(about_run(folder)["as_of_ms"]))
+    rows = items()
+    first = list(islice(rows, 1))  # an error comes before anything is printed
+    return Listing(chain(first, rows), as_of=rfc3339(about_run(folder)["as_of_ms"]))

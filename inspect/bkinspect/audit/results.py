@@ -7,11 +7,16 @@ with opened(Path("audit")) as results:
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from bkctl.errors import Corrupt, NotFound, UsageError
@@ -22,8 +27,19 @@ from bkinspect.finding import explain
 RUN_FILE: Final = "run.json"
 RUN_FORMAT: Final = 1
 _ABOUT: Final = frozenset(("as_of_ms", "seconds", "checks", "counts", "notes", "facts", "findings", "scans"))
-READING: Final = frozenset(("SELECT", "EXPLAIN", "RELATION"))
-"""Kinds of SQL statements that change nothing, in DuckDB's words; DESCRIBE and SHOW are a SELECT to it."""
+QUERY: Final = "SELECT"
+"""The kind of SQL statements that are run, in DuckDB's words; DESCRIBE and SHOW are a SELECT to it."""
+_EXPLAIN: Final = re.compile(r"\s*explain(\s+analyze)?\s+", re.IGNORECASE)
+"""What may precede a SELECT: to DuckDB `EXPLAIN ANALYZE COPY …` is no more than an EXPLAIN, and it writes the file."""
+_RESTRICTIONS: Final = (
+    "SET autoinstall_known_extensions = false",
+    "SET autoload_known_extensions = false",
+    "SET allow_community_extensions = false",
+    "SET python_enable_replacements = false",  # tables are never variables of this program
+    "SET TimeZone = 'UTC'",
+    "SET enable_external_access = false",
+    "SET lock_configuration = true",
+)
 FETCH_ROWS: Final = 1000
 SAME: Final = ("code", "ledger_id", "entry_id", "bookie_id", "file", "offset")
 _TYPES: Final = {
@@ -69,27 +85,28 @@ class Results:
         yield from (finding_item(row) for row in self.query(f"SELECT * FROM findings{where} {order}", values))
 
     def query(self, sql: str, values: Sequence[object] = ()) -> Iterator[Item]:
-        """The rows of a SELECT over findings and tables, as they come.
+        """The rows of a SELECT over findings and tables, as they come; times as text, RFC 3339 where they have a zone.
 
         Raises:
-            UsageError: the SQL makes no sense.
+            UsageError: the SQL is not one query, is not valid, or reads a file outside of the run.
         """
         import duckdb
 
         try:
-            self._only_reading(sql)
+            self._check_query(sql)
             cursor = self.connection.cursor().execute(sql, list(values))
             names = [column[0] for column in cursor.description or ()]
             while rows := cursor.fetchmany(FETCH_ROWS):
-                yield from (dict(zip(names, row, strict=True)) for row in rows)
+                yield from (dict(zip(names, map(_value, row), strict=True)) for row in rows)
         except duckdb.Error as error:
             raise UsageError(
                 f"SQL: {str(error).splitlines()[0]}", hint="tables: findings, " + ", ".join(TABLES)
             ) from None
 
-    def _only_reading(self, sql: str) -> None:
-        kinds = [statement.type.name for statement in self.connection.extract_statements(sql)]
-        if len(kinds) != 1 or kinds[0] not in READING:
+    def _check_query(self, sql: str) -> None:
+        query = _EXPLAIN.sub("", sql, count=1) if _EXPLAIN.match(sql) else sql
+        kinds = [statement.type.name for statement in self.connection.extract_statements(query)]
+        if kinds != [QUERY]:
             found = " and ".join(kinds) or "nothing"
             raise UsageError(
                 f"SQL: one SELECT is expected, found {found}", hint="tables: findings, " + ", ".join(TABLES)
@@ -151,7 +168,7 @@ def _not_ours(path: Path, expected: str, found: str) -> Corrupt:
 
 @contextmanager
 def opened(name: Path) -> Iterator[Results]:
-    """Opens a run for reading; nothing is written.
+    """Opens a run for reading: queries reach the run's own files and no others, and install no extension.
 
     Raises:
         NotFound: there is none, or its tables are gone. Corrupt: it is of another version. UsageError: DuckDB is not
@@ -163,16 +180,22 @@ def opened(name: Path) -> Iterator[Results]:
 
     folder = find_run(name)
     about = about_run(folder)
-    connection = duckdb.connect()
-    try:
-        _views(connection, folder, about)
-        yield Results(folder, about, connection)
-    finally:
-        connection.close()
+    with TemporaryDirectory(prefix="bkctl-sql-") as spilled:
+        connection = duckdb.connect()
+        try:
+            scanned = _views(connection, folder.resolve(), about)
+            connection.execute(f"SET temp_directory = {_text(spilled)}")
+            connection.execute(f"SET allowed_directories = [{_text(str(folder.resolve()))}]")
+            connection.execute(f"SET allowed_paths = [{', '.join(map(_text, scanned))}]")
+            for restriction in _RESTRICTIONS:
+                connection.execute(restriction)
+            yield Results(folder, about, connection)
+        finally:
+            connection.close()
 
 
-def _views(connection: Any, folder: Path, about: Mapping[str, Any]) -> None:
-    """Makes the views: one a table, those without Parquet empty."""
+def _views(connection: Any, folder: Path, about: Mapping[str, Any]) -> Sequence[str]:
+    """Makes the views, one a table, those without Parquet empty; returns the files of scans, some of other runs."""
     facts = folder / about["facts"]
     told = {_moved(Path(scan), folder): files for scan, files in about["scans"].items()}
     for path in (facts, folder / about["findings"], *told):
@@ -183,14 +206,16 @@ def _views(connection: Any, folder: Path, about: Mapping[str, Any]) -> None:
     for name, table in TABLES.items():
         if name not in derived:
             connection.execute(_parquet_view(name, facts / name, table))
-    scans = [_scan_sql(scan, files) for scan, files in told.items()]
+    parts = {scan: [str(path) for path in sorted(scan.glob("*.parquet"))] for scan in told}
+    scans = [_scan_sql(parts[scan], files) for scan, files in told.items() if parts[scan]]
     if scans:
         connection.execute(f"CREATE VIEW scan AS {' UNION ALL '.join(scans)}")
         for name, sql in derived.items():
             connection.execute(f"CREATE VIEW {name} AS {sql}")
-        return
+        return [path for paths in parts.values() for path in paths]
     for name in derived:
         connection.execute(_parquet_view(name, facts / "copies", TABLES[name]))
+    return []
 
 
 def _moved(scan: Path, folder: Path) -> Path:
@@ -207,8 +232,8 @@ def _parquet_view(name: str, folder: Path, table: Table) -> str:
     return f'CREATE VIEW "{name}" AS SELECT {columns} WHERE false'
 
 
-def _scan_sql(folder: Path, files: Sequence[str] | None) -> str:
-    sql = f"SELECT * FROM read_parquet({_text(f'{folder}/*.parquet')})"
+def _scan_sql(parts: Sequence[str], files: Sequence[str] | None) -> str:
+    sql = f"SELECT * FROM read_parquet([{', '.join(map(_text, parts))}])"
     if files is None:
         return sql
     return f"{sql} WHERE list_contains([{', '.join(map(_text, files))}], file)"
@@ -216,6 +241,27 @@ def _scan_sql(folder: Path, files: Sequence[str] | None) -> str:
 
 def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
+
+
+def _value(value: object) -> object:
+    """A value of DuckDB's as the command line's formats know it."""
+    match value:
+        case None | bool() | int() | str() | bytes():
+            return value
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case datetime():
+            text = value.isoformat()
+            return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") else text
+        case date() | time():
+            return value.isoformat()
+        case Decimal():
+            return float(value)
+        case list() | tuple():
+            return [_value(one) for one in value]
+        case Mapping():
+            return {key if isinstance(key, str) else str(_value(key)): _value(one) for key, one in value.items()}
+    return str(value)
 
 
 def difference(before: Results, after: Results) -> Iterator[Item]:
