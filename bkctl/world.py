@@ -15,7 +15,7 @@ import errno
 import os
 import random as _random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeVar
@@ -322,6 +322,16 @@ class PrivateDisk(SystemDisk):
     PRIVATE: ClassVar = True
     FILE_MODE: ClassVar = 0o600
     DIRECTORY_MODE: ClassVar = 0o700
+
+
+@contextlib.contextmanager
+def private_umask() -> Iterator[None]:
+    """Files and directories that this process and its children create are readable by their owner only."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def _sync_dir(path: Path) -> None:

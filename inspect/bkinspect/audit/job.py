@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.errors import BkctlError, Unavailable
+from bkctl.world import private_umask
 from bkinspect.audit.checks import OF_FILES, Check, load
 from bkinspect.audit.facts import OWN_METADATA, Facts, Sources, rows_of, write_empty
 from bkinspect.audit.schemas import FINDINGS
@@ -78,8 +79,9 @@ Progress = Callable[[str, int, int], None]
 """Is told (what is being done, tasks done, tasks known)."""
 
 
+@private_umask()
 def run(spark: SparkSession, request: Request, progress: Progress | None = None) -> Outcome:
-    """Audits, and leaves everything in request.to.
+    """Audits, and leaves everything in request.to, readable by its owner only: it holds passwords of ledgers.
 
     Raises:
         NotFound: no such check, export or directory. Unavailable: the store, a bookie or Spark fails under way.
@@ -90,7 +92,7 @@ def run(spark: SparkSession, request: Request, progress: Progress | None = None)
     names = tuple(check.NAME for check in checks)
     started = time.time()
     as_of_ms = int(started * 1000)
-    request.to.mkdir(mode=0o700, parents=True, exist_ok=True)  # metadata holds the passwords of ledgers
+    request.to.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = request.to.absolute() / f"facts-{as_of_ms}"
     with _watched(spark, progress) as stage, _as_ours():
         from bkinspect.audit.checks import space

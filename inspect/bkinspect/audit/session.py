@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bkctl.errors import UsageError
+from bkctl.world import private_umask
 from bkinspect.java import find_java
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ _SETTINGS: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.python.worker.reuse": "true",
+    "spark.hadoop.fs.permissions.umask-mode": "077",
 }
 _LATE_COMPILER: Final = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
@@ -138,7 +140,8 @@ def session(
     builder = SparkSession.builder.appName("bkctl audit")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    made: SparkSession = builder.getOrCreate()
+    with private_umask():  # the JVM and its Python workers keep it
+        made: SparkSession = builder.getOrCreate()
     register(made)
     return made
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -67,6 +68,21 @@ def change_a_byte(log: Path) -> None:
 def test_nothing_is_read_twice(runs: Runs) -> None:
     assert (runs.first.files_read, runs.first.files_kept) == (7, 0)
     assert (runs.second.files_read, runs.second.files_kept) == (1, 6), "only the log that changed"
+
+
+def test_a_run_is_readable_by_its_owner_only(spark: Any, golden: Golden, tmp_path: Path) -> None:
+    bookie = golden.unpack("bookie0", tmp_path / "bookie0")
+    folder = tmp_path / "run"
+    folder.mkdir(mode=0o755)
+    before = os.umask(0o022)
+    try:
+        run(spark, Request(Sources(ZK_TREE, (bookie,)), folder, CHECKS))
+        assert os.umask(0o022) == 0o022, "restored"
+    finally:
+        os.umask(before)
+    open_to_others = [str(path) for path in folder.rglob("*") if path.stat().st_mode & 0o077]
+    assert any(folder.rglob("*.parquet"))
+    assert open_to_others == []
 
 
 def test_one_changed_byte_is_one_finding(runs: Runs) -> None:
