@@ -18,8 +18,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urljoin
 
-from bkctl.client.http import opener, origin, origins
 from bkctl.errors import BkctlError, Conflict, NotFound, Refused, ServerError, Unauthorized, Unavailable, UsageError
+from bkctl.model.origin import origin, origins
 
 if TYPE_CHECKING:
     from bkctl.cli.env import Env
@@ -89,6 +89,8 @@ class Admin:
         import urllib.error
         import urllib.request
         from http.client import HTTPException
+
+        from bkctl.client.http import opener
 
         if origin(url) is None:
             raise Refused(f"the web address of the broker is not an http or https address: {self.base_url}", url=url)

@@ -16,8 +16,9 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin
 
-from bkctl.client.http import opener, origin, origins
+from bkctl.client.http import opener
 from bkctl.errors import Conflict, NotFound, Refused, ServerError, Unauthorized, Unavailable
+from bkctl.model.origin import origin, origins
 
 if TYPE_CHECKING:
     from starlette.requests import Request

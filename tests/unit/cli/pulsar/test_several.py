@@ -80,6 +80,24 @@ def test_subscriptions_are_shown_and_deleted_several_at_once() -> None:
     assert bkctl("subscription", "delete", EMPTY[0], "s", "--yes", tree=tree).code == Exit.NOT_FOUND
 
 
+HOSTILE = ["x\ndecoy", "\x1b[31mred", "\x9b", "\x7f", " lead", "back\\slash", "a\\nb", "a\tb\r"]
+
+
+def test_a_list_of_topics_names_to_other_commands_what_it_lists_and_nothing_else() -> None:
+    tree = empty_topics()
+    names = [f"persistent://new/ns/{name}" for name in HOSTILE]
+    decoys = ["persistent://public/default/decoy", "persistent://new/ns/x", "persistent://new/ns/a\nb"]
+    assert bkctl("topic", "create", *names, *decoys, "--yes", tree=tree).code == Exit.OK
+    listed = bkctl("topic", "list", "new/ns", "-o", "name", tree=tree).stdout.split("\n")
+    assert len(listed) == len(names) + 4 + 1, "a line each: two decoys, two others, and the end"
+    chosen = [line for line in listed if line not in (*EMPTY, "persistent://new/ns/x", "persistent://new/ns/a\\nb", "")]
+    gone = bkctl("topic", "delete", "-", "--yes", "-o", "json", tree=tree, stdin="\n".join(chosen).encode())
+    assert gone.code == Exit.OK, gone.stderr
+    assert sorted(row["topic"] for row in gone.json()["items"]) == sorted(names)
+    left = bkctl("topic", "list", "-o", "json", tree=tree).json()["items"]
+    assert {*decoys, *EMPTY} <= {row["topic"] for row in left}
+
+
 @pytest.fixture
 def silent_broker() -> Iterator[str]:
     """A web address that takes connections and never answers."""

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from bkdaemon.broker.rest.forwarding import REDIRECTS_MAX, send
 
-from bkctl.client.http import origins
 from bkctl.errors import Conflict, NotFound, Refused, Unauthorized, Unavailable
 from bkctl.meta.brokers import BrokerStore
 from bkctl.meta.memory import MemoryStore
+from bkctl.model.origin import origins
 from tests.broker.admin import Admin, administering
 
 TOKEN = {"authorization": "Bearer secret"}
