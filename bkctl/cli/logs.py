@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from bkctl.model.text import escape_controls
+
 if TYPE_CHECKING:
     from bkctl.cli.env import Env
 
@@ -14,13 +16,6 @@ LIBRARIES: Final = ("kazoo", "grpc", "uvicorn")
 """What logs at WARNING and above only, unless a command is quieter."""
 INDENT: Final = "    "
 """Of the lines of a traceback, so that none looks like a record."""
-
-
-def _escaped(text: str) -> str:
-    """The text with line ends and control characters escaped, as one line."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 class EscapeControls(logging.Filter):
@@ -33,7 +28,7 @@ class EscapeControls(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Replaces message and traceback by their escaped text; keeps every record."""
-        record.msg, record.args = _escaped(record.getMessage()), None
+        record.msg, record.args = escape_controls(record.getMessage()), None
         if record.exc_info and not record.exc_text:
             record.exc_text = self._formatter.formatException(record.exc_info)
         record.exc_text = self._indented(record.exc_text)
@@ -42,7 +37,7 @@ class EscapeControls(logging.Filter):
 
     @staticmethod
     def _indented(text: str | None) -> str | None:
-        return "\n".join(INDENT + _escaped(line) for line in text.split("\n")) if text else None
+        return "\n".join(INDENT + escape_controls(line) for line in text.split("\n")) if text else None
 
 
 def configure(env: Env, level: int, text_format: str) -> None:
