@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.model.status import Status
-from bkdaemon.bookie.storage import Fetched, Getter, Ledger, Storage
+from bkdaemon.bookie.read_cache import Getter
+from bkdaemon.bookie.storage import Fetched, Ledger, Storage
 
 if TYPE_CHECKING:
     from bkctl.world import Worker

@@ -8,7 +8,7 @@
     fetch()    worker: a batch of reads; entries that follow the wanted ones come along into the read cache
 
 Everything but flush() and fetch() runs on the event loop; those two touch only what does not change under them.
-Source: SingleDirectoryDbLedgerStorage.java, WriteCache.java, ReadCache.java, LedgerMetadataIndex.java.
+Source: SingleDirectoryDbLedgerStorage.java, WriteCache.java, LedgerMetadataIndex.java.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from bkctl.model.status import Status
 from bkdaemon.bookie import idx_import, unfinished
 from bkdaemon.bookie.entry_log import GAP_MAX, EntryLogs
 from bkdaemon.bookie.lost_index import IndexGuard
+from bkdaemon.bookie.read_cache import ReadCache
 
 if TYPE_CHECKING:
     from bkctl.world import World
@@ -47,8 +48,6 @@ MISSING_LOGS_MAX: Final = 10_000  # that were logged once; beyond that they are 
 MOVES_MAX: Final = 8  # of an entry by compactions, while one read looks for it
 LAC_OFFSET: Final = 16
 _I64: Final = Struct(">q")
-_NOTHING: Final[dict[int, bytes]] = {}
-Getter = Callable[[int], bytes | None]
 T = TypeVar("T")
 
 
@@ -464,44 +463,3 @@ class Storage:
             if body is None:
                 raise
         return last, int(_I64.unpack_from(body, LAC_OFFSET)[0]) if body is not None else -1
-
-
-class ReadCache:
-    """Entries read ahead, in two generations: a full young one becomes the old one, and the old one goes."""
-
-    def __init__(self, size_max: int) -> None:
-        self._half = size_max // 2
-        self._young: dict[int, dict[int, bytes]] = {}
-        self._old: dict[int, dict[int, bytes]] = {}
-        self._size = 0
-
-    def get(self, ledger_id: int, entry_id: int) -> bytes | None:
-        """An entry, or None."""
-        for generation in (self._young, self._old):
-            entries = generation.get(ledger_id)
-            if entries is not None and entry_id in entries:
-                return entries[entry_id]
-        return None
-
-    def getters(self, ledger_id: int) -> tuple[Getter, Getter]:
-        """What finds a ledger's entries by id in either generation, until the next change."""
-        return self._young.get(ledger_id, _NOTHING).get, self._old.get(ledger_id, _NOTHING).get
-
-    def put(self, ledger_id: int, entries: dict[int, bytes]) -> None:
-        """Keeps entries for a while."""
-        if not entries or not self._half:
-            return
-        self._young.setdefault(ledger_id, {}).update(entries)
-        self._size += sum(map(len, entries.values()))
-        if self._size > self._half:
-            self._old, self._young, self._size = self._young, {}, 0
-
-    def drop(self, ledger_id: int, entry_id: int) -> None:
-        """An entry was written again: what is here is not it."""
-        for generation in (self._young, self._old):
-            generation.get(ledger_id, {}).pop(entry_id, None)
-
-    def drop_ledger(self, ledger_id: int) -> None:
-        """Nothing of a ledger is to be believed."""
-        self._young.pop(ledger_id, None)
-        self._old.pop(ledger_id, None)
