@@ -114,6 +114,9 @@ class BrokerConfig:
     pattern_evaluation: bool = key("enableBrokerSideSubscriptionPatternEvaluation", java_flag, True)
     consumer_metadata_max: int = key("maxConsumerMetadataSize", java_int, 1024, least=0)
     pending_sends_max: int = key("maxPendingPublishRequestsPerConnection", java_int, 1000, least=1)
+    http_connections_max: int = key("maxHttpServerConnections", limit, 2048)
+    http_head_bytes_max: int = key("httpMaxRequestHeaderSize", java_int, 8192, least=1)
+    http_body_bytes_max: int = key("httpMaxRequestSize", java_long, -1, least=-1)
     # Java's is half of the memory outside of its heap, which Python has not; -1 is no limit at either
     publish_buffer_mb: int = key("maxMessagePublishBufferSizeInMB", java_int, 256, least=-1)
     stats_s: int = key("statsUpdateFrequencyInSecs", java_int, 60, least=1)

@@ -73,7 +73,7 @@ _INTS: Final = """
     dispatcherMinReadBatchSize dispatcherReadFailureBackoffInitialTimeInMs
     dispatcherReadFailureBackoffMandatoryStopTimeInMs dispatcherReadFailureBackoffMaxTimeInMs
     dispatcherRetryBackoffInitialTimeInMs dispatcherRetryBackoffMaxTimeInMs
-    healthCheckMetricsUpdateTimeInSeconds httpMaxRequestHeaderSize
+    healthCheckMetricsUpdateTimeInSeconds
     httpServerAcceptQueueSize httpServerThreadPoolQueueSize
     loadBalancerAverageResourceUsageDifferenceThresholdPercentage loadBalancerAvgShedderHighThreshold
     loadBalancerAvgShedderHitCountHighThreshold loadBalancerAvgShedderHitCountLowThreshold
@@ -95,7 +95,6 @@ _INTS: Final = """
     managedLedgerNewEntriesCheckDelayInMillis managedLedgerNumSchedulerThreads managedLedgerOffloadMaxThreads
     managedLedgerOffloadPrefetchRounds managedLedgerPrometheusStatsLatencyRolloverSeconds
     managedLedgerStatsPeriodSeconds maxConcurrentHttpRequests maxConcurrentNonPersistentMessagePerConnection
-    maxHttpServerConnections
     maxSecondsToClearTopicNameCache maxUnloadBundleNumPerShedding
     metadataStoreBatchingMaxDelayMillis metadataStoreBatchingMaxOperations metadataStoreBatchingMaxSizeKb
     metadataStoreCacheExpirySeconds metadataStoreOperationTimeoutSeconds minUnloadMessage
@@ -120,7 +119,7 @@ _LONGS: Final = """
     bookkeeperClientHealthCheckErrorThresholdPerInterval bookkeeperClientHealthCheckIntervalSeconds
     bookkeeperClientHealthCheckQuarantineTimeInSeconds bookkeeperClientTimeoutInSeconds
     brokerServiceCompactionPhaseOneLoopTimeInSeconds delayedDeliveryMinIndexCountPerBucket
-    dispatchThrottlingRatePerReplicatorInByte httpMaxRequestSize inflightSaslContextExpiryMs
+    dispatchThrottlingRatePerReplicatorInByte inflightSaslContextExpiryMs
     keySharedUnblockingIntervalMs loadBalanceSheddingDelayInSeconds loadBalancerBrokerLoadDataTTLInSeconds
     loadBalancerInFlightServiceUnitStateWaitingTimeInMillis loadBalancerServiceUnitStateMonitorIntervalInSeconds
     loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds managedCursorInfoCompressionThresholdInBytes

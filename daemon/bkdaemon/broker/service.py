@@ -121,11 +121,11 @@ class BrokerService:
             BkctlError: the store or a port cannot be had.
         """
         from bkdaemon.broker.rest.application import application
-        from bkdaemon.broker.web import WebServer
+        from bkdaemon.broker.web import WebServer, listener_limits
 
         config, ownership = self.config, self.backend.ownership
         await self.server.start(config.bind_address, config.broker_port)
-        self._web = WebServer(application(self))
+        self._web = WebServer(application(self), listener_limits(config), self.world.network)
         web_port = await self._web.start(config.bind_address, config.web_port)
         ownership.address = BrokerAddress(
             f"{config.host}:{web_port}",

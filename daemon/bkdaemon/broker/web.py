@@ -1,66 +1,61 @@
-"""The broker's HTTP port: uvicorn on the broker's own event loop, without its signals and logs."""
+"""The broker's HTTP port: its REST interface within the limits of broker.conf."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import socket
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
-
-import uvicorn
+import resource
+from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.errors import Unavailable
+from bkdaemon.http_limits import LimitedServer, ListenerLimits
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
+    from bkctl.world import Network
+    from bkdaemon.broker.config import BrokerConfig
 
-STOP_S: Final = 2.0
-START_POLL_S: Final = 0.01
-CONNECTIONS_MAX: Final = 1_000
+CONNECTIONS_MAX: Final = 10_000
+"""Where maxHttpServerConnections is 0, which is no limit in Java."""
+BODY_BYTES_MAX: Final = 1 << 20
+"""Where httpMaxRequestSize is not set, which is no limit in Java."""
+FILES_PART: Final = 4
+"""Connections take at most this part of the process's file descriptors."""
+RESERVED_PART: Final = 8
+"""Connections for RESERVED_PATHS beyond the others: this part of their number."""
+RESERVED_PATHS: Final = frozenset(
+    ("/metrics", "/metrics/", "/status.html", "/admin/v2/brokers/health", "/admin/v2/brokers/ready")
+)
 
 
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """The process has its own."""
-        yield
+def listener_limits(config: BrokerConfig) -> ListenerLimits:
+    """Returns the limits of the HTTP port under a configuration."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = config.http_connections_max or CONNECTIONS_MAX
+    most = max(1, min(wanted, files // FILES_PART)) if files != resource.RLIM_INFINITY else wanted
+    return ListenerLimits(
+        connections_max=most,
+        reserved=max(1, most // RESERVED_PART),
+        head_bytes_max=config.http_head_bytes_max,
+        body_bytes_max=config.http_body_bytes_max if config.http_body_bytes_max > 0 else BODY_BYTES_MAX,
+    )
 
 
 class WebServer:
     """Serves one application."""
 
-    def __init__(self, app: Starlette) -> None:
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            limit_concurrency=CONNECTIONS_MAX,
-            timeout_graceful_shutdown=int(STOP_S),
-        )
-        self._server = _Server(config)
-        self._task: asyncio.Task[None] | None = None
+    def __init__(self, app: Any, limits: ListenerLimits, network: Network) -> None:
+        self.limited = LimitedServer(app, limits, reserved_paths=RESERVED_PATHS)
+        self._network = network
 
     async def start(self, host: str, port: int) -> int:
         """Opens the port and returns it; 0 picks a free one.
 
         Raises:
-            Unavailable: the port cannot be had.
+            Unavailable: the port is not available.
         """
         try:
-            listener = socket.create_server((host, port), backlog=1024)
+            return await self.limited.start(self._network, host, port)
         except OSError as e:
             raise Unavailable(f"cannot listen on {host}:{port}: {e}") from e
-        self._task = asyncio.create_task(self._server.serve(sockets=[listener]), name="web server")
-        while not self._server.started and not self._task.done():  # noqa: ASYNC110 - uvicorn has no event for it
-            await asyncio.sleep(START_POLL_S)
-        if self._task.done():
-            self._task.result()
-        return int(listener.getsockname()[1])
 
     async def stop(self) -> None:
-        """Closes the port, and what is open after STOP_S."""
-        self._server.should_exit = True
-        if self._task is not None:
-            await asyncio.gather(self._task, return_exceptions=True)
+        """Closes the port; requests in progress have http_limits.STOP_S to finish."""
+        await self.limited.stop()

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from bkdaemon.http_limits import LimitedServer, ListenerLimits
 
 from bkctl.world import SystemNetwork
-from bkdaemon.http_limits import ListenerLimits, LimitedServer
 
 LIMITS = ListenerLimits(
     connections_max=4,
@@ -103,7 +103,7 @@ def chunk(data: bytes) -> bytes:
 
 
 async def test_a_body_within_its_limit_is_served_with_a_length_and_in_chunks() -> None:
-    async with served() as (server, app, connect):
+    async with served() as (server, _app, connect):
         reader, writer = await connect(head("/x", Content_Length="10000") + bytes(10_000))
         assert (await response(reader))[::2] == (200, b"10000")
         writer.write(head("/x", Transfer_Encoding="chunked") + chunk(bytes(6000)) + chunk(bytes(4000)) + chunk(b""))
@@ -140,7 +140,7 @@ async def test_a_route_can_have_a_limit_of_its_own() -> None:
 
 
 async def test_bodies_of_all_requests_together_have_a_limit() -> None:
-    async with served() as (server, app, connect):
+    async with served() as (_server, app, connect):
         await connect(head("/held", Content_Length="9000") + bytes(9000))
         async with asyncio.timeout(CLOSE_S):
             await app.started.acquire()
@@ -193,7 +193,7 @@ async def test_a_connection_without_a_request_is_closed_after_its_time() -> None
 async def test_the_oldest_half_heads_give_way_to_new_connections() -> None:
     async with served() as (server, _, connect):
         halves = [await connect(b"GET /health HTTP/1.1\r\nX: ") for _ in range(6)]
-        while server.open < 6:
+        while server.open < 6:  # noqa: ASYNC110 - the kernel accepts before the server knows
             await asyncio.sleep(0)
         for _ in range(2):
             reader, _ = await connect(HEALTH)
@@ -207,10 +207,10 @@ async def test_health_is_answered_beside_as_many_requests_as_are_allowed() -> No
         held = [await connect(head("/held", Content_Length="0")) for _ in range(4)]
         for _ in held:
             await app.started.acquire()
-        reader, writer = await connect(head("/x", Content_Length="0"))
+        reader, _ = await connect(head("/x", Content_Length="0"))
         assert (await response(reader))[0] == 503
         assert await closed(reader) == b""
-        reader, writer = await connect(HEALTH)
+        reader, _writer = await connect(HEALTH)
         assert (await response(reader))[0] == 200
         app.gate.set()
         assert [(await response(r))[0] for r, _ in held] == [200] * 4
@@ -230,12 +230,12 @@ async def test_a_connection_is_refused_while_every_open_one_has_a_request() -> N
 async def test_a_client_that_does_not_take_its_response_is_closed() -> None:
     async with served(replace(LIMITS, stall_seconds_max=0.2)) as (server, app, connect):
         app.answer = bytes(32 << 20)
-        reader, writer = await connect()
+        _reader, writer = await connect()
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(HEALTH)
         await app.started.acquire()
         async with asyncio.timeout(CLOSE_S):
-            while server.open:
+            while server.open:  # noqa: ASYNC110 - only its end shows
                 await asyncio.sleep(0.01)
 
 
@@ -278,7 +278,7 @@ async def test_an_answer_before_the_body_has_come_closes_the_connection() -> Non
 
     async with served() as (server, _, connect):
         server.app = hasty
-        reader, writer = await connect(head("/x", Content_Length="5000") + bytes(100))
+        reader, _writer = await connect(head("/x", Content_Length="5000") + bytes(100))
         assert (await response(reader))[0] == 404
         assert await closed(reader) == b""
 

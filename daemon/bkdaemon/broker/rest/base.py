@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
 from starlette.convertors import Convertor, register_url_convertor
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
@@ -86,7 +86,20 @@ class _Domain(Convertor[str]):
         return value
 
 
+class _Whole(Convertor[int]):
+    """A whole number of at most 64 bits' digits, in a path; Python refuses to read more than 4300 digits."""
+
+    regex = "[0-9]{1,19}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
 register_url_convertor("domain", _Domain())
+register_url_convertor("int", _Whole())
 
 
 def status_of(error: BkctlError) -> int:
@@ -119,6 +132,8 @@ def _endpoint(service: BrokerService, handlers: dict[str, Handler]) -> Callable[
             return reason(e.status, e.text)
         except BkctlError as e:
             return reason(status_of(e), e.message)
+        except ClientDisconnect:
+            return reason(BAD_REQUEST, "the connection was closed before the request's end")
         except Exception:
             logger.exception("%s %s", request.method, request.url.path)
             return reason(500, "the broker has a bug here; its log tells more")

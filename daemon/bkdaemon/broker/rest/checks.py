@@ -8,6 +8,7 @@ Source: Policies.java and its parts, PublishRate.java, DispatchRateImpl.java, Su
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -21,6 +22,7 @@ from bkdaemon.broker.rest.base import BAD_REQUEST, Answered
 PRECONDITION: Final = 412
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
+DOUBLE_MAX: Final = sys.float_info.max
 MIB: Final = 1024 * 1024
 
 Kind: TypeAlias = str | tuple[str, ...] | list[Any] | dict[str, tuple[Any, Any]]
@@ -156,7 +158,7 @@ def _whole(least: int, most: int) -> Callable[[Any, str], int]:
 
 
 def _double(value: Any, what: str) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < float("inf"):
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= DOUBLE_MAX:
         raise _wrong(what, "a number", value)
     return float(value)
 
