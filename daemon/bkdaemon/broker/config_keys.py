@@ -203,9 +203,11 @@ _ASKS: Final = {
     "topicLevelPoliciesEnabled": "topic policies are supported all the same",
     "managedLedgerOffloadDriver": "all ledgers stay in BookKeeper",
     "httpRequestsLimitEnabled": "the rate of HTTP requests is not limited",
+    "topicsPatternRegexImplementation": "patterns run on RE2; clients filter by those that RE2 does not support",
 }
 """Keys of features that this broker does not support, and what it does instead."""
 _USUAL: Final = {
+    "topicsPatternRegexImplementation": "re2j_with_jdk_fallback",
     "systemTopicEnabled": "true",
     "topicLevelPoliciesEnabled": "true",
 }

@@ -7,7 +7,6 @@ Source: ServerCnx.java, TopicLookupBase.java, TopicList.java, TopicListService.j
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +25,7 @@ from bkctl.errors import NotFound, UsageError
 from bkctl.model.topic import TopicName, is_namespace
 from bkdaemon.broker.access import Action, allowed
 from bkdaemon.broker.compatibility import decode_version, encode_version, schema_of, to_wire
+from bkdaemon.broker.patterns import InvalidPattern, Pattern, UnsupportedPattern, compiled
 from bkdaemon.broker.rates import HEARTBEAT_NAMESPACE
 from bkdaemon.broker.refusal import Refusal
 
@@ -40,7 +40,6 @@ MODE_ALL: Final = 2
 WATCHERS_MAX: Final = 1000
 """Of one connection."""
 SYSTEM_PREFIX: Final = "__"
-_QUOTED: Final = re.compile(r"\\Q(.*?)(?:\\E|$)", re.DOTALL)
 
 
 def topic_named(connection: Connection, text: str, action: Action) -> TopicName:
@@ -154,17 +153,11 @@ def without_scheme(pattern: str) -> str:
     return before.removesuffix("persistent").removesuffix("non-") + behind
 
 
-def _compiled(pattern: str) -> re.Pattern[str] | None:
-    """A Java pattern without its scheme; None where Python cannot read it."""
-    try:
-        return re.compile(_QUOTED.sub(lambda quoted: re.escape(quoted[1]), pattern))
-    except re.error:
-        return None
-
-
-def _fitting(names: list[str], compiled: re.Pattern[str]) -> list[str]:
+async def _fitting(connection: Connection, names: list[str], pattern: Pattern) -> list[str]:
     """Names that a pattern fits; it is about whole topics, whatever their scheme, and brings all their partitions."""
-    return [n for n in names if compiled.fullmatch(str(TopicName.parse(n).partitioned).partition("://")[2])]
+    return await pattern.matching(
+        names, connection.server.matcher, lambda name: str(TopicName.parse(name).partitioned).partition("://")[2]
+    )
 
 
 def topics_of_namespace(connection: Connection, message: Any) -> None:
@@ -180,17 +173,21 @@ def topics_of_namespace(connection: Connection, message: Any) -> None:
         wanted = (
             limits.pattern_evaluation and message.HasField("topics_pattern") and len(message.topics_pattern) <= most
         )
-        compiled = _compiled(without_scheme(message.topics_pattern)) if wanted else None
-        if wanted and compiled is None:
-            raise Refusal(ErrorCode.METADATA, f"Invalid topics pattern: {message.topics_pattern}")
-        shown = names if compiled is None else _fitting(names, compiled)
+        pattern: Pattern | None = None
+        try:
+            pattern = compiled(without_scheme(message.topics_pattern)) if wanted else None
+        except UnsupportedPattern as error:  # the client filters by itself, as where the pattern is too long
+            logger.info("%s: %s; sending all topics of %s", connection.peer, error.message, message.namespace)
+        except InvalidPattern as error:
+            raise Refusal(ErrorCode.METADATA, f"Invalid topics pattern: {error.message}") from None
+        shown = names if pattern is None else await _fitting(connection, names, pattern)
         known = topics_hash(shown)
         changed = not (message.HasField("topics_hash") and message.topics_hash == known)
         connection.say(
             Command.GET_TOPICS_OF_NAMESPACE_RESPONSE,
             request_id=message.request_id,
             topics=shown if changed else [],
-            filtered=compiled is not None,
+            filtered=pattern is not None,
             topics_hash=known,
             changed=changed,
         )
@@ -198,7 +195,7 @@ def topics_of_namespace(connection: Connection, message: Any) -> None:
     looked_up(connection, work, connection.error_for(message.request_id))
 
 
-def _watched(connection: Connection, message: Any) -> re.Pattern[str] | None:
+def _watched(connection: Connection, message: Any) -> Pattern | None:
     """The pattern of what is to be watched; None where the client is told that it cannot be, or its link ends."""
     if not is_namespace(message.namespace):
         connection.end(f"{message.namespace!r} is no namespace")
@@ -212,21 +209,75 @@ def _watched(connection: Connection, message: Any) -> re.Pattern[str] | None:
             why = "Evaluating subscription patterns is disabled."
         failed(ErrorCode.NOT_ALLOWED, f"Unable to create topic list watcher: {why}")
         return None
-    compiled = _compiled(pattern)
-    if compiled is None:
-        failed(ErrorCode.INVALID_TOPIC_NAME, f"Invalid topics pattern: {pattern}")
-    return compiled
+    try:
+        return compiled(pattern)
+    except InvalidPattern as error:
+        failed(ErrorCode.INVALID_TOPIC_NAME, f"Invalid topics pattern: {error.message}")
+    return None
+
+
+class _Watcher:
+    """A list of topics that one client watches. Attributes: known: the names the client has."""
+
+    def __init__(self, connection: Connection, watcher_id: int, namespace: str, pattern: Pattern) -> None:
+        self.known: list[str] = []
+        self._connection = connection
+        self._id = watcher_id
+        self._namespace = namespace
+        self._pattern = pattern
+        self._comparing = True  # until the client has its first list
+        self._changed = False
+
+    async def names(self) -> list[str]:
+        """The topics now."""
+        every = await _topics(self._connection, self._namespace, MODE_PERSISTENT)
+        return await _fitting(self._connection, every, self._pattern)
+
+    def started(self) -> None:
+        """The client has its first list: sends what has changed since."""
+        self._comparing = False
+        if self._changed:
+            self.changed()
+
+    def changed(self) -> None:
+        """Sends what has changed. One comparison runs at a time, however many topics come and go meanwhile."""
+        self._changed = True
+        if not self._comparing:
+            self._comparing = True
+            self._connection.later(
+                self._compare(), lambda code, text: logger.warning("watching %s: %s", self._namespace, text)
+            )
+
+    async def _compare(self) -> None:
+        try:
+            while self._changed and self._id in self._connection.watchers:
+                self._changed = False
+                self._tell(await self.names())
+        finally:
+            self._comparing = False
+
+    def _tell(self, found: list[str]) -> None:
+        new, gone = sorted(set(found) - set(self.known)), sorted(set(self.known) - set(found))
+        if self._id not in self._connection.watchers:
+            return
+        self.known = found
+        if new or gone:
+            self._connection.say(
+                Command.WATCH_TOPIC_UPDATE,
+                watcher_id=self._id,
+                new_topics=new,
+                deleted_topics=gone,
+                topics_hash=topics_hash(found),
+            )
 
 
 def watch_topic_list(connection: Connection, message: Any) -> None:
     """WATCH_TOPIC_LIST: the list now, and what changes in it from now on."""
-    watcher_id, namespace = message.watcher_id, message.namespace
-    compiled = _watched(connection, message)
-    if compiled is None:
+    pattern = _watched(connection, message)
+    if pattern is None:
         return
-
-    async def names() -> list[str]:
-        return _fitting(await _topics(connection, namespace, MODE_PERSISTENT), compiled)
+    watcher_id = message.watcher_id
+    watcher = _Watcher(connection, watcher_id, message.namespace, pattern)
 
     async def work() -> None:
         there = connection.watchers.pop(watcher_id, None)
@@ -234,29 +285,8 @@ def watch_topic_list(connection: Connection, message: Any) -> None:
             there()
         if len(connection.watchers) >= WATCHERS_MAX:
             raise Refusal(ErrorCode.TOO_MANY_REQUESTS, f"{WATCHERS_MAX} watchers on this connection already")
-        known: list[str] = []
-
-        async def compare() -> None:
-            nonlocal known
-            found = await names()
-            if watcher_id not in connection.watchers:
-                return
-            new, gone = sorted(set(found) - set(known)), sorted(set(known) - set(found))
-            known = found
-            if new or gone:
-                connection.say(
-                    Command.WATCH_TOPIC_UPDATE,
-                    watcher_id=watcher_id,
-                    new_topics=new,
-                    deleted_topics=gone,
-                    topics_hash=topics_hash(found),
-                )
-
-        def changed() -> None:
-            connection.later(compare(), lambda code, text: logger.warning("watching %s: %s", namespace, text))
-
-        connection.watchers[watcher_id] = connection.server.backend.watch_topics(namespace, changed)
-        known = await names()
+        connection.watchers[watcher_id] = connection.server.backend.watch_topics(message.namespace, watcher.changed)
+        watcher.known = known = await watcher.names()
         known_hash = topics_hash(known)
         connection.say(
             Command.WATCH_TOPIC_LIST_SUCCESS,
@@ -265,6 +295,7 @@ def watch_topic_list(connection: Connection, message: Any) -> None:
             topic=[] if message.topics_hash == known_hash else known,
             topics_hash=known_hash,
         )
+        watcher.started()
 
     looked_up(connection, work, connection.error_for(message.request_id))
 

@@ -24,7 +24,7 @@ from bkdaemon.broker.throttle import UnfinishedFrames
 from bkdaemon.broker.topics import Topics
 
 if TYPE_CHECKING:
-    from bkctl.world import Listener, World
+    from bkctl.world import Listener, Worker, World
     from bkdaemon.broker.backend import Backend
 
 logger = logging.getLogger(__name__)
@@ -79,13 +79,29 @@ class BrokerServer:
             **consuming.HANDLERS,
             **transactions.HANDLERS,
         }
-        self._network = world.network
+        self._world = world
+        self._workers: dict[str, Worker] = {}
         self._listener: Listener | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, host: str, port: int) -> None:
         """Opens the port; 0 picks a free one."""
-        self._listener = await self._network.listen(host, port, lambda: Connection(self))
+        self._listener = await self._world.network.listen(host, port, lambda: Connection(self))
+
+    @property
+    def matcher(self) -> Worker:
+        """Runs patterns of topics away from the event loop."""
+        return self._worker("patterns")
+
+    @property
+    def decoder(self) -> Worker:
+        """Decompresses single messages away from the event loop."""
+        return self._worker("payloads")
+
+    def _worker(self, name: str) -> Worker:
+        if name not in self._workers:
+            self._workers[name] = self._world.worker(name)
+        return self._workers[name]
 
     @property
     def port(self) -> int:
@@ -104,6 +120,8 @@ class BrokerServer:
             connection.end("the broker is shutting down")
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
+        while self._workers:
+            self._workers.popitem()[1].close()
 
     async def _answer_the_last(self) -> None:
         """Lets lookups be answered: a client whose connection ends instead asks ever later."""

@@ -10,16 +10,20 @@ Source: NamespaceIsolationPolicies.java, LoadManagerShared.java (applyNamespaceP
 
 from __future__ import annotations
 
-import re
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from bkctl.meta.documents import Json, read_document
 from bkctl.meta.pulsar_cluster import CLUSTERS
 from bkctl.meta.store import MetadataStore
+from bkdaemon.broker.patterns import InvalidPattern, compiled
 
 NODE: Final = "namespaceIsolationPolicies"
-_QUOTED: Final = re.compile(r"\\Q(.*?)(?:\\E|$)", re.DOTALL)
+REPORTED_MAX: Final = 1000
+
+_reported: set[str] = set()
+_log = logging.getLogger(__name__)
 
 
 def isolation_path(cluster: str) -> str:
@@ -33,11 +37,6 @@ async def isolation_policies(store: MetadataStore, cluster: str) -> Json:
     return {} if found is None else found.value
 
 
-def pattern(text: str) -> re.Pattern[str]:
-    r"""A regular expression of Java's, `\Q…\E` included. Raises: re.error, it is none."""
-    return re.compile(_QUOTED.sub(lambda quoted: re.escape(quoted[1]), text))
-
-
 def matches(patterns: Any, text: str) -> bool:
     """True if one of these fits all of the text; what is no pattern fits nothing."""
     return any(_fits(one, text) for one in patterns or [])
@@ -45,8 +44,13 @@ def matches(patterns: Any, text: str) -> bool:
 
 def _fits(one: Any, text: str) -> bool:
     try:
-        return pattern(one).fullmatch(text) is not None
-    except (re.error, TypeError):
+        return compiled(one).fits(text)
+    except TypeError:
+        return False
+    except InvalidPattern as error:
+        if one not in _reported and len(_reported) < REPORTED_MAX:
+            _reported.add(one)
+            _log.warning("ignoring a pattern of a namespace isolation policy: %s", error.message)
         return False
 
 

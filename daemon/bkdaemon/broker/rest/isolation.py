@@ -20,7 +20,8 @@ from starlette.responses import Response
 from bkctl.errors import AlreadyExists, Conflict, Corrupt, NotFound
 from bkctl.meta.documents import Json, encode_json, read_document, update_document
 from bkctl.meta.pulsar_cluster import CLUSTERS
-from bkdaemon.broker.cluster.isolation import changed, isolation_path, matches, pattern
+from bkdaemon.broker.cluster.isolation import changed, isolation_path, matches
+from bkdaemon.broker.patterns import InvalidPattern, compiled
 from bkdaemon.broker.rest.base import BAD_REQUEST, Answered, Handler, body_of, null, object_of, texts
 from bkdaemon.broker.rest.bundles import unload_bundles
 from bkdaemon.broker.rest.checks import INT_MAX, Kind, typed
@@ -37,6 +38,8 @@ FAILOVER: Final = "min_available"
 FAILOVER_NUMBERS: Final = ("min_limit", "usage_threshold")
 DOMAIN: Final[Kind] = {"brokers": (["str"], None)}
 _LISTS: Final = ("namespaces", "primary", "secondary")
+PATTERNS_MAX: Final = 256
+"""Of one policy: each is compiled and matched for every namespace that is assigned."""
 _NUMBER: Final = re.compile(r"[-+]?[0-9]{1,10}")
 
 
@@ -177,11 +180,13 @@ def _valid(value: Json) -> bool:
     numbers = [parameters.get(key, "") for key in FAILOVER_NUMBERS]
     if not all(_NUMBER.fullmatch(text) and -INT_MAX - 1 <= int(text) <= INT_MAX for text in numbers):
         return False
+    if sum(len(value[key]) for key in _LISTS) > PATTERNS_MAX:
+        return False
     try:
         for key in _LISTS:
             for text in value[key]:
-                pattern(text)
-    except re.error:
+                compiled(text)
+    except InvalidPattern:
         return False
     return True
 
