@@ -13,22 +13,25 @@ from typing import Any, Final
 
 from bkctl.errors import Corrupt
 
-SIZE_MAX: Final = 128 * 1024 * 1024
-"""A payload that claims to be larger is not tried."""
 NONE, LZ4, ZLIB, ZSTD, SNAPPY = range(5)
 
 
-def decompress(metadata: Any, payload: bytes) -> bytes:
+def decompress(metadata: Any, payload: bytes, size_max: int) -> bytes:
     """The payload as its metadata describe it, plain; one that is encrypted stays as it is.
 
+    It takes time and memory in proportion to size_max: run it on a worker.
+
+    Args:
+        size_max: bytes of the plain payload; one that claims more is not decompressed, and no more are ever made.
+
     Raises:
-        Corrupt: it is not what its metadata say.
+        Corrupt: it is not what its metadata say, or too large.
     """
     kind, size = int(metadata.compression), int(metadata.uncompressed_size)
     if kind == NONE or metadata.encryption_keys:
         return payload
-    if size > SIZE_MAX:
-        raise Corrupt("payload", source="entry", offset=0, expected=f"at most {SIZE_MAX} bytes", found=size)
+    if size > size_max:
+        raise Corrupt("payload", source="entry", offset=0, expected=f"at most {size_max} bytes", found=size)
     try:
         plain = _DECODERS[kind](bytes(payload), size)
     except Exception as e:  # noqa: BLE001 - each library has errors of its own
@@ -59,27 +62,30 @@ def compress(kind: int, plain: bytes) -> bytes:
     raise Corrupt("payload", source="entry", offset=0, expected="a known compression", found=kind)
 
 
-def _lz4(data: bytes, size: int) -> bytes:
-    import cramjam
-
-    return bytes(cramjam.lz4.decompress_block(data, output_len=size)) if size else b""
-
-
 def _zlib(data: bytes, size: int) -> bytes:
-    return zlib.decompressobj().decompress(data, size)
+    return zlib.decompressobj().decompress(data, size or 1)  # 0 is no limit
 
 
-def _zstd(data: bytes, size: int) -> bytes:
-    import cramjam
+def _into(decoder: str, function: str) -> Callable[[bytes, int], bytes]:
+    """A decompression of cramjam's that ends where its output is full."""
 
-    out = bytearray(size)
-    return bytes(out[: cramjam.zstd.decompress_into(data, out)])
+    def decompressed(data: bytes, size: int) -> bytes:
+        import cramjam
+
+        out = bytearray(size)
+        return bytes(memoryview(out)[: getattr(getattr(cramjam, decoder), function)(data, out)])
+
+    return decompressed
 
 
-def _snappy(data: bytes, size: int) -> bytes:
-    import cramjam
-
-    return bytes(cramjam.snappy.decompress_raw(data, output_len=size))
+def _lz4(data: bytes, size: int) -> bytes:
+    return _LZ4(data, size) if size else b""
 
 
-_DECODERS: Final[dict[int, Callable[[bytes, int], bytes]]] = {LZ4: _lz4, ZLIB: _zlib, ZSTD: _zstd, SNAPPY: _snappy}
+_LZ4: Final = _into("lz4", "decompress_block_into")
+_DECODERS: Final[dict[int, Callable[[bytes, int], bytes]]] = {
+    LZ4: _lz4,
+    ZLIB: _zlib,
+    ZSTD: _into("zstd", "decompress_into"),
+    SNAPPY: _into("snappy", "decompress_raw_into"),
+}

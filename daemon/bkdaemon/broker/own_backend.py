@@ -92,6 +92,7 @@ class OwnBackend:
             task.cancel()
         await asyncio.gather(*self._watches, return_exceptions=True)
         await self.ownership.stop()
+        self.context.workers.close()
 
     @property
     def unconfirmed_bytes(self) -> int:

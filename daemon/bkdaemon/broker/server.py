@@ -22,6 +22,7 @@ from bkdaemon.broker.connection import Connection
 from bkdaemon.broker.server_limits import ServerLimits
 from bkdaemon.broker.throttle import UnfinishedFrames
 from bkdaemon.broker.topics import Topics
+from bkdaemon.broker.workers import Workers
 
 if TYPE_CHECKING:
     from bkctl.world import Listener, Worker, World
@@ -80,7 +81,7 @@ class BrokerServer:
             **transactions.HANDLERS,
         }
         self._world = world
-        self._workers: dict[str, Worker] = {}
+        self._workers = Workers()
         self._listener: Listener | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -91,17 +92,12 @@ class BrokerServer:
     @property
     def matcher(self) -> Worker:
         """Runs patterns of topics away from the event loop."""
-        return self._worker("patterns")
+        return self._workers.get(self._world, "patterns")
 
     @property
     def decoder(self) -> Worker:
         """Decompresses single messages away from the event loop."""
-        return self._worker("payloads")
-
-    def _worker(self, name: str) -> Worker:
-        if name not in self._workers:
-            self._workers[name] = self._world.worker(name)
-        return self._workers[name]
+        return self._workers.get(self._world, "payloads")
 
     @property
     def port(self) -> int:
@@ -120,8 +116,7 @@ class BrokerServer:
             connection.end("the broker is shutting down")
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
-        while self._workers:
-            self._workers.popitem()[1].close()
+        self._workers.close()
 
     async def _answer_the_last(self) -> None:
         """Lets lookups be answered: a client whose connection ends instead asks ever later."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +27,7 @@ from bkctl.codec.pulsar_compacted import decode_compacted
 from bkctl.codec.pulsar_entry import encode_entry, split_entry
 from bkctl.errors import BadBytes, BkctlError, Corrupt, NotFound, Unavailable
 from bkctl.model.topic import EARLIEST, PERSISTENT, Position, TopicName
+from bkctl.world import run_in
 from bkdaemon.broker.backend import StoredSchema
 from bkdaemon.broker.compaction.compacted_ledger import DIGEST, PASSWORD
 from bkdaemon.broker.compaction.compaction import COMPACTION_CURSOR
@@ -35,6 +36,7 @@ from bkdaemon.broker.compression import decompress
 from bkdaemon.broker.ledger.cold import read_cursor_state
 from bkdaemon.broker.producers import Producer
 from bkdaemon.broker.topic import Topic
+from bkdaemon.broker.workers import Workers
 
 if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper
@@ -49,6 +51,8 @@ GLOBAL_PREFIX: Final = "__G__"
 """Of the key of a topic's policies for all clusters."""
 SCHEMA_PROPERTIES: Final = {"__jsr310ConversionEnabled": "false", "__alwaysAllowNull": "true"}
 NAMESPACES_CACHED_MAX: Final = 1_000
+EVENT_BYTES_MAX: Final = 5 * 1024 * 1024
+"""Of an event, decompressed."""
 STORE_TIMEOUT_S: Final = 30.0
 READ_ATTEMPTS_MAX: Final = 3
 """Of one namespace, while its owner compacts it and deletes ledgers."""
@@ -119,7 +123,7 @@ def policies_key(topic: str, *, everywhere: bool = False) -> str:
     return GLOBAL_PREFIX + topic if everywhere else topic
 
 
-def read_entry(entry: bytes) -> tuple[str, Policies | None]:
+def read_entry(entry: bytes, size_max: int = EVENT_BYTES_MAX) -> tuple[str, Policies | None]:
     """(topic, its policies, or None where they are forgotten) of an entry; see `policies_key` for the topic.
 
     Raises:
@@ -128,7 +132,7 @@ def read_entry(entry: bytes) -> tuple[str, Policies | None]:
     metadata, payload = split_entry(entry)
     if metadata.null_value or not payload:
         return str(metadata.partition_key), None
-    event = decode_event(decompress(metadata, payload))
+    event = decode_event(decompress(metadata, payload, size_max))
     told = event.get("topicPoliciesEvent") or {}
     policies = told.get("policies")
     everywhere = bool((policies or {}).get("isGlobal"))
@@ -145,6 +149,7 @@ class TopicPolicyReader:
     def __init__(self, bookkeeper: BookKeeper, ledgers: ManagedLedgerStore) -> None:
         self._bookkeeper = bookkeeper
         self._ledgers = ledgers
+        self._workers = Workers()
         self._known: dict[str, tuple[Version, dict[str, Policies]]] = {}
 
     async def of(self, namespace: str) -> dict[str, Policies]:
@@ -191,13 +196,11 @@ class TopicPolicyReader:
             try:
                 if compacted is not None:
                     reader = await self._bookkeeper.open(compacted, PASSWORD, DIGEST)
-                    async for entry_id, entry in _entries(reader, 0):
-                        _take(decode_compacted(entry, source=f"ledger {compacted}")[1], (compacted, entry_id), found)
+                    await self._take(reader, 0, found, compacted=True)
                 for ledger_id in [ledger.ledger_id for ledger in info.ledgers if ledger.ledger_id >= horizon.ledger_id]:
                     reader = await self._bookkeeper.open(ledger_id)
                     first = horizon.entry_id + 1 if ledger_id == horizon.ledger_id else 0
-                    async for entry_id, entry in _entries(reader, first):
-                        _take(entry, (ledger_id, entry_id), found)
+                    await self._take(reader, first, found)
             except NotFound:
                 if attempt == READ_ATTEMPTS_MAX - 1:
                     raise
@@ -205,6 +208,23 @@ class TopicPolicyReader:
             else:
                 break
         return found
+
+    async def _take(
+        self, reader: LedgerReader, first: int, found: dict[str, Policies], *, compacted: bool = False
+    ) -> None:
+        """Reads a ledger to its end; its events are decoded on a worker, a read of the ledger at a time."""
+
+        def decode(entries: list[tuple[int, bytes]]) -> None:
+            for entry_id, entry in entries:
+                data = decode_compacted(entry, source=f"ledger {reader.ledger_id}")[1] if compacted else entry
+                _take(data, (reader.ledger_id, entry_id), found)
+
+        if first > reader.last_confirmed:
+            return
+        world = self._bookkeeper.context.world
+        async for batch in reader.read_unconfirmed(first, reader.last_confirmed):
+            entries = [(int(entry.entry_id), bytes(entry.payload)) for entry in batch]
+            await run_in(self._workers.get(world, "policies"), lambda entries=entries: decode(entries))  # type: ignore[misc]
 
     async def _compacted(self, path: str) -> tuple[int | None, Position]:
         """The compacted ledger and the last entry of the topic that was looked at for it."""
@@ -216,13 +236,6 @@ class TopicPolicyReader:
         if state is None or COMPACTED not in state.longs:
             return None, EARLIEST
         return state.longs[COMPACTED], state.mark_delete
-
-
-async def _entries(reader: LedgerReader, first: int) -> AsyncIterator[tuple[int, bytes]]:
-    if first <= reader.last_confirmed:
-        async for batch in reader.read_unconfirmed(first, reader.last_confirmed):
-            for entry in batch:
-                yield int(entry.entry_id), bytes(entry.payload)
 
 
 def _take(entry: bytes, where: tuple[int, int], found: dict[str, Policies]) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from bkctl.codec.managed_ledger import COMPACTED
 from bkctl.errors import BkctlError, Conflict
 from bkctl.model.topic import EARLIEST, Position
+from bkctl.world import run_in
 from bkdaemon.broker.compaction.compacted_ledger import CompactedLedger
 from bkdaemon.broker.compaction.compactor import Compactor
 from bkdaemon.broker.compaction.latest import last_index
@@ -89,7 +90,10 @@ class TopicCompaction:
             return last, batch_index
         compacted = await self.ledger()
         found = await compacted.last() if compacted is not None else None
-        return (EARLIEST, -1) if found is None else (found[0], last_index(found[1]))
+        if found is None:
+            return EARLIEST, -1
+        (position, entry), context = found, self._log.context
+        return position, await run_in(context.compactor, lambda: last_index(entry, context.entry_size_max))
 
     async def at_time(self, ms: int) -> Position | None:
         """The first message that is left of those published at or after ms; None where it is behind all of them.

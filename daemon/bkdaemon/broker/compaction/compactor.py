@@ -7,6 +7,7 @@
 
 A crash before that write leaves an orphan, one after it leaves the old ledger as an orphan; nothing else is ever lost.
 Memory: a read of the topic at a time, the window of the ledger's writer, and one number for each key.
+Messages are looked at on a worker, which decompresses one batch at a time, and no more of it than maxMessageSize.
 Source: AbstractTwoPhaseCompactor.java, PulsarCompactorSubscription.java.
 """
 
@@ -14,15 +15,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from bkctl.codec.pulsar_compacted import encode_compacted, encode_compacted_to
 from bkctl.codec.pulsar_entry import without_broker_metadata
 from bkctl.model.topic import EARLIEST, Position
+from bkctl.world import run_in
 from bkdaemon.broker.compaction.compacted_ledger import DIGEST, PASSWORD, CompactedLedger
-from bkdaemon.broker.compaction.latest import Latest
+from bkdaemon.broker.compaction.latest import Latest, plain_size
 from bkdaemon.broker.compaction.record import CompactionRecord, WriteTimes
 from bkdaemon.broker.ledger.recovered import create_with_marks, delete_ledger
 
@@ -31,11 +33,12 @@ if TYPE_CHECKING:
     from bkctl.model.topic import TopicName
     from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 
+T = TypeVar("T")
 READ_ENTRIES_MAX: Final = 100
 READ_BYTES_MAX: Final = 1024 * 1024
 """Of one read of the topic."""
-MESSAGES_AT_A_TIME_MAX: Final = 500
-"""Looked at before others on the loop have a turn; a batch may have more."""
+WORK_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Of entries, decompressed, that are handed to the worker at a time; one entry may have more."""
 COMPONENT: Final = "compacted-ledger"
 
 _log = logging.getLogger(__name__)
@@ -64,7 +67,7 @@ class Compactor:
         self._before = before
         self._record = record
         self._keep_stamps = keep_stamps
-        self._latest = Latest(keep_unkeyed=keep_unkeyed)
+        self._latest = Latest(keep_unkeyed=keep_unkeyed, size_max=log.context.entry_size_max)
 
     async def run(self) -> CompactedLedger | None:
         """The new ledger, closed, which nobody knows yet; None where nothing came since the last time.
@@ -91,59 +94,68 @@ class Compactor:
         """Finds the last message of each key; returns the last entry of which something may be left."""
         latest, record = self._latest, self._record
         last_kept: Position | None = None
-        messages = 0
-        async for position, entry in self._entries(horizon):
-            record.read(len(entry))
-            taken = latest.take(position, entry)
-            record.removed(taken.removed)
-            if taken.kept:
-                last_kept = position
-            messages += taken.messages
-            if messages >= MESSAGES_AT_A_TIME_MAX:
-                messages = 0
-                await asyncio.sleep(0)
+        async for part in self._parts(horizon):
+            every = await self._on_worker(lambda part=part: [latest.take(*one) for one in part])  # type: ignore[misc]
+            for (position, entry), taken in zip(part, every, strict=True):
+                record.read(len(entry))
+                record.removed(taken.removed)
+                if taken.kept:
+                    last_kept = position
         _log.info("%s: compacting up to %s, %d keys", self._topic, tuple(horizon), len(latest))
         return last_kept or horizon
 
     async def _phase_two(self, writer: LedgerWriter, last_kept: Position) -> None:
         """Writes what is left."""
         latest, record, partition = self._latest, self._record, self._topic.partition
-        size = 0
         writes = WriteTimes(record, asyncio.get_running_loop().time)
         writer.on_confirmed(writes.confirmed)
-        async for position, entry in self._entries(last_kept):
-            record.read(len(entry))
-            rest = latest.rest(position, entry)
-            if rest is not None:
-                body = rest if self._keep_stamps else without_broker_metadata(rest)
-                await writer.ready()
-                writes.began()
-                writer.append(encode_compacted(position, partition, body))
-                record.wrote(len(body))
-            size += len(entry)
-            if size >= READ_BYTES_MAX // 4:
-                size = 0
-                await asyncio.sleep(0)
+        async for part in self._parts(last_kept):
+            every = await self._on_worker(lambda part=part: [latest.rest(*one) for one in part])  # type: ignore[misc]
+            for (position, entry), rest in zip(part, every, strict=True):
+                record.read(len(entry))
+                if rest is not None:
+                    body = rest if self._keep_stamps else without_broker_metadata(rest)
+                    await writer.ready()
+                    writes.began()
+                    writer.append(encode_compacted(position, partition, body))
+                    record.wrote(len(body))
 
-    async def _entries(self, until: Position) -> AsyncIterator[tuple[Position, bytes]]:
-        """All that readers of compacted topics get, up to an entry."""
+    async def _on_worker(self, work: Callable[[], list[T]]) -> list[T]:
+        return await run_in(self._log.context.compactor, work)
+
+    async def _parts(self, until: Position) -> AsyncIterator[list[tuple[Position, bytes]]]:
+        """The entries of all pages, in parts of WORK_BYTES_MAX."""
+        async for page in self._pages(until):
+            part: list[tuple[Position, bytes]] = []
+            size = 0
+            for position, entry in page:
+                part.append((position, entry))
+                size += plain_size(entry)
+                if size >= WORK_BYTES_MAX:
+                    yield part
+                    part, size = [], 0
+            if part:
+                yield part
+
+    async def _pages(self, until: Position) -> AsyncIterator[list[tuple[Position, bytes]]]:
+        """All that readers of compacted topics get, up to an entry: one read at a time."""
         start, before = EARLIEST, self._before
         if before is not None:
             while entries := await before.read(start, READ_ENTRIES_MAX, READ_BYTES_MAX):
-                for position, entry in entries:
-                    if position > until:
-                        return
-                    yield position, entry
+                yield [one for one in entries if one[0] <= until]
+                position = entries[-1][0]
+                if position > until:
+                    return
                 start = Position(position.ledger_id, position.entry_id + 1)
             start = Position(before.horizon.ledger_id, before.horizon.entry_id + 1)
         while start <= until:
             entries = await self._log.read_on(start, READ_ENTRIES_MAX, READ_BYTES_MAX)
             if not entries:
                 return
-            for position, entry in entries:
-                if position > until:
-                    return
-                yield position, entry
+            yield [one for one in entries if one[0] <= until]
+            position = entries[-1][0]
+            if position > until:
+                return
             start = self._log.next_position(position)
 
     async def _create(self, last_kept: Position) -> LedgerWriter:

@@ -11,6 +11,7 @@ Source: PublishingOrderCompactor.java, AbstractTwoPhaseCompactor.java, RawBatchC
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
@@ -19,6 +20,10 @@ from bkctl.errors import BadBytes
 from bkctl.model.topic import Position
 from bkdaemon.broker.compression import compress, decompress
 
+BATCH_BYTES_MAX: Final = 5 * 1024 * 1024
+"""maxMessageSize, where it is not configured."""
+_REMOVED: Final = encode_batch([(api.SingleMessageMetadata(compacted_out=True), b"")])
+_UNKEYED: Final = (None, False)
 WHOLE: Final = -1
 """The index of a message that is an entry by itself."""
 
@@ -43,10 +48,12 @@ class Latest:
 
     Args:
         keep_unkeyed: as topicCompactionRetainNullKey says.
+        size_max: bytes of a batch, decompressed; a larger one stays as it is.
     """
 
-    def __init__(self, *, keep_unkeyed: bool = False) -> None:
+    def __init__(self, *, keep_unkeyed: bool = False, size_max: int = BATCH_BYTES_MAX) -> None:
         self._keep_unkeyed = keep_unkeyed
+        self._size_max = size_max
         self._places: dict[str | bytes, int] = {}
 
     def __len__(self) -> int:
@@ -65,20 +72,21 @@ class Latest:
             return Taken(False, 1, 1)
         if not is_batch(metadata):
             return self._take_one(position, entry, metadata)
-        try:
-            singles = _batch(entry, metadata)
+        try:  # as little of each message as is needed: a batch of 5 MiB can have a million
+            singles = [_told(single) for single, _ in _batch(entry, metadata, self._size_max)]
         except BadBytes:
             return Taken(True, 0, 1)
         removed = gone = 0
-        for index, (single, _) in enumerate(singles):
-            if single.compacted_out:
+        for index, told in enumerate(singles):
+            if told is None:
                 continue
-            if not single.HasField("partition_key"):
+            key, has_payload = told
+            if key is None:
                 gone += not self._keep_unkeyed
-            elif single.payload_size > 0:
-                removed += self._put(single.partition_key, position, index)
+            elif has_payload:
+                removed += self._put(key, position, index)
             else:
-                self._places.pop(single.partition_key, None)
+                self._places.pop(key, None)
                 gone += 1
         return Taken(gone < len(singles), removed + gone, len(singles))
 
@@ -113,9 +121,9 @@ class Latest:
         return entry if self._places.get(metadata.partition_key) == _place(position, WHOLE) else None
 
     def _rest_of_batch(self, position: Position, entry: bytes, metadata: Any) -> bytes | None:
-        singles: list[tuple[Any, bytes]] = []
+        parts: list[bytes] = []
         kept = 0
-        for index, (single, payload) in enumerate(_batch(entry, metadata)):
+        for index, (single, payload) in enumerate(_batch(entry, metadata, self._size_max)):
             if single.compacted_out:
                 stays = False
             elif not single.HasField("partition_key"):
@@ -123,10 +131,10 @@ class Latest:
             else:
                 stays = bool(payload) and self._places.get(single.partition_key) == _place(position, index)
             kept += stays
-            singles.append((single, payload) if stays else (api.SingleMessageMetadata(compacted_out=True), b""))
+            parts.append(encode_batch([(single, payload)]) if stays else _REMOVED)
         if not kept:
             return None
-        plain = encode_batch(singles)
+        plain = b"".join(parts)
         metadata.uncompressed_size = len(plain)
         head, _ = split_body(entry)
         return head + encode_entry(metadata, compress(int(metadata.compression), plain))
@@ -137,7 +145,7 @@ def is_batch(metadata: Any) -> bool:
     return bool(metadata.HasField("num_messages_in_batch") and not metadata.encryption_keys)
 
 
-def last_index(entry: bytes) -> int:
+def last_index(entry: bytes, size_max: int = BATCH_BYTES_MAX) -> int:
     """The index of the last message that is left in an entry of a compacted ledger; -1 if it is no batch, or of one.
 
     Raises:
@@ -148,12 +156,32 @@ def last_index(entry: bytes) -> int:
         return WHOLE
     if metadata.encryption_keys:
         return int(metadata.num_messages_in_batch) - 1
-    return max((i for i, one in enumerate(_batch(entry, metadata)) if not one[0].compacted_out), default=WHOLE)
+    return max(
+        (i for i, one in enumerate(_batch(entry, metadata, size_max)) if not one[0].compacted_out), default=WHOLE
+    )
 
 
-def _batch(entry: bytes, metadata: Any) -> list[Any]:
+def plain_size(entry: bytes) -> int:
+    """Bytes that looking at the messages of an entry takes, as far as its metadata say; 0 if it cannot be read."""
+    try:
+        metadata = decode_metadata(entry)
+    except BadBytes:
+        return 0
+    return max(len(entry), int(metadata.uncompressed_size)) if is_batch(metadata) else len(entry)
+
+
+def _batch(entry: bytes, metadata: Any, size_max: int) -> Iterator[Any]:
     _, payload = split_body(entry)
-    return list(batch_messages(decompress(metadata, payload), metadata.num_messages_in_batch))
+    return batch_messages(decompress(metadata, payload, size_max), metadata.num_messages_in_batch)
+
+
+def _told(single: Any) -> tuple[str | bytes | None, bool] | None:
+    """(key or None, whether it has a payload) of a message of a batch; None of one that was compacted away."""
+    if single.compacted_out:
+        return None
+    if not single.HasField("partition_key"):
+        return _UNKEYED
+    return single.partition_key, single.payload_size > 0
 
 
 def _size(entry: bytes, metadata: Any) -> int:

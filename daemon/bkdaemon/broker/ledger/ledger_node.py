@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 from bkctl.codec.managed_ledger import LedgerInfo, ManagedCursorInfo
 from bkctl.errors import Conflict, NotFound
 from bkctl.model.topic import Position
+from bkdaemon.broker.workers import Workers
 
 if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper
     from bkctl.meta.managed_ledgers import ManagedLedgerStore, StoredLedger
     from bkctl.meta.store import Version
-    from bkctl.world import World
+    from bkctl.world import Worker, World
     from bkdaemon.broker.ledger.cache import EntryCache
 
 
@@ -27,13 +28,23 @@ COMPACTIONS_MAX: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class LedgerContext:
-    """What the managed ledgers of one broker share; compacting is held by topics that are being compacted."""
+    """What the managed ledgers of one broker share; compacting is held by topics that are being compacted.
+
+    Attributes:
+        workers: threads for work on entries that takes long.
+    """
 
     bookkeeper: BookKeeper
     store: ManagedLedgerStore
     cache: EntryCache
     world: World
     compacting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(COMPACTIONS_MAX))
+    workers: Workers = field(default_factory=Workers)
+
+    @property
+    def compactor(self) -> Worker:
+        """Looks at the messages of topics that are compacted, away from the event loop."""
+        return self.workers.get(self.world, "compaction")
 
     @property
     def entry_size_max(self) -> int:

@@ -14,6 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 from bkctl.codec.pulsar_entry import decode_metadata, split_entry
 from bkctl.errors import AlreadyExists, Conflict, NotFound, Refused
 from bkctl.model.topic import EARLIEST, LATEST, Position
+from bkctl.world import run_in
 from bkdaemon.broker.compression import decompress
 from bkdaemon.broker.ledger.backlog import bytes_behind
 from bkdaemon.broker.rest.base import (
@@ -314,7 +315,7 @@ async def message_at(service: BrokerService, request: Request) -> Response:
         if not ledgers.contains(position):
             raise NotFound("Message not found")
         left -= not subscription.cursor.is_acked(position)
-    return await _message(topic, position)
+    return await _message(service, topic, position)
 
 
 async def message_by_id(service: BrokerService, request: Request) -> Response:
@@ -323,7 +324,7 @@ async def message_by_id(service: BrokerService, request: Request) -> Response:
     position = Position(int(request.path_params["ledger"]), int(request.path_params["entry"]))
     if not topic.ledger.ledgers.contains(position):
         raise NotFound("Message id not found")
-    return await _message(topic, position)
+    return await _message(service, topic, position)
 
 
 async def examine(service: BrokerService, request: Request) -> Response:
@@ -334,7 +335,7 @@ async def examine(service: BrokerService, request: Request) -> Response:
         raise Refused("Could not examine messages due to the total message is zero")
     count = min(count, ledgers.entries_total)
     index = count - 1 if query.get("initialPosition") == "earliest" else ledgers.entries_total - count
-    return await _message(topic, ledgers.at(index))
+    return await _message(service, topic, ledgers.at(index))
 
 
 async def id_at_time(service: BrokerService, request: Request) -> dict[str, int]:
@@ -343,11 +344,12 @@ async def id_at_time(service: BrokerService, request: Request) -> dict[str, int]
     return message_id(topic.name, await topic.compaction.at_time(ms) or await topic.ledger.find_by_publish_time(ms), -1)
 
 
-async def _message(topic: Topic, position: Position) -> Response:
+async def _message(service: BrokerService, topic: Topic, position: Position) -> Response:
     """An entry's payload, decompressed, with what its metadata say in headers."""
     ((_, entry),) = await topic.ledger.read(position, 1, 1)
     metadata, payload = split_entry(entry)
-    plain = decompress(metadata, payload)
+    size_max = service.config.max_message_size
+    plain = await run_in(service.server.decoder, lambda: decompress(metadata, payload, size_max))
     headers = _told(metadata) | {"X-Pulsar-Message-ID": shown(position)}
     if metadata.HasField("num_messages_in_batch"):
         headers["X-Pulsar-batch-size"] = str(len(entry) - metadata.ByteSize())  # with its frame, as Java counts

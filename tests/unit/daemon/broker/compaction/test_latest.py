@@ -60,7 +60,7 @@ def entry_of(messages: list[Message], *, batch: bool, compression: int = NONE, *
 def seen(entry: bytes) -> list[tuple[int, Message]]:
     """(index, message) of what a client that knows compaction shows of an entry."""
     metadata, payload = split_entry(entry)
-    plain = decompress(metadata, payload)
+    plain = decompress(metadata, payload, 1 << 20)
     if not metadata.HasField("num_messages_in_batch"):
         return [(WHOLE, Message(metadata.partition_key if metadata.HasField("partition_key") else None, plain))]
     return [
