@@ -124,6 +124,7 @@ class LimitedServer:
             h11_max_incomplete_event_size=limits.head_bytes_max,
         )
         self._config.load()
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # not a line for each request that is not valid
 
     @property
     def open(self) -> int:
@@ -243,11 +244,11 @@ class _Body:
 
 
 class _Parser(h11.Connection):
-    """h11's parser, which also refuses a body in many small chunks and keeps the reason of a refusal."""
+    """h11's parser, which also refuses a body in many small chunks and keeps status and reason of a refusal."""
 
     def __init__(self, head_bytes_max: int) -> None:
         super().__init__(h11.SERVER, head_bytes_max)
-        self.error: h11.RemoteProtocolError | None = None
+        self.refused: tuple[int, str] | None = None
         self._chunks = self._bytes = 0
 
     def next_event(self) -> Any:
@@ -262,34 +263,36 @@ class _Parser(h11.Connection):
                 if self._chunks > SMALL_CHUNKS_MAX and self._bytes < self._chunks * CHUNK_BYTES_MIN:
                     raise h11.RemoteProtocolError("too many small chunks", error_status_hint=400)
         except h11.RemoteProtocolError as error:
-            self.error = error
-            raise
-        return event
+            self.refused = error.error_status_hint, str(error)
+            error.__traceback__ = None  # h11's frames refer to the error
+        else:
+            return event
+        raise h11.RemoteProtocolError(self.refused[1], self.refused[0])
 
 
 class _Closing:
     """A transport whose close() lets a client that still sends its request read the response first."""
 
     def __init__(self, connection: _Connection, transport: asyncio.Transport) -> None:
+        self.inner = transport
         self._connection = connection
-        self._transport = transport
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
+        return getattr(self.inner, name)
 
     def is_closing(self) -> bool:
         """True once close() was called."""
-        return self._connection.lingering or self._transport.is_closing()
+        return self._connection.lingering or self.inner.is_closing()
 
     def close(self) -> None:
         """Closes the connection after what is written has been sent."""
         if self.is_closing():
             return
-        if self._connection.unfinished and self._transport.can_write_eof():
+        if self._connection.unfinished and self.inner.can_write_eof():
             self._connection.linger()
-            self._transport.write_eof()
+            self.inner.write_eof()
         else:
-            self._transport.close()
+            self.inner.close()
         self._connection.check_progress()
 
 
@@ -324,6 +327,10 @@ class _Connection(H11Protocol):
         self._forget()
         if self.flow is not None:
             super().connection_lost(exc)
+            self._unset_keepalive_if_required()
+            # A reference cycle would keep what the connection received until a garbage collection; a bookie's are rare.
+            self.transport = self.flow._transport = cast("_Closing", self.transport).inner
+            self.cycle = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         if self.lingering:
@@ -344,14 +351,15 @@ class _Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Reports a request that is not valid and closes; without a report where a response has begun."""
-        error = self.conn.error
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
             return
-        status = error.error_status_hint if error is not None else 400
-        body = str(error or msg).encode("latin-1", "replace") + b"\n"
+        status, text = self.conn.refused or (400, msg)
+        body = text.encode("latin-1", "replace") + b"\n"
         headers = [("content-type", "text/plain"), ("content-length", str(len(body))), ("connection", "close")]
-        events = h11.Response(status_code=status, headers=headers), h11.Data(data=body), h11.EndOfMessage()
+        of_head = self.conn.our_state is h11.SEND_RESPONSE and self.cycle.scope["method"] == "HEAD"
+        content = b"" if of_head else body
+        events = h11.Response(status_code=status, headers=headers), h11.Data(data=content), h11.EndOfMessage()
         self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
         if self.cycle is not None:
             self.cycle.disconnected = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -288,6 +289,15 @@ async def test_requests_in_one_write_are_answered_in_order() -> None:
         one = head("/x", Content_Length="3") + b"abc"
         reader, _ = await connect(HEALTH + one + HEALTH)
         assert [(await response(reader))[2] for _ in range(3)] == [b"0", b"3", b"0"]
+
+
+@pytest.mark.parametrize("method", [b"HEAD", b"GET"])
+async def test_a_request_that_is_not_valid_after_a_valid_one_is_400_with_a_reason(method: bytes) -> None:
+    async with served() as (_, _, connect):
+        reader, _ = await connect(HEALTH.replace(b"GET", method) + b"\x00\r\n\r\n")
+        told = await closed(reader)
+        assert re.findall(rb"HTTP/1.1 ([0-9]+)", told) == [b"200", b"400"]
+        assert b"illegal" in told.rpartition(b"\r\n")[2]
 
 
 async def test_stop_lets_a_request_finish_and_closes_idle_connections() -> None:
