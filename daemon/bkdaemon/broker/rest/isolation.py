@@ -20,6 +20,7 @@ from starlette.responses import Response
 from bkctl.errors import AlreadyExists, Conflict, Corrupt, NotFound
 from bkctl.meta.documents import Json, encode_json, read_document, update_document
 from bkctl.meta.pulsar_cluster import CLUSTERS
+from bkctl.world import run_in
 from bkdaemon.broker.cluster.isolation import changed, isolation_path, matches
 from bkdaemon.broker.patterns import InvalidPattern, compiled
 from bkdaemon.broker.rest.base import BAD_REQUEST, Answered, Handler, body_of, null, object_of, texts
@@ -90,7 +91,8 @@ async def policy(service: BrokerService, request: Request) -> Any:
 async def set_policy(service: BrokerService, request: Request) -> None:
     """Sets one, and has the namespaces unloaded that it may move."""
     name, asked = await cluster_there(service, request), request.path_params["policy"]
-    new, old = _given(asked, await body_of(request)), None
+    body, matcher = await body_of(request), service.server.matcher
+    new, old = await run_in(matcher, lambda: _given(asked, body)), None
     path = isolation_path(name)
     try:
         await service.store.create(path, encode_json({asked: new}), parents=True)
@@ -103,7 +105,8 @@ async def set_policy(service: BrokerService, request: Request) -> None:
 
         await update_document(service.store, path, change)
         old = before[-1]
-    for namespace in changed(old, new, await _namespaces(service, name)):
+    namespaces = await _namespaces(service, name)
+    for namespace in await run_in(matcher, lambda: changed(old, new, namespaces)):
         await unload_bundles(service, request, namespace)
     await service.backend.ownership.tell_load()
 
