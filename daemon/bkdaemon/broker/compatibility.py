@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from bkctl.model.topic import TopicName
 
 SCHEMA_TYPES: Final = {
-    0: "NONE", 1: "STRING", 2: "JSON", 3: "PROTOBUF", 4: "AVRO", 5: "BOOLEAN", 6: "INT8", 7: "INT16", 8: "INT32",
+    -1: "BYTES", 0: "NONE", 1: "STRING", 2: "JSON", 3: "PROTOBUF", 4: "AVRO", 5: "BOOLEAN", 6: "INT8", 7: "INT16", 8: "INT32",
     9: "INT64", 10: "FLOAT", 11: "DOUBLE", 12: "DATE", 13: "TIME", 14: "TIMESTAMP", 15: "KEY_VALUE", 16: "INSTANT",
     17: "LOCAL_DATE", 18: "LOCAL_TIME", 19: "LOCAL_DATE_TIME", 20: "PROTOBUF_NATIVE",
 }  # fmt: skip
-"""Names of the wire's numbers."""
+"""Names of the wire's numbers; BYTES has none: clients send NONE for it, the REST interface stores it."""
 _NUMBERS: Final = {name: number for number, name in SCHEMA_TYPES.items()}
 _JSON_SCHEMA_TYPES: Final = frozenset({"object", "array", "string", "number", "integer", "boolean", "null", "any"})
+BYTES: Final = -1
 NONE: Final = 0
 STRING: Final = 1
 JSON: Final = 2
@@ -72,7 +73,7 @@ def schema_of(message: Any) -> StoredSchema:
 
 def to_wire(schema: StoredSchema, name: str) -> Any:
     """The schema as an answer has it."""
-    message = api.Schema(name=name, schema_data=schema.data, type=schema.type)
+    message = api.Schema(name=name, schema_data=schema.data, type=max(schema.type, NONE))
     for key, value in schema.properties.items():
         message.properties.add(key=key, value=value)
     return message
@@ -93,7 +94,7 @@ class Schemas:
             Refusal: INCOMPATIBLE_SCHEMA.
         """
         base = topic.partitioned
-        if schema is None or schema.type == NONE:
+        if schema is None:
             rules = await self._backend.rules(topic)
             if rules.schema_validation_enforced and await self._backend.schema(base, None):
                 raise Refusal(ErrorCode.INCOMPATIBLE_SCHEMA, "Producers cannot connect without a schema")
@@ -120,7 +121,7 @@ class Schemas:
         Raises:
             Refusal: INCOMPATIBLE_SCHEMA.
         """
-        if schema.type in (NONE, AUTO_CONSUME):
+        if schema.type == AUTO_CONSUME:
             return
         stored = await self._backend.schemas(topic.partitioned)
         if not stored and not used:
@@ -133,7 +134,8 @@ class Schemas:
         if not stored:
             raise Refusal(
                 ErrorCode.INCOMPATIBLE_SCHEMA,
-                f"Failed to add schema to an active topic with empty(BYTES) schema: new schema type {schema.type}",
+                "Failed to add schema to an active topic with empty(BYTES) schema: "
+                f"new schema type {SCHEMA_TYPES.get(schema.type, schema.type)}",
             )
         check(schema, stored, rules, "BACKWARD" if strategy in _BACKWARD_FOR_CONSUMERS else strategy)
 
@@ -176,7 +178,7 @@ def check_definition(schema: StoredSchema) -> None:
             raise Refusal(ErrorCode.INCOMPATIBLE_SCHEMA, f"Invalid schema definition data for string schema : '{text}'")
     elif schema.type == PROTOBUF_NATIVE:
         _root(schema)
-    elif schema.type != NONE and data:
+    elif schema.type not in (BYTES, NONE) and data:
         raise Refusal(
             ErrorCode.INCOMPATIBLE_SCHEMA,
             "Invalid schema definition data for primitive schemas :"

@@ -24,7 +24,7 @@ from bkctl.codec.pulsar_hash import topics_hash
 from bkctl.errors import NotFound, UsageError
 from bkctl.model.topic import TopicName, is_namespace
 from bkdaemon.broker.access import Action, allowed
-from bkdaemon.broker.compatibility import decode_version, encode_version, schema_of, to_wire
+from bkdaemon.broker.compatibility import NONE, decode_version, encode_version, schema_of, to_wire
 from bkdaemon.broker.patterns import InvalidPattern, Pattern, UnsupportedPattern, compiled
 from bkdaemon.broker.rates import HEARTBEAT_NAMESPACE
 from bkdaemon.broker.refusal import Refusal
@@ -344,7 +344,8 @@ def get_or_create_schema(connection: Connection, message: Any) -> None:
             await connection.server.topics.get(topic, create=False)
         except NotFound:
             raise Refusal(ErrorCode.TOPIC_NOT_FOUND, f"Topic not found {message.topic}") from None
-        version = await connection.server.schemas.admit(topic, schema_of(message.schema))
+        schema = schema_of(message.schema)
+        version = await connection.server.schemas.admit(topic, None if schema.type == NONE else schema)
         connection.say(
             Command.GET_OR_CREATE_SCHEMA_RESPONSE, request_id=message.request_id, schema_version=encode_version(version)
         )

@@ -11,10 +11,11 @@ from bkctl.codec.schema_record import SchemaRecord, decode_schema, encode_schema
 from bkctl.errors import AlreadyExists, BkctlError, Conflict
 from bkctl.model.topic import Position
 from bkdaemon.broker.backend import StoredSchema
+from bkdaemon.broker.compatibility import BYTES
 from bkdaemon.broker.ledger.recovered import create_with_marks, delete_ledger
 
-NO_TYPE: Final = 0
-"""Of a record that says that a schema is deleted."""
+DELETED_HASH: Final = b""
+"""Of the record of a deletion, as Java writes it."""
 
 if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper
@@ -35,10 +36,11 @@ class SchemaStorage:
         self._settings = settings
 
     async def get(self, topic: TopicName, version: int | None) -> StoredSchema | None:
-        """A version of a topic's schema, or the latest; None where there is none, or it was deleted."""
+        """A version of a topic's schema, or the latest; None if it does not exist, or was deleted with those before."""
         versions, _ = await self._topics.schema_versions(topic)
-        wanted = versions[-1:] if version is None else [v for v in versions if v.version == version]
-        return await self._read(topic, wanted[0]) if wanted else None
+        following = versions[-1:] if version is None else [v for v in versions if v.version >= version]
+        found = await self._live(topic, following)
+        return found[0] if found and version in (None, found[0].version) else None
 
     async def all(self, topic: TopicName) -> list[StoredSchema]:
         """Every version since the schema was deleted last, oldest first."""
@@ -86,7 +88,7 @@ class SchemaStorage:
         """
         versions, stored = await self._topics.schema_versions(topic)
         schema_id = f"{topic.namespace_name}/{topic.partitioned.local}"
-        record = SchemaRecord(schema_id, NO_TYPE, b"", self._world.clock.now_ms(), deleted=True)
+        record = SchemaRecord(schema_id, BYTES, b"", self._world.clock.now_ms(), deleted=True)
         return await self._append(topic, record, versions, stored)
 
     async def _append(
@@ -95,7 +97,8 @@ class SchemaStorage:
         """Writes a record as the next version."""
         version = versions[-1].version + 1 if versions else 0
         position = await self._write(record.schema_id, encode_schema(record), versions)
-        index = [*versions, SchemaIndex(version, position, hashlib.sha256(record.data).digest())]
+        digest = DELETED_HASH if record.deleted else hashlib.sha256(record.data).digest()
+        index = [*versions, SchemaIndex(version, position, digest)]
         try:
             await self._topics.write_schema_versions(topic, index, stored)
         except (Conflict, AlreadyExists) as e:
