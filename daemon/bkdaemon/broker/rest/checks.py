@@ -1,13 +1,16 @@
 """What a policy must look like before it is stored: the types that Java's classes have, then what Java refuses of them.
 
 A value of another type would keep a Java broker from reading the whole namespace. Fields that Java does not know are
-dropped, those left out get Java's values, so that what is stored is what Java would have stored.
+dropped, those left out get Java's values, so that what is stored is what Java would have stored. Scalars are converted
+as Jackson does without being told: "10240" is a number, 5.9 the whole number 5, "true" and 1 are true, 7 is a text.
 Source: Policies.java and its parts, PublishRate.java, DispatchRateImpl.java, SubscribeRate.java,
  AdminResource.java, NamespacesBase.java.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
@@ -24,6 +27,10 @@ INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 DOUBLE_MAX: Final = sys.float_info.max
 MIB: Final = 1024 * 1024
+WHOLE: Final = re.compile(r"[-+]?[0-9]{1,20}")
+DECIMAL: Final = re.compile(r"[-+]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})([eE][-+]?[0-9]{1,3})?")
+TRUTHS: Final = {text: text.lower() == "true" for text in ("true", "True", "TRUE", "false", "False", "FALSE")}
+"""Texts that Jackson takes for a truth value."""
 
 Kind: TypeAlias = str | tuple[str, ...] | list[Any] | dict[str, tuple[Any, Any]]
 """int, long, double, bool, str; a tuple of names; [kind of the elements]; {field: (kind, value if left out)}."""
@@ -150,29 +157,45 @@ def _record(fields: dict[str, tuple[Any, Any]], value: Any, what: str) -> Json:
 
 def _whole(least: int, most: int) -> Callable[[Any, str], int]:
     def check(value: Any, what: str) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        found = _number(value)
+        if found is None or not least <= int(found) <= most:
             raise _wrong(what, f"a whole number from {least} to {most}", value)
-        return value
+        return int(found)
 
     return check
 
 
+def _number(value: Any) -> int | float | None:
+    """The number that a JSON number, or a string of a whole one, is for Jackson; None if it is not a valid number."""
+    if isinstance(value, str):
+        return int(value) if WHOLE.fullmatch(value.strip()) else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
+        return None
+    return value
+
+
 def _double(value: Any, what: str) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= DOUBLE_MAX:
+    text = isinstance(value, str) and DECIMAL.fullmatch(value.strip())
+    found = float(value) if text else _number(value)
+    if found is None or not abs(found) <= DOUBLE_MAX:
         raise _wrong(what, "a number", value)
-    return float(value)
+    return float(found)
 
 
 def _bool(value: Any, what: str) -> bool:
+    if isinstance(value, str):
+        value = TRUTHS.get(value.strip())
+    elif isinstance(value, int):
+        value = bool(value)
     if not isinstance(value, bool):
         raise _wrong(what, "true or false", value)
     return value
 
 
 def _str(value: Any, what: str) -> str:
-    if not isinstance(value, str):
+    if value is None or isinstance(value, dict | list):
         raise _wrong(what, "a text", value)
-    return value
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 _SCALARS: Final[Mapping[str, Callable[[Any, str], Any]]] = {

@@ -19,7 +19,6 @@ from bkdaemon.broker.rest import stats as rest_stats
 from bkdaemon.broker.rest.asked_stats import as_asked, with_reads
 from bkdaemon.broker.rest.base import (
     ADMIN,
-    BAD_REQUEST,
     METHOD_NOT_ALLOWED,
     NOT_ACCEPTABLE,
     UNPROCESSABLE,
@@ -35,6 +34,7 @@ from bkdaemon.broker.rest.base import (
     texts_of,
     topic_of,
 )
+from bkdaemon.broker.rest.checks import typed
 from bkdaemon.broker.rest.guards import storing
 from bkdaemon.broker.rest.partitions import make_partitions, subscribe_partitions
 from bkdaemon.broker.rest.stats import java_time, message_id
@@ -187,8 +187,7 @@ async def create_partitioned(service: BrokerService, request: Request) -> Any:
     if isinstance(given, dict):
         properties = texts(given.get("properties") or {}) or None
         given = given.get("partitions")
-    if not isinstance(given, int) or isinstance(given, bool):
-        return reason(BAD_REQUEST, f"{str(given)[:100]!r} is no number of partitions")
+    given = typed("int", given, "partitions")
     if given < 1:
         return reason(NOT_ACCEPTABLE, "Number of partitions should be more than 0")
     most = service.config.partitions_max or PARTITIONS_MAX
@@ -208,12 +207,10 @@ async def create_partitioned(service: BrokerService, request: Request) -> Any:
 
 async def update_partitioned(service: BrokerService, request: Request) -> Any:
     """More partitions, with the subscriptions of those that are there; their number only grows."""
-    topic, count = topic_of(request), await body_of(request)
+    topic, count = topic_of(request), typed("int", await body_of(request), "partitions")
     now = await service.backend.meta.topics.partitions(topic)
     if not now:
         raise Conflict(f"Topic {topic} is not the partitioned topic.")
-    if not isinstance(count, int) or isinstance(count, bool):
-        return reason(BAD_REQUEST, f"{str(count)[:100]!r} is no number of partitions")
     if count > PARTITIONS_MAX:
         return reason(NOT_ACCEPTABLE, f"Number of partitions should be less than or equal to {PARTITIONS_MAX}")
     if count < now:

@@ -21,6 +21,7 @@ SHARED, FAILOVER, KEY_SHARED = 1, 2, 3
 RECORD = b'{"type":"record","name":"R","fields":[]}'
 PERSISTENT = "/admin/v2/persistent/public/default"
 NON_PERSISTENT = "/admin/v2/non-persistent/public/default"
+INT = "a whole number from -2147483648 to 2147483647"
 
 
 def test_a_name_like_a_partition_s_is_a_topic_where_there_is_no_partitioned_one() -> None:
@@ -58,7 +59,7 @@ def test_refusals() -> None:
             ("PUT", "/admin/v2/namespaces/nosuch/n", {}, 404, "Tenant does not exist"),
             ("PUT", f"{PERSISTENT}/z/partitions", 0, 406, "Number of partitions should be more than 0"),
             ("PUT", f"{PERSISTENT}/z/partitions", -1, 406, "Number of partitions should be more than 0"),
-            ("PUT", f"{PERSISTENT}/z/partitions", "x", 400, "'x' is no number of partitions"),
+            ("PUT", f"{PERSISTENT}/z/partitions", "x", 400, f"partitions must be {INT}, not 'x'"),
             ("POST", f"{PERSISTENT}/t/partitions", 3, 409, f"Topic {TOPIC} is not the partitioned topic."),
             ("POST", f"{PERSISTENT}/n/partitions", 3, 409, f"Topic {TOPIC[:-1]}n is not the partitioned topic."),
             ("DELETE", f"{PERSISTENT}/n/partitions", None, 404, f"Topic {TOPIC[:-1]}n not found."),

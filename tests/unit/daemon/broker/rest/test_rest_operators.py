@@ -204,7 +204,7 @@ def test_a_cluster_that_moves_is_stored_where_java_reads_it() -> None:
     [
         ("retention", {"retentionTimeInMinutes": 5, "retentionSizeInMB": 0}, 412),
         ("retention", {"retentionTimeInMinutes": -2, "retentionSizeInMB": -1}, 412),
-        ("retention", {"retentionTimeInMinutes": "5", "retentionSizeInMB": 5}, 400),
+        ("retention", {"retentionTimeInMinutes": "five", "retentionSizeInMB": 5}, 400),
         ("messageTTL", -1, 412),
         ("messageTTL", 2**31, 400),
         ("maxProducersPerTopic", -1, 412),
@@ -223,7 +223,7 @@ def test_a_cluster_that_moves_is_stored_where_java_reads_it() -> None:
         ("replication", [], 412),
         ("replication", ["global"], 412),
         ("replication", ["nowhere"], 403),
-        ("publishRate", {"publishThrottlingRateInMsg": 1.5}, 400),
+        ("publishRate", {"publishThrottlingRateInMsg": "fast"}, 400),
         ("persistence/bookieAffinity", {}, 412),
     ],
 )  # fmt: skip

@@ -124,7 +124,7 @@ def test_resource_quotas() -> None:
         for method in ("GET", "POST", "DELETE"):
             where = f"{QUOTAS}/t1/n/0x00000000_0x90000000"
             assert await status_of(admin, method, where, QUOTA) == (412, {"reason": text})
-        for wrong in ([], {"msgRateIn": "x"}, {"dynamic": 1}, None):
+        for wrong in ([], {"msgRateIn": "x"}, {"dynamic": "x"}, None):
             assert (await admin.ask("POST", BUNDLE, wrong)).status == 400
         await admin.service.store.overwrite("/loadbalance/resource-quota/default", b"null")  # as Java stores no body
         assert await admin.ok("GET", QUOTAS) == INITIAL
