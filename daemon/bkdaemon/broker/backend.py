@@ -54,6 +54,8 @@ class TopicRules:
     look_ahead_per_consumer_max: int = 2000
     look_ahead_per_subscription_max: int = 20_000
     """Of Key_Shared: entries that wait for their consumer before nothing new is read; 0: as many as may be unacked."""
+    consistent_hashing: bool = True
+    """Of Key_Shared: a ring divides the slots; else each consumer has one range."""
     ring_points: int = 100
     """Of Key_Shared: a consumer's places on the ring that divides the slots."""
     failover_by_ring: bool = False

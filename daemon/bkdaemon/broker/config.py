@@ -234,6 +234,7 @@ class BrokerConfig:
     unacked_per_broker: int = key("maxUnackedMessagesPerBroker", limit, 0)
     unacked_part_when_blocked: float = key("maxUnackedMessagesPerSubscriptionOnBrokerBlocked", number, 0.16)
     failover_by_ring: bool = key("activeConsumerFailoverConsistentHashing", java_flag, False)
+    consistent_hashing: bool = key("subscriptionKeySharedUseConsistentHashing", java_flag, True)
     ring_points: int = key("subscriptionKeySharedConsistentHashingReplicaPoints", java_int, 100, least=1)
     look_ahead_per_consumer: int = key("keySharedLookAheadMsgInReplayThresholdPerConsumer", java_int, 2000, least=0)
     look_ahead_per_subscription: int = key(

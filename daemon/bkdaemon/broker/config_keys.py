@@ -51,7 +51,6 @@ _FLAGS: Final = """
     schemaLedgerForceRecovery skipBrokerShutdownOnOOM splitTopicAndPartitionLabelInPrometheus
     strictBookieAffinityEnabled strictTopicNameEnabled
     subscriptionKeySharedUseClassicPersistentImplementation
-    subscriptionKeySharedUseConsistentHashing
     subscriptionSharedUseClassicPersistentImplementation systemTopicEnabled tlsAllowInsecureConnection
     tlsEnabled tlsEnabledWithKeyStore tlsHostnameVerificationEnabled tlsRequireTrustedClientCertOnConnect
     topicLevelPoliciesEnabled transactionBufferSegmentedSnapshotEnabled transactionCoordinatorEnabled

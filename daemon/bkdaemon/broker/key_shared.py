@@ -1,18 +1,20 @@
 """Key_Shared: entries of one key to one consumer, in order.
 
 A key's hash is a slot of 65,536. In sticky mode consumers say which ranges are theirs; otherwise each consumer has
-its points on a ring, so that a joiner takes a little from everybody. A slot that has moved waits until its former
-consumer has acknowledged, or lost, all it holds of it; and no entry overtakes an older one of its slot that waits.
+its points on a ring, so that a joiner takes a little from everybody, or, without consistent hashing, one range. A slot
+that has moved waits until its former consumer has acknowledged, or lost, all it holds of it; and no entry overtakes an
+older one of its slot that waits.
 Source: PersistentStickyKeyDispatcherMultipleConsumers.java, HashRangeExclusiveStickyKeyConsumerSelector.java,
-ConsistentHashingStickyKeyConsumerSelector.java, DrainingHashesTracker.java.
+ConsistentHashingStickyKeyConsumerSelector.java, HashRangeAutoSplitStickyKeyConsumerSelector.java,
+DrainingHashesTracker.java.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from bkctl.codec.pulsar import KEY_SHARED_STICKY, ErrorCode
 from bkctl.codec.pulsar_entry import decode_metadata, message_key
@@ -40,7 +42,7 @@ def look_ahead(rules: TopicRules, consumers: int) -> int:
     return min(rules.unacked_per_subscription_max or NO_LIMIT, rules.unacked_per_consumer_max * consumers or NO_LIMIT)
 
 
-def entry_slot(metadata: Any, division: Ring | Ranges) -> int:
+def entry_slot(metadata: Any, division: Division) -> int:
     """The slot of an entry; one without a key goes by its producer and number."""
     if metadata is None:
         return 1
@@ -106,6 +108,55 @@ class Ring:
         return found
 
 
+class AutoSplit:
+    """Automatic division into one range each: a consumer that joins gets the lower half of the widest range."""
+
+    slot_of = staticmethod(slot_of)
+
+    def __init__(self) -> None:
+        self._ends: list[int] = []
+        self._consumers: dict[int, Consumer] = {}  # by the last slot of a range
+
+    def add(self, consumer: Consumer) -> None:
+        """A consumer joins.
+
+        Raises:
+            Refusal: no range has two slots.
+        """
+        end = SLOTS
+        if self._ends:
+            width, widest = max(
+                ((last - before, last) for before, last in zip([0, *self._ends], self._ends, strict=False)),
+                key=lambda found: found[0],
+            )
+            if width <= 1:
+                why = f"No more range can assigned to new consumer, assigned consumers {len(self._ends)}"
+                raise Refusal(ErrorCode.CONSUMER_ASSIGN, why)
+            end = widest - (width >> 1)
+        insort(self._ends, end)
+        self._consumers[end] = consumer
+
+    def remove(self, consumer: Consumer) -> None:
+        """A consumer leaves: the next range grows down over its own; before the end, the one below grows up."""
+        end = next((last for last, owner in self._consumers.items() if owner is consumer), None)
+        if end is None:
+            return
+        del self._consumers[end]
+        self._ends.remove(end)
+        if end == SLOTS and self._ends:
+            self._consumers[end] = self._consumers.pop(self._ends[-1])
+            self._ends[-1] = end
+
+    def owner(self, slot: int) -> Consumer | None:
+        """Whose slot it is."""
+        return self._consumers[self._ends[bisect_left(self._ends, slot)]] if self._ends else None
+
+    def ranges(self) -> list[tuple[int, int, Consumer]]:
+        """What is whose, in order: first and last slot, as Java numbers them."""
+        firsts = [0, *(last + 1 for last in self._ends)]
+        return [(first, last, self._consumers[last]) for first, last in zip(firsts, self._ends, strict=False)]
+
+
 class Ranges:
     """Ranges that consumers chose."""
 
@@ -154,12 +205,22 @@ class Ranges:
         return self.owner(entry_slot(_metadata(entry), self)) is not None
 
 
+Division: TypeAlias = Ring | AutoSplit | Ranges
+
+
+def new_division(rules: TopicRules, *, sticky: bool) -> Division:
+    """A division of the slots without consumers: in sticky mode, by a ring, or into one range each."""
+    if sticky:
+        return Ranges()
+    return Ring(rules.ring_points) if rules.consistent_hashing else AutoSplit()
+
+
 class KeyShared(Shared):
     """Many consumers, order within a key."""
 
     def __init__(self, subscription: Subscription) -> None:
         super().__init__(subscription)
-        self._division: Ring | Ranges = Ring()
+        self._division: Division = Ring()
         self._mode: tuple[int, bool] | None = None
         self._owners: dict[int, Consumer | None] = {}
         self._slots: dict[Position, int] = {}  # of what is held or waits
@@ -177,7 +238,7 @@ class KeyShared(Shared):
         mode = (meta.keySharedMode, meta.allowOutOfOrderDelivery) if meta is not None else (0, False)
         if not self.consumers:
             self._mode = mode
-            self._division = Ranges() if mode[0] == KEY_SHARED_STICKY else Ring(self.subscription.rules.ring_points)
+            self._division = new_division(self.subscription.rules, sticky=mode[0] == KEY_SHARED_STICKY)
         elif self._mode is not None and mode != self._mode:
             raise Refusal(
                 ErrorCode.CONSUMER_BUSY, f"Subscription is of different type. {_difference(self._mode, mode)}"

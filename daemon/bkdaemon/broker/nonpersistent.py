@@ -21,7 +21,7 @@ from bkctl.codec.pulsar_entry import checksum_ok, decode_metadata
 from bkctl.errors import BadBytes
 from bkctl.model.topic import Position, TopicName
 from bkdaemon.broker.consumer import Consumer, Delivery
-from bkdaemon.broker.key_shared import Ranges, Ring, entry_slot
+from bkdaemon.broker.key_shared import Division, Ring, entry_slot, new_division
 from bkdaemon.broker.producers import Producer, ProducerTable
 from bkdaemon.broker.rates import keep_sent
 from bkdaemon.broker.refusal import Refusal
@@ -49,7 +49,7 @@ class NonPersistentSubscription:
         self.dropped = 0
         self.left = [0, 0]
         self._turn = 0
-        self._division: Ring | Ranges = Ring()
+        self._division: Division = Ring()
 
     def add(self, consumer: Consumer, kind: SubscriptionType) -> None:
         """A consumer joins.
@@ -71,7 +71,7 @@ class NonPersistentSubscription:
             self.type = kind
             meta = consumer.key_shared
             sticky = meta is not None and meta.keySharedMode
-            self._division = Ranges() if sticky else Ring(self.topic.rules.ring_points)
+            self._division = new_division(self.topic.rules, sticky=bool(sticky))
         if kind == SubscriptionType.KEY_SHARED:
             self._division.add(consumer)
         consumer.subscription = self

@@ -341,6 +341,7 @@ def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName
         slice_entries=config.slice_entries,
         look_ahead_per_consumer_max=config.look_ahead_per_consumer,
         look_ahead_per_subscription_max=config.look_ahead_per_subscription,
+        consistent_hashing=config.consistent_hashing,
         ring_points=config.ring_points,
         failover_by_ring=config.failover_by_ring,
         strict_subscription_names=config.strict_subscription_names,
