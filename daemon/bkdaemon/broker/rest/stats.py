@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.codec.managed_ledger import encode_range
-from bkctl.codec.pulsar import SubscriptionType
+from bkdaemon.broker.dispatch import SingleActive
 from bkdaemon.broker.key_shared import KeyShared
 from bkdaemon.broker.ledger.backlog import bytes_behind
 from bkdaemon.broker.ledger.state import State
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 MODES: Final = ("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing")
-ALONE: Final = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
 STATES: Final = {
     State.OPEN: "LedgerOpened",
     State.SWITCHING: "ClosingLedger",
@@ -214,8 +213,8 @@ def subscription_stats(
         "durable": subscription.durable,
         "replicated": False,
     }
-    if consumers and cursor is not None and subscription.type in ALONE:
-        told["activeConsumerName"] = consumers[0]["consumerName"]
+    if isinstance(dispatcher, SingleActive) and dispatcher.active is not None:
+        told["activeConsumerName"] = dispatcher.active.name
     if isinstance(dispatcher, KeyShared):
         sticky, told["allowOutOfOrderDelivery"] = dispatcher.policy
         told["keySharedMode"] = "STICKY" if sticky else "AUTO_SPLIT"
