@@ -483,8 +483,8 @@ class Topic:
         self.check_open()
         last = await self.ledger.terminate()
         self.terminated = True
+        self._close_producers()  # first: a client that learns of an error must know why already
         self._refuse_pending()
-        self._close_producers()
         for subscription in self.subscriptions.values():
             subscription.wake()
         return last
