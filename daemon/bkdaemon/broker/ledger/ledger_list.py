@@ -23,6 +23,7 @@ class LedgerList:
         self.open_id = open_id
         self.open_entries = 0
         self.open_bytes = 0
+        self._closed: LedgerInfo | None = None  # the last one that was open
         self._rebuild()
 
     def _rebuild(self) -> None:
@@ -41,11 +42,20 @@ class LedgerList:
     def close(self, info: LedgerInfo) -> None:
         """The open ledger got its end; one without entries leaves the list."""
         self.open_id, self.open_entries, self.open_bytes = None, 0, 0
+        self._closed = info
         if info.entries:
             self.infos[info.ledger_id] = info
         else:
             self.infos.pop(info.ledger_id, None)
         self._rebuild()
+
+    def terminate(self) -> Position:
+        """Keeps the ledger that was open last, though it may be empty, and returns its end: entry -1 then, as Java."""
+        if self._closed is None:
+            return self.last
+        self.infos[self._closed.ledger_id] = self._closed
+        self._rebuild()
+        return Position(self._closed.ledger_id, self.entries(self._closed.ledger_id) - 1)
 
     def remove(self, ledger_ids: Iterable[int]) -> None:
         """Ledgers that were trimmed."""

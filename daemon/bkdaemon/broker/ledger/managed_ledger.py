@@ -445,7 +445,7 @@ class ManagedLedger:
             cursor.ledgers_removed()
 
     async def terminate(self) -> Position:
-        """Closes the log for good and returns its last position."""
+        """Closes the log for good and returns the end of its last ledger: entry -1 where that is empty."""
         if self.state is not State.TERMINATED:
             if self.state is not State.OPEN:
                 raise self._refusal()
@@ -453,7 +453,7 @@ class ManagedLedger:
             try:
                 async with self._switch_lock:
                     await self._close_writer()
-                    await self.node.write(self._known, self.last_confirmed)
+                    await self.node.write(self._known, self.ledgers.terminate())
             except BaseException as e:
                 self.failed(known_error(e, f"{self.name} is not terminated"))
                 raise
@@ -461,7 +461,7 @@ class ManagedLedger:
             self._queue.clear()  # what came meanwhile is stored nowhere
             self._queue_bytes += self._reads.tail.expect(-self._queue_bytes)
             await self._forget_empty(before)
-        return self.last_confirmed
+        return self.node.info.terminated or self.last_confirmed
 
     async def close(self) -> None:
         """Closes the ledger and stores the cursors. Idempotent."""

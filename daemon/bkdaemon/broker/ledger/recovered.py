@@ -56,7 +56,7 @@ async def create_with_marks(
 async def recovered_list(context: LedgerContext, info: ManagedLedgerInfo, settings: LedgerSettings) -> list[LedgerInfo]:
     """The ledgers of a log after its last one was fenced and recovered, without those that are empty.
 
-    Java terminates a log without telling the figures of its last ledger: then they are asked for here.
+    The last ledger of a terminated log stays. Java terminates a log without storing its size: then bookies are asked.
 
     Raises:
         Unavailable, NotEnoughBookies, …: the last ledger cannot be recovered now.
@@ -73,7 +73,7 @@ async def recovered_list(context: LedgerContext, info: ManagedLedgerInfo, settin
             now_ms = context.world.clock.now_ms()
             entries, size = metadata.last_entry_id + 1, metadata.length
             infos.append(replace(last, entries=entries, size=size, timestamp_ms=now_ms))
-    return [one for one in infos if one.entries]
+    return [one for one in infos if one.entries or (info.terminated is not None and one is infos[-1])]
 
 
 async def listed_ledger(

@@ -94,9 +94,10 @@ def test_a_ledger_that_took_no_entry_is_deleted_when_the_list_has_it_no_more() -
         assert log.ledgers.ids[0] == first
         assert empty not in log.ledgers.ids
         assert await ledger_ids(broker) == log.ledgers.ids
+        (last,) = log.ledgers.ids[1:]
         await log.terminate()
         info, _ = await broker.ledgers.read(NAME)
-        assert await ledger_ids(broker) == [ledger.ledger_id for ledger in info.ledgers] == [first]
+        assert await ledger_ids(broker) == [ledger.ledger_id for ledger in info.ledgers] == [first, last]
         await log.close()
 
     on_brokers(scenario)

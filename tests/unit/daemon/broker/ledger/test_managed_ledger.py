@@ -293,6 +293,39 @@ def test_a_ledger_grows_old() -> None:
     on_brokers(scenario)
 
 
+def test_the_end_of_a_log_is_in_its_last_ledger_though_that_is_empty() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await broker.open()
+        (ledger_id,) = log.ledgers.ids
+        assert await log.terminate() == Position(ledger_id, -1) == await log.terminate()
+        assert (await broker.ledgers.read(NAME))[0].terminated == Position(ledger_id, -1)
+        await log.close()
+        again = await (await another(broker)).open()
+        assert (again.ledgers.ids, again.last_confirmed) == ([ledger_id], Position(ledger_id, -1))
+        assert await again.terminate() == Position(ledger_id, -1)
+        cursor = await again.open_cursor("s", EARLIEST)
+        assert (cursor.backlog(), await read_all(again)) == (0, [])
+        await again.close()
+
+    on_brokers(scenario)
+
+
+def test_an_empty_ledger_after_others_is_the_end_of_a_log() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await broker.open()
+        log.add_many(payloads(3))
+        await until(lambda: len(broker.confirmed) == 3)
+        await log.close()
+        again = await (await another(broker)).open()
+        _, empty = again.ledgers.ids
+        assert await again.terminate() == Position(empty, -1)
+        assert again.last_confirmed == broker.confirmed[-1]
+        await again.close()
+        assert await read_all(await (await another(broker)).open()) == payloads(3)
+
+    on_brokers(scenario)
+
+
 def test_the_end_of_a_log() -> None:
     async def scenario(broker: Broker) -> None:
         log = await broker.open()
