@@ -384,7 +384,7 @@ class SingleActive(Dispatcher):
     async def _step_compacted(self, consumer: Consumer, reading: CompactedReading, wanted: int, size: int) -> bool:
         """The same with what was compacted of the topic."""
         generation, subscription = self.generation, self.subscription
-        found = await reading.read(wanted, size)
+        found = await asyncio.create_task(reading.read(wanted, size))  # its timeouts need a task of their own
         if generation != self.generation or consumer is not self.active or not consumer.ready:
             return True
         deliveries: list[Delivery] = []
