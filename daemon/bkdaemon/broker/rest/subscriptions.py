@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import re
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from bkctl.model.topic import EARLIEST, LATEST, Position
 from bkctl.world import run_in
 from bkdaemon.broker.compression import decompress
 from bkdaemon.broker.ledger.backlog import bytes_behind
+from bkdaemon.broker.refusal import Refusal
 from bkdaemon.broker.rest.base import (
     BAD_REQUEST,
     Answered,
@@ -36,7 +38,7 @@ from bkdaemon.broker.rest.guards import storing, unpartitioned
 from bkdaemon.broker.rest.stats import java_time, message_id, shown
 from bkdaemon.broker.rest.topics import JAVA_LATEST, NO_CONTENT, TOPIC, opened, opened_any
 from bkdaemon.broker.subscription import strict_name_refusal
-from bkdaemon.broker.topic import Topic
+from bkdaemon.broker.topic import Topic, reserved
 
 if TYPE_CHECKING:
     from bkdaemon.broker.service import BrokerService
@@ -306,7 +308,11 @@ async def analyze(service: BrokerService, request: Request) -> dict[str, Any]:
 
 
 async def message_at(service: BrokerService, request: Request) -> Response:
-    """The n-th entry of a subscription's backlog."""
+    """The n-th entry of a subscription's backlog; as in Java, a missing one is created at the topic's start."""
+    topic, name = await opened(service, request), request.path_params["subscription"]
+    if name not in topic.subscriptions and not reserved(name):
+        with contextlib.suppress(Refusal):  # then it is not found
+            await topic.subscription(name, durable=True, initial=EARLIEST)
     topic, subscription = await _subscription(service, request)
     ledgers, left = topic.ledger.ledgers, int(request.path_params["position"])
     position = subscription.cursor.mark_delete
