@@ -148,6 +148,8 @@ def check_room(policies: Mapping[str, Any]) -> None:
     from bkdaemon.broker.rest.base import Answered
 
     try:
-        checks.check_room(policies, "namespace")
+        for quota in (policies.get("backlog_quota_map") or {}).values():
+            refusal = checks.RETENTION_TOO_SMALL.format("namespace")
+            checks.check_room(None, quota, policies.get("retention_policies"), refusal)
     except Answered as e:
         raise Refused(e.text) from None

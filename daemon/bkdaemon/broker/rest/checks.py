@@ -116,6 +116,11 @@ _LEAST: Final = {
     "compaction_threshold": "compactionThreshold must be 0 or more",
 }
 """What is said of a number below 0."""
+RETENTION_TOO_SMALL: Final = "Retention Quota must exceed configured backlog quota for {}."
+BACKLOG_TOO_BIG: Final = (
+    "Backlog Quota exceeds configured retention quota for {}. Please increase retention quota and retry"
+)
+INCREASE: Final = " Please increase retention quota and retry"
 _HALF: Final = (
     "Invalid retention policy: Setting a single time or size limit to 0 is invalid when one of the limits has a "
     "non-zero value. Use the value of -1 instead of 0 to ignore a specific limit. To disable retention both limits "
@@ -297,20 +302,22 @@ def stored_quota(value: Json) -> Json:
     }
 
 
-def check_room(policies: Mapping[str, Any], whose: str) -> None:
-    """What is kept by retention must be more than backlogs may hold.
+def check_room(config: BrokerConfig | None, quota: Json | None, retention: Json | None, refusal: str) -> None:
+    """Checks that retention keeps more than a backlog may hold.
 
     Args:
-        policies: those that would be stored.
-        whose: namespace or topic.
+        config: its quota is in effect where `quota` is None; None if it is not known.
+        quota: a backlog quota.
+        retention: retention policies; None is no retention.
+        refusal: the reason of the error.
 
     Raises:
-        Answered: 412, it is not.
+        Answered: 412, it keeps less.
     """
-    retention = policies.get("retention_policies") or {}
+    retention = retention or {}
     size, minutes = int(retention.get("retentionSizeInMB", 0)), int(retention.get("retentionTimeInMinutes", 0))
-    for quota in (policies.get("backlog_quota_map") or {}).values():
-        limit, seconds = int(quota.get("limitSize", quota.get("limit", -1))), int(quota.get("limitTime", -1))
-        if (size > 0 and limit >= size * MIB) or (minutes > 0 and seconds >= minutes * 60):
-            more = ". Please increase retention quota and retry" if whose == "topic" else "."
-            raise Answered(PRECONDITION, f"Retention Quota must exceed configured backlog quota for {whose}{more}")
+    limit, seconds = (-1, -1) if config is None else (config.backlog_quota_size, config.backlog_quota_s)
+    if quota is not None:
+        limit, seconds = int(quota.get("limitSize") or quota.get("limit", -1)), int(quota.get("limitTime", -1))
+    if (size > 0 and limit >= size * MIB) or (minutes > 0 and seconds >= minutes * 60):
+        raise Answered(PRECONDITION, refusal)

@@ -37,7 +37,17 @@ from bkdaemon.broker.rest.base import (
     reason,
     texts_of,
 )
-from bkdaemon.broker.rest.checks import FULL_RATES, KINDS, PRECONDITION, check_room, checked, full_rate, typed
+from bkdaemon.broker.rest.checks import (
+    BACKLOG_TOO_BIG,
+    FULL_RATES,
+    KINDS,
+    PRECONDITION,
+    RETENTION_TOO_SMALL,
+    check_room,
+    checked,
+    full_rate,
+    typed,
+)
 
 if TYPE_CHECKING:
     from bkdaemon.broker.config import BrokerConfig
@@ -83,7 +93,7 @@ async def put_namespace(service: BrokerService, request: Request) -> None:
     made = new_policies([service.config.cluster], bundles)
     made |= _asked_policies(service.config, given, made)
     await _check_clusters(service, made["replication_clusters"])
-    check_room(made, "namespace")
+    _check_retention(service.config, made)
     tenant, most = request.path_params["tenant"], service.config.namespaces_per_tenant_max
     if most and len(await store.namespaces(tenant)) > most:
         raise Answered(PRECONDITION, f"Exceed the maximum number of namespace in tenant :{tenant}")
@@ -223,9 +233,12 @@ def _policy(path: str, key: str) -> tuple[Handler, Handler, Handler]:
         def changed(old: Json) -> Json:
             new = old | {key: value}
             if key == "backlog_quota_map":
-                new[key] = {**(old.get(key) or {}), quota_kind(request): value}
-            if key in ("backlog_quota_map", "retention_policies"):
-                check_room(new, "namespace")
+                kind = quota_kind(request)
+                new[key] = {**(old.get(key) or {}), kind: value}
+                quota, refusal = value if kind == QUOTA_BYTES else None, BACKLOG_TOO_BIG.format("namespace")
+                check_room(service.config, quota, old.get("retention_policies"), refusal)
+            elif key == "retention_policies":
+                _check_retention(service.config, new)
             return new
 
         await change_policies(service, request, changed)
@@ -242,6 +255,14 @@ def _policy(path: str, key: str) -> tuple[Handler, Handler, Handler]:
         await change_policies(service, request, without)
 
     return read, write, remove
+
+
+def _check_retention(config: BrokerConfig, policies: Json) -> None:
+    """Raises: Answered, 412: retention keeps less than a backlog may hold, where the namespace has a backlog quota."""
+    quotas = policies.get("backlog_quota_map") or {}
+    if quotas:
+        refusal = RETENTION_TOO_SMALL.format("namespace")
+        check_room(config, quotas.get(QUOTA_BYTES), policies.get("retention_policies"), refusal)
 
 
 def quota_kind(request: Request) -> str:

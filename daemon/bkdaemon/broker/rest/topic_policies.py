@@ -17,9 +17,19 @@ from bkctl.errors import NotFound, Refused, UsageError
 from bkctl.model.topic import TopicName
 from bkdaemon.broker.cluster.policies import MESSAGE_SIZE_KEY, PAUSE_KEY, merged
 from bkdaemon.broker.cluster.topic_policies import Policies, system_topic, write_policies
-from bkdaemon.broker.rest.applied import is_said, of_broker
+from bkdaemon.broker.rest.applied import QUOTA_KINDS, is_said, of_broker
 from bkdaemon.broker.rest.base import Answered, Handler, body_of, flag, null, number, own, topic_of
-from bkdaemon.broker.rest.checks import FULL_RATES, PRECONDITION, check_room, checked, full_rate, typed
+from bkdaemon.broker.rest.checks import (
+    BACKLOG_TOO_BIG,
+    FULL_RATES,
+    INCREASE,
+    PRECONDITION,
+    RETENTION_TOO_SMALL,
+    check_room,
+    checked,
+    full_rate,
+    typed,
+)
 from bkdaemon.broker.rest.namespaces import quota_kind
 from bkdaemon.broker.rest.topics import NO_CONTENT, TOPIC
 
@@ -130,20 +140,24 @@ def _handlers(path: str, policy: _Policy) -> tuple[Handler, Handler, Handler]:
         if value is None:
             return await remove(service, request)
         kind = quota_kind(request)
+        of_namespace = await service.backend.policies.of(topic_of(request).namespace_name)
 
         def changed(old: Policies) -> Policies:
-            new = old | _fields(policy, value, old, kind)
-            if policy.key in ("backlog_quota_map", "retention_policies"):
-                check_room(merged({}, new), "topic")
-            return new
+            if policy.key == "retention_policies":
+                _check_retention(service.config, value, old, of_namespace)
+            elif policy.key == "backlog_quota_map":
+                _check_quota(service.config, value, old, of_namespace)
+            return old | _fields(policy, value, old, kind)
 
         return await _change(service, request, changed)
 
     async def remove(service: BrokerService, request: Request) -> Any:
         kind = quota_kind(request)
+        of_namespace = await service.backend.policies.of(topic_of(request).namespace_name)
 
         def without(old: Policies) -> Policies:
             if "backLogQuotaMap" in policy.fields:
+                _check_quota(service.config, None, old, of_namespace)
                 quotas = {name: quota for name, quota in old.get("backLogQuotaMap", {}).items() if name != kind}
                 return old | {"backLogQuotaMap": quotas}
             left = {name: value for name, value in old.items() if name not in policy.fields}
@@ -152,6 +166,19 @@ def _handlers(path: str, policy: _Policy) -> tuple[Handler, Handler, Handler]:
         return await _change(service, request, without)
 
     return read, write, remove
+
+
+def _check_retention(config: BrokerConfig, value: Any, own: Policies, of_namespace: Mapping[str, Any]) -> None:
+    """Raises: Answered, 412: a topic's retention keeps less than its backlog may hold, by either kind of quota."""
+    quotas = {**(of_namespace.get("backlog_quota_map") or {}), **(own.get("backLogQuotaMap") or {})}
+    for kind in QUOTA_KINDS:
+        check_room(config, quotas.get(kind), value, RETENTION_TOO_SMALL.format("topic") + INCREASE)
+
+
+def _check_quota(config: BrokerConfig, value: Any, own: Policies, of_namespace: Mapping[str, Any]) -> None:
+    """Raises: Answered, 412: a backlog may hold more than is kept by retention, the topic's or the namespace's."""
+    retention = own.get("retentionPolicies") or of_namespace.get("retention_policies")
+    check_room(config, value, retention, BACKLOG_TOO_BIG.format("topic"))
 
 
 async def _of_namespace(service: BrokerService, topic: TopicName, key: str) -> dict[str, Any]:

@@ -249,7 +249,9 @@ def test_what_is_stored_has_all_fields_of_javas_classes_and_no_others() -> None:
         assert stored["inactive_topic_policies"] == {"maxInactiveDurationSeconds": 5, "deleteWhileInactive": False}
         assert stored["persistence"]["managedLedgerMaxMarkDeleteRate"] == 0.0
         answer = await admin.ask("POST", f"{NAMESPACE}/backlogQuota", {"limitSize": 1024 * 1024})
-        wanted = "Retention Quota must exceed configured backlog quota for namespace."
+        wanted = (
+            "Backlog Quota exceeds configured retention quota for namespace. Please increase retention quota and retry"
+        )
         assert (answer.status, answer.body["reason"]) == (412, wanted)
         answer = await admin.ask("PUT", f"{A}/namespaces/t/m", {"message_ttl_in_seconds": "long", "bundles": {}})
         assert answer.status == 400
