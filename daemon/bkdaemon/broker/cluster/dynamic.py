@@ -17,6 +17,7 @@ from bkctl.meta.documents import Json, encode_json, read_document, update_docume
 from bkctl.model.secret_keys import masked
 from bkdaemon.broker.config import MIB, BrokerConfig
 from bkdaemon.broker.server_limits import ServerLimits
+from bkdaemon.properties import java_flag
 
 if TYPE_CHECKING:
     from bkctl.meta.store import MetadataStore
@@ -112,6 +113,8 @@ async def put(service: BrokerService, name: str, text: str) -> None:
         applied(service.own_config, {name: text})
     except UsageError as error:
         raise Refused(f"Invalid dynamic-config value: {error.message}") from None
+    if _FIELDS[name].metadata["parse"] is java_flag and text.lower() not in ("true", "false"):
+        _log.warning("%s=%r is neither true nor false: it is read as false, as by Java's brokers", name, text[:100])
     await _change(service, lambda old: {**old, name: text})
 
 
@@ -167,15 +170,16 @@ async def take(service: BrokerService) -> None:
 
 
 def applied(config: BrokerConfig, texts: Mapping[str, str]) -> BrokerConfig:
-    """The configuration with these keys.
+    """The configuration with these keys. As in Java, every text but true is false where a truth value is expected.
 
     Raises:
         UsageError: a text that means nothing, or contradicts the rest.
     """
     values: dict[str, Any] = {}
     for name, text in texts.items():
+        parse = _FIELDS[name].metadata["parse"]
         try:
-            values[_FIELDS[name].name] = _FIELDS[name].metadata["parse"](text)
+            values[_FIELDS[name].name] = text.lower() == "true" if parse is java_flag else parse(text)
         except ValueError as error:
             raise UsageError(f"{name}={text}: {error}") from None
     return replace(config, **values)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
+import pytest
 from bkdaemon.broker.cluster.dynamic import DYNAMIC, take
 from bkdaemon.broker.throttle import Rate
 
@@ -35,6 +38,23 @@ def test_a_key_is_changed_held_to_and_given_back() -> None:
             await admin.ok("DELETE", f"{CONFIGURATION}/{key}")
         assert topic.rules.auto_create_topic
         assert await admin.ok("GET", f"{CONFIGURATION}/values") == {"subscriptionTypesEnabled": "Exclusive,Shared"}
+
+    administering(scenario)
+
+
+def test_a_text_that_is_no_truth_value_is_read_as_false_with_a_warning_as_java_reads_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(admin: Admin) -> None:
+        topic = await admin.topic(TOPIC)
+        text = '{"key/123":"https://example.com/"}'
+        assert topic.rules.auto_create_subscription
+        await admin.ok("POST", f"{CONFIGURATION}/allowAutoSubscriptionCreation/{quote(text, safe='')}")
+        assert await admin.ok("GET", f"{CONFIGURATION}/values") == {"allowAutoSubscriptionCreation": text}
+        assert not topic.rules.auto_create_subscription
+        assert "is neither true nor false: it is read as false" in caplog.text
+        await admin.ok("POST", f"{CONFIGURATION}/allowAutoSubscriptionCreation/TRUE")
+        assert topic.rules.auto_create_subscription
 
     administering(scenario)
 
