@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
 from bkctl.errors import AlreadyExists, Conflict, NotFound, Refused
+from bkctl.meta.brokers import OWNERS
 from bkctl.meta.documents import Json
 from bkctl.meta.namespaces import bundles_value, new_policies
 from bkctl.meta.pulsar_cluster import CLUSTERS
@@ -286,14 +287,18 @@ async def set_pause(service: BrokerService, request: Request) -> None:
     await change_policies(service, request, lambda old: {**old, PAUSE_KEY: request.method == "POST"})
 
 
-async def affinity(service: BrokerService, request: Request) -> Json:
-    """The groups of bookies that a namespace's ledgers go to."""
+async def affinity(service: BrokerService, request: Request) -> Any:
+    """The groups of bookies that a namespace's ledgers go to; nothing where none are set.
+
+    A namespace that no broker ever owned a bundle of is not found: Java stores local policies with the first bundle.
+    """
     await policies_of(service, request)
-    found = await service.backend.meta.namespaces.local_policies(namespace_of(request))
-    group = found.get(AFFINITY_KEY)
-    if group is None:
+    name = namespace_of(request)
+    found = await service.backend.meta.namespaces.local_policies(name)
+    if not found and await service.store.exists(f"{OWNERS}/{name}") is None:
         raise NotFound("Namespace local-policies does not exist")
-    return dict(group)
+    group = found.get(AFFINITY_KEY)
+    return null() if group is None else dict(group)
 
 
 async def set_affinity(service: BrokerService, request: Request) -> None:
