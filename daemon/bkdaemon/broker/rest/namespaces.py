@@ -294,11 +294,10 @@ async def affinity(service: BrokerService, request: Request) -> Any:
     """
     await policies_of(service, request)
     name = namespace_of(request)
-    found = await service.backend.meta.namespaces.local_policies(name)
-    if not found and await service.store.exists(f"{OWNERS}/{name}") is None:
+    group = (await service.backend.meta.namespaces.local_policies(name)).get(AFFINITY_KEY)
+    if group is None and await service.store.exists(f"{OWNERS}/{name}") is None:
         raise NotFound("Namespace local-policies does not exist")
-    group = found.get(AFFINITY_KEY)
-    return null() if group is None else dict(group)
+    return group
 
 
 async def set_affinity(service: BrokerService, request: Request) -> None:
