@@ -39,6 +39,7 @@ from bkctl.codec.wire import (
 )
 from bkctl.errors import BadBytes, Corrupt
 from bkctl.model.status import Status
+from bkctl.protocol.pieces import append_piece
 
 Add: TypeAlias = tuple[int, int, bytes, bytes, int, Any]
 Read: TypeAlias = tuple[int, int, Any]
@@ -88,7 +89,7 @@ class ServerConversation:
         self.failed: BadBytes | None = None
         self._frame_size_max = frame_size_max
         self._source = source
-        self._held: list[bytes] = []
+        self._held: list[bytes | bytearray] = []
         self._held_size = 0
         self._needed = 0
         self._consumed = 0
@@ -110,12 +111,15 @@ class ServerConversation:
         try:
             while self._held and at < len(data):  # make the unfinished frame whole, without copying what is behind it
                 missing = min(self._needed - self._held_size, len(data) - at)
-                self._held.append(data[at : at + missing])
+                piece = data[at : at + missing]
                 self._held_size += missing
                 at += missing
-                if self._held_size == self._needed:
-                    frame, self._held = b"".join(self._held), []
-                    self._walk(frame, 0)
+                if self._held_size < self._needed:
+                    append_piece(self._held, piece)
+                    continue
+                self._held.append(piece)
+                frame, self._held = b"".join(self._held), []
+                self._walk(frame, 0)
             if at < len(data):
                 self._walk(data, at)
         except BadBytes as error:
@@ -123,6 +127,20 @@ class ServerConversation:
         self._close_batch(None)
         batches, self._batches = self._batches, []
         return batches
+
+    @property
+    def unfinished(self) -> tuple[int, int]:
+        """Bytes held of an unfinished frame, and the bytes that are missing as far as is known; 0, 0 without one."""
+        return (self._held_size, self._needed - self._held_size) if self._held else (0, 0)
+
+    @property
+    def received(self) -> int:
+        """Bytes of whole frames and of the unfinished one since the connection began."""
+        return self._consumed + (self._held_size if self._held else 0)
+
+    def drop_unfinished(self) -> None:
+        """Frees the memory of the unfinished frame; the connection ends, and nothing more is parsed."""
+        self._held = []
 
     def _walk(self, data: bytes, start: int) -> None:
         """Takes whole frames from start on, and holds what is left."""

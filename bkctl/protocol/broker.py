@@ -28,12 +28,10 @@ from bkctl.codec.pulsar import (
 )
 from bkctl.codec.pulsar_entry import CHECKSUM_SIZE, MAGIC_CHECKSUM, without_broker_metadata, without_checksum
 from bkctl.errors import BadBytes, Corrupt
+from bkctl.protocol.pieces import append_piece
 
 CONNECT_SIZE_MAX: Final = 64 * 1024
 """Of what is said before CONNECT is accepted: who is not known yet is given no more memory."""
-PIECE_MAX: Final = 4 * 1024
-"""Pieces of a frame that are shorter are put together: an object for each byte would be forty times the frame."""
-JOINED_MAX: Final = 64 * 1024
 CHECKSUM_VERSION: Final = 11
 """The first protocol version whose clients are sent checksums: those before it compute them wrongly, or not at all."""
 PING_VERSION: Final = 1
@@ -157,7 +155,7 @@ class BrokerConversation:
         try:
             while self._held and at < len(data):
                 missing = min(self._needed - self._held_size, len(data) - at)
-                self._hold(data[at : at + missing])
+                append_piece(self._held, data[at : at + missing])
                 self._held_size += missing
                 at += missing
                 if self._held_size == self._needed:
@@ -175,15 +173,6 @@ class BrokerConversation:
     def unfinished(self) -> tuple[int, int]:
         """Bytes of the frame that has not come whole, and how many are missing, as far as is known; 0, 0 if none."""
         return (self._held_size, self._needed - self._held_size) if self._held else (0, 0)
-
-    def _hold(self, piece: bytes) -> None:
-        newest = self._held[-1]
-        if len(piece) >= PIECE_MAX:
-            self._held.append(piece)
-        elif isinstance(newest, bytearray) and len(newest) < JOINED_MAX:
-            newest += piece
-        else:
-            self._held.append(bytearray(piece))
 
     def _walk(self, data: bytes, at: int) -> None:
         """Takes whole frames from `at` on, and holds what is left."""

@@ -112,6 +112,8 @@ class BookieConfig:
     # the process
     frame_size_max: int = key("nettyMaxFrameSizeBytes", int, 5 * MIB, least=1024)
     max_batch_read_size: int = key("maxBatchReadSize", int, 5 * MIB, least=1)
+    unfinished_frame_bytes_max: int = key("bkctlUnfinishedFrameBytesMax", int, 256 * MIB, least=1024)
+    unfinished_frame_timeout_ms: int = key("bkctlUnfinishedFrameTimeoutMs", int, 60_000, least=1)
     http_enabled: bool = key("httpServerEnabled", flag, False)
     http_port: int = key("httpServerPort", port, 8080)
     http_host: str = key("httpServerHost", str, "")
@@ -137,6 +139,8 @@ class BookieConfig:
             raise UsageError(f"logSizeLimit is above {LOG_SIZE_LIMIT_MAX}")
         if self.rocksdb_format_version not in FORMATS_BELOW_10:
             raise UsageError("dbStorage_rocksDB_format_version: a Java bookie reads 2 and 5")
+        if self.unfinished_frame_bytes_max < self.frame_size_max:
+            raise UsageError("bkctlUnfinishedFrameBytesMax is below nettyMaxFrameSizeBytes: no long frame would fit")
         self._check_compaction()
         warn, full, low = self.disk_usage_warn_threshold, self.disk_usage_threshold, self.low_mark
         if not (0 < warn <= full < 1 and 0 < low <= full):

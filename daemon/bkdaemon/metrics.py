@@ -74,7 +74,10 @@ def bookie_samples(service: BookieService) -> Iterator[Sample]:
             "bookie_ledger_dir_usage", "gauge", 100 * (1 - free / total) if total else 0, (("dir", directory),)
         )
     yield from _garbage_samples(service.garbage)
-    yield Sample("bookkeeper_server_CONNECTIONS", "gauge", len(service.server.connections))
+    server = service.server
+    yield Sample("bookkeeper_server_CONNECTIONS", "gauge", len(server.connections))
+    yield Sample("bkctl_bookie_unfinished_frame_bytes", "gauge", server.unfinished.size)
+    yield Sample("bkctl_bookie_unfinished_frame_connections_ended_total", "counter", server.ended_unfinished)
     for samples in service.samples_beside:
         yield from samples()
     yield from process_samples()

@@ -130,6 +130,8 @@ class BookieService:
             world,
             frame_size_max=config.frame_size_max,
             batch_read_size_max=config.max_batch_read_size,
+            unfinished_bytes_max=config.unfinished_frame_bytes_max,
+            stall_timeout_s=config.unfinished_frame_timeout_ms / 1000,
         )
         self.disks = DiskMonitor(config, world.disk, self.bookie.gate)
         self._ledgers: LedgerStore | None = None

@@ -7,7 +7,8 @@
 Nothing is made for a single entry that can be made for a batch: no task, no future, no write. What keeps memory
 bounded: reading pauses while too many bytes of adds are not durable (of one connection, or of all), while reads wait
 for their turn, and while the client does not take its answers; reads are started in slices that fit what the last
-ones were large. Garbage ends the connection it came on, after the answers to what came before it.
+ones were large. Frames that have not arrived completely are bounded over all connections, in bytes and in time.
+Garbage ends the connection it came on, after the answers to what came before it.
 Source: BookieNettyServer.java, BookieRequestProcessor.java.
 """
 
@@ -29,6 +30,7 @@ from bkctl.protocol.bookie_server import (
     encode_read_replies,
 )
 from bkdaemon.bookie.requests import Requests
+from bkdaemon.unfinished_frames import STALL_TIMEOUT_S, UNFINISHED_BYTES_MAX, BoundedFrames
 
 if TYPE_CHECKING:
     from bkctl.world import Listener, World
@@ -59,6 +61,8 @@ class BookieServer:
         connections: those that are open.
         add_bytes: of adds that are not answered yet.
         throttled: nothing is read; give `throttle` to Bookie.on_throttle.
+        unfinished: bounds the frames that have not arrived completely.
+        ended_unfinished: connections that were ended because of such a frame.
     """
 
     def __init__(
@@ -68,6 +72,8 @@ class BookieServer:
         *,
         frame_size_max: int = FRAME_SIZE_MAX,
         batch_read_size_max: int = FRAME_SIZE_MAX,
+        unfinished_bytes_max: int = UNFINISHED_BYTES_MAX,
+        stall_timeout_s: float = STALL_TIMEOUT_S,
     ) -> None:
         self.bookie = bookie
         self.requests = Requests(bookie, world.clock, batch_read_size_max=batch_read_size_max)
@@ -76,6 +82,8 @@ class BookieServer:
         self.add_bytes = 0
         self.throttled = False
         self.refused_connections = 0
+        self.unfinished = BoundedFrames(unfinished_bytes_max, frame_size_max, stall_timeout_s)
+        self.ended_unfinished = 0
         self._paused: set[Connection] = set()
         self._network = world.network
         self._listener: Listener | None = None
@@ -97,6 +105,7 @@ class BookieServer:
             await self._listener.close()
         for connection in list(self.connections):
             connection.abort()
+        self.unfinished.close()
 
     def throttle(self, on: bool) -> None:
         """The bookie is behind with what it took: nothing is read from any connection until it has caught up."""
@@ -136,17 +145,18 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: BookieServer) -> None:
         self.parked: set[Callable[[], None]] = set()
+        self.conversation = ServerConversation(frame_size_max=server.frame_size_max)
+        self.reading = True
         self._server = server
         self._bookie = server.bookie
         self._transport: asyncio.Transport | None = None
-        self._conversation = ServerConversation(frame_size_max=server.frame_size_max)
         self._peer = "?"
         self._add_bytes = 0
         self._reads: deque[Read] = deque()
         self._reads_open = 0
         self._read_size = READ_SIZE_GUESS
         self._writable = True
-        self._reading = True
+        self._unfinished = 0  # bytes of a frame that has not arrived completely
 
     # -- what asyncio tells ----------------------------------------------------------------------------------------
 
@@ -167,6 +177,7 @@ class Connection(asyncio.Protocol):
         """The client is gone; what it asked for is finished, and answered to nobody."""
         self._transport = None
         self._reads.clear()
+        self._drop_unfinished()
         self._server.gone(self)
         for give_up in list(self.parked):
             give_up()
@@ -184,7 +195,11 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Everything that has arrived, in one go."""
-        for adds, reads, request, size in self._conversation.feed(data):
+        batches = self.conversation.feed(data)
+        before, self._unfinished = self._unfinished, self.conversation.unfinished[0]
+        if before or self._unfinished:
+            self._server.unfinished.changed(self, before, self._unfinished, whole=bool(batches))
+        for adds, reads, request, size in batches:
             if adds:
                 self._take_adds(adds, size)
             if reads:
@@ -192,7 +207,7 @@ class Connection(asyncio.Protocol):
                 self._start_reads()
             if request is not None:
                 self._server.requests.answer(request, self)
-        failed = self._conversation.failed
+        failed = self.conversation.failed
         if failed is not None:
             logger.warning("%s: closing: %s", self._peer, failed.message)
             self.close()
@@ -215,6 +230,18 @@ class Connection(asyncio.Protocol):
         """Ends the connection at once."""
         if self._transport is not None:
             self._transport.abort()
+
+    def end(self, why: str) -> None:
+        """Ends the connection at once, because of an unfinished frame."""
+        logger.warning("%s: closing: %s", self._peer, why)
+        self._server.ended_unfinished += 1
+        self._drop_unfinished()
+        self.abort()
+
+    def _drop_unfinished(self) -> None:
+        before, self._unfinished = self._unfinished, 0
+        self.conversation.drop_unfinished()
+        self._server.unfinished.changed(self, before, 0, whole=True)
 
     def _take_adds(self, adds: list[Add], size: int) -> None:
         self._add_bytes += size
@@ -239,7 +266,7 @@ class Connection(asyncio.Protocol):
     def _added(self, size: int) -> None:
         self._add_bytes -= size
         self._server.answered(size)
-        if not self._reading:
+        if not self.reading:
             self.balance()
 
     def _start_reads(self) -> None:
@@ -262,7 +289,7 @@ class Connection(asyncio.Protocol):
         """The disk's answers."""
         self._answer_reads(answers)
         self._start_reads()
-        if not self._reading:
+        if not self.reading:
             self.balance()
 
     def _answer_reads(self, answers: list[Answer]) -> None:
@@ -283,10 +310,11 @@ class Connection(asyncio.Protocol):
         if transport is None or transport.is_closing():
             return
         full = self._add_bytes > ADD_BYTES_PER_CONNECTION_MAX or self._server.full(self)
+        full = full or self._server.unfinished.holds(self)
         go = self._writable and not self._reads and not full
-        if go and not self._reading:
-            self._reading = True
+        if go and not self.reading:
+            self.reading = True
             transport.resume_reading()
-        elif not go and self._reading:
-            self._reading = False
+        elif not go and self.reading:
+            self.reading = False
             transport.pause_reading()

@@ -20,9 +20,9 @@ from bkdaemon.broker import consuming, producing, requests, transactions
 from bkdaemon.broker.compatibility import Schemas
 from bkdaemon.broker.connection import Connection
 from bkdaemon.broker.server_limits import ServerLimits
-from bkdaemon.broker.throttle import UnfinishedFrames
 from bkdaemon.broker.topics import Topics
 from bkdaemon.broker.workers import Workers
+from bkdaemon.unfinished_frames import UnfinishedFrames
 
 if TYPE_CHECKING:
     from bkctl.world import Listener, Worker, World

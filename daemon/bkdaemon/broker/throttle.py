@@ -4,15 +4,12 @@
     wait_s    how long the debt lasts: until then nothing more is let through
 
 Who waits holds nothing but what had arrived already: a connection is read no further, a dispatcher reads nothing.
-Beside the rates, what all connections hold of frames that are not whole: `UnfinishedFrames`.
 Source: AsyncTokenBucket.java, PublishRateLimiterImpl.java, DispatchRateLimiter.java, SubscribeRateLimiter.java.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bkdaemon.broker.unacked import UnackedLimit
@@ -21,7 +18,6 @@ if TYPE_CHECKING:
     from bkctl.protocol.broker import Sends
     from bkdaemon.broker.backend import TopicRules
     from bkdaemon.broker.config import BrokerConfig
-    from bkdaemon.broker.connection import Connection
 
 CONSUMERS_MAX: Final = 10_000
 """Of one topic, whose subscriptions are counted; with more the count begins anew."""
@@ -30,15 +26,6 @@ CLOCK_S: Final = 0.001
 """What clocks tell apart: nobody waits less."""
 LOOK_S: Final = 1.0
 """Whoever waits looks again after so long, for the rate may have been changed."""
-UNFINISHED_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Of frames of all connections that have not come whole, or are not stored: above, who is at a long one waits."""
-SHORT_FRAME: Final = 32 * 1024
-"""What a connection may always hold of a frame."""
-FINISHING_MAX: Final = 8
-"""Connections that are read on though there is no room, to the end of their frames: some always come to it."""
-PROGRESS_S: Final = 10.0
-PROGRESS_BYTES: Final = 64 * 1024
-"""While others wait, a frame that is read grows by so much in that time, or its connection ends."""
 
 
 class Rate(NamedTuple):
@@ -252,88 +239,3 @@ class TopicLimits:
     def forget(self, name: str) -> None:
         """A subscription is no more."""
         self._of.pop(name, None)
-
-
-@dataclass(slots=True)
-class _Frame:
-    """One that was let in: what is missing of it, and from when and how many bytes on its progress is watched."""
-
-    missing: int
-    since: float
-    held: int
-
-
-class UnfinishedFrames:
-    """What all connections of a broker hold of frames that are not whole yet; where there is no room they wait in line.
-
-    Short frames never wait. A long one is let in with all that is still missing of it, when there is room for that, or
-    as one of the few that go on without. Who is let in, sends nothing, and holds what others wait for, is let go.
-
-    Args:
-        unconfirmed: bytes that have come whole and are not stored yet; they count too.
-        most: bytes there is room for.
-
-    Attributes:
-        size: bytes held now.
-        promised: bytes that are missing of the long frames that were let in.
-    """
-
-    def __init__(
-        self, unconfirmed: Callable[[], int] = lambda: 0, most: Callable[[], int] = lambda: UNFINISHED_BYTES_MAX
-    ) -> None:
-        self.size = self.promised = 0
-        self._most = most
-        self._unconfirmed = unconfirmed
-        self._let_in: dict[Connection, _Frame] = {}
-        self._beyond: set[Connection] = set()  # let in though there was no room
-        self._waiting: dict[Connection, None] = {}  # in line
-        self._timer: asyncio.TimerHandle | None = None
-
-    def changed(self, connection: Connection, before: int, now: int, *, whole: bool) -> None:
-        """A connection holds so much of a frame; whole says that a frame, or the connection, has come to its end."""
-        self.size += now - before
-        if connection in self._let_in:
-            if not whole:
-                self._let_in[connection].missing -= now - before
-                self.promised -= now - before
-                return
-            self.promised -= self._let_in.pop(connection).missing
-            self._beyond.discard(connection)
-        elif whole:
-            self._waiting.pop(connection, None)
-        if now > SHORT_FRAME:
-            self._waiting[connection] = None
-        if self._waiting:
-            self._let_on()
-
-    def holds(self, connection: Connection) -> bool:
-        """True while a connection shall be read no further."""
-        return connection in self._waiting
-
-    def _let_on(self) -> None:
-        while self._waiting:
-            connection = next(iter(self._waiting))
-            held, missing = connection.conversation.unfinished
-            unconfirmed, most = self._unconfirmed(), self._most()
-            if self.size + self.promised + missing + unconfirmed > most:
-                if len(self._beyond) >= FINISHING_MAX or unconfirmed > most // 2:  # that gets less
-                    break
-                self._beyond.add(connection)
-            del self._waiting[connection]
-            self._let_in[connection] = _Frame(missing, asyncio.get_running_loop().time(), held)
-            self.promised += missing
-            connection.balance()
-        if self._waiting and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
-
-    def _look(self) -> None:
-        """Ends connections that hold what others wait for, and do not go on."""
-        self._timer = None
-        now = asyncio.get_running_loop().time()
-        for connection, frame in list(self._let_in.items()):
-            held = connection.conversation.unfinished[0]
-            if not connection.reading or held - frame.held >= PROGRESS_BYTES:  # it is not its fault, or it goes on
-                frame.since, frame.held = now, held
-            elif now - frame.since >= PROGRESS_S:
-                connection.end(f"{held} bytes of a frame, no more in {PROGRESS_S:g} s, and others wait for memory")
-        self._let_on()

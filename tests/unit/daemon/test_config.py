@@ -113,3 +113,12 @@ def test_the_override_warns_of_each_key_of_protection_and_ignores_it(
     for key in ("tlsKeyStore", "authorizedRoles", "httpServerKeyStorePassword"):
         assert f"{key}=" in caplog.text
     assert "hidden" not in caplog.text
+
+
+def test_a_bound_of_unfinished_frames_below_one_frame_is_refused() -> None:
+    assert config("").unfinished_frame_bytes_max == 256 << 20
+    assert config("").unfinished_frame_timeout_ms == 60_000
+    text = "nettyMaxFrameSizeBytes=2000000\nbkctlUnfinishedFrameBytesMax="
+    assert config(f"{text}2000000").unfinished_frame_bytes_max == 2_000_000
+    with pytest.raises(UsageError, match="bkctlUnfinishedFrameBytesMax is below nettyMaxFrameSizeBytes"):
+        config(f"{text}1999999")

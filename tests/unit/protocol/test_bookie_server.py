@@ -20,6 +20,7 @@ from bkctl.protocol.bookie_server import (
     encode_read_replies,
     encode_reply,
 )
+from bkctl.protocol.pieces import JOINED_MAX
 from tests.unit.golden_wire import FOLDER, Frame, frames, raw_cases
 
 KEY = bytes(range(20))
@@ -231,3 +232,20 @@ def test_other_orders_of_fields_and_unknown_fields_are_adds_too() -> None:
     assert (key, data, flags) == (KEY, body, Flag.RECOVERY_ADD | Flag.HIGH_PRIORITY)
     reply = wire_v3.decode_reply(token[4:])
     assert (reply.token, reply.ledger_id, reply.entry_id, reply.priority) == (9, 7, 5, 0)
+
+
+def test_a_frame_that_arrives_byte_by_byte_is_kept_in_few_pieces_and_counted() -> None:
+    body = bytes(200_000)
+    frame = wire_v2.encode_request(Request(Operation.ADD, 0, 0, KEY, body, protocol=2, version=2))
+    conversation, most = ServerConversation(), 0
+    conversation.protocol = 2
+    for at in range(len(frame) - 1):
+        assert conversation.feed(frame[at : at + 1]) == []
+        most = max(most, len(conversation._held))
+        assert conversation.unfinished[0] == conversation.received == at + 1
+    assert most <= 2 + len(frame) // JOINED_MAX + 1
+    (batch,) = conversation.feed(frame[-1:] + frame)
+    assert [add[3] for add in batch.adds] == [body, body]
+    assert all(type(add[3]) is bytes for add in batch.adds)
+    assert conversation.unfinished == (0, 0)
+    assert conversation.received == 2 * len(frame)

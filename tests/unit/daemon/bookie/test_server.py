@@ -97,7 +97,13 @@ def served(
         doors = world or real_world()
         bookie = Bookie(config, doors, memory_index(doors.disk))
         await bookie.start()
-        server = BookieServer(bookie, doors)
+        server = BookieServer(
+            bookie,
+            doors,
+            frame_size_max=config.frame_size_max,
+            unfinished_bytes_max=config.unfinished_frame_bytes_max,
+            stall_timeout_s=config.unfinished_frame_timeout_ms / 1000,
+        )
         bookie.on_throttle = server.throttle
         await server.start("127.0.0.1", 0)
         house = House(server)
@@ -366,7 +372,7 @@ def test_a_client_that_does_not_read_is_not_read_either(tmp_path: Path, monkeypa
         (connection,) = house.server.connections
         asked = [say.read(7, 0) for _ in range(500)]
         peer.writer.write(b"".join(frame for _, frame in asked))
-        await until(lambda: not connection._reading)
+        await until(lambda: not connection.reading)
         transport = connection._transport
         assert transport is not None
         assert transport.get_write_buffer_size() <= 64 * 1024 + 8 * len(body)
@@ -374,7 +380,7 @@ def test_a_client_that_does_not_read_is_not_read_either(tmp_path: Path, monkeypa
         for token, _ in asked:
             assert (await peer.reply(token)).body == body
         assert (await peer.ask(say.read(7, 0))).body == body
-        assert connection._reading
+        assert connection.reading
 
     served(tmp_path, run)
 

@@ -6,7 +6,8 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from bkdaemon.broker import server, throttle
+from bkdaemon import unfinished_frames
+from bkdaemon.broker import server
 from bkdaemon.broker.connection import CLOSING_S
 from bkdaemon.broker.ledger import cache
 from bkdaemon.broker.server_limits import ServerLimits
@@ -16,7 +17,8 @@ from bkctl.codec.pulsar import Command, encode_command
 from bkctl.errors import LedgerFenced
 from bkctl.model.status import Status
 from bkctl.model.topic import Position
-from bkctl.protocol.broker import JOINED_MAX, BrokerConversation, Sends
+from bkctl.protocol.broker import BrokerConversation, Sends
+from bkctl.protocol.pieces import JOINED_MAX
 from tests.broker.raw import RawClient, Stage, entry_of, on_stage
 from tests.unit.daemon.broker.logs import Broker, on_brokers, until
 
@@ -34,7 +36,7 @@ def long_frame(sequence_id: int = 0) -> bytes:
 @pytest.fixture(autouse=True)
 def _little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "DEFAULT_LIMITS", ServerLimits(unfinished_bytes_max=1024 * KIB))
-    monkeypatch.setattr(throttle, "FINISHING_MAX", 2)
+    monkeypatch.setattr(unfinished_frames, "FINISHING_MAX", 2)
 
 
 async def producers(stage: Stage, count: int) -> list[RawClient]:
@@ -65,7 +67,7 @@ def test_half_frames_of_many_connections_are_bounded_and_all_of_them_come_to_the
         watching = asyncio.create_task(watch())
         await asyncio.gather(*(say(client, frame[:-PIECE]) for client in clients))
         await asyncio.sleep(5)
-        held = 60 * (throttle.SHORT_FRAME + 2 * PIECE)  # and what was read before they had to wait
+        held = 60 * (unfinished_frames.SHORT_FRAME + 2 * PIECE)  # and what was read before they had to wait
         assert 1024 * KIB < most < 1024 * KIB + 2 * FRAME + held
         assert sum(unfinished.holds(c) for c in stage.server.connections) > 20
         for client in clients:
@@ -134,7 +136,7 @@ def test_what_bookies_have_not_stored_yet_is_bounded_over_all_topics(monkeypatch
         for _ in range(1000):
             most = max(most, memory.unconfirmed_bytes + stage.server.unfinished.size)
             await asyncio.sleep(0.01)
-        assert 1024 * KIB < most < 1024 * KIB + 3 * FRAME + 40 * (throttle.SHORT_FRAME + 2 * PIECE)
+        assert 1024 * KIB < most < 1024 * KIB + 3 * FRAME + 40 * (unfinished_frames.SHORT_FRAME + 2 * PIECE)
         fabric.heal()
         for client in clients:
             assert (await client.next()).kind == Command.SEND_RECEIPT
