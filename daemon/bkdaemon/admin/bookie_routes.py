@@ -194,7 +194,7 @@ def _object_of(request: Request) -> dict[str, Any]:
     """
     try:
         found = json.loads(request.body or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise ValueError("Failed to deserialize Object from Json string")

@@ -1,33 +1,36 @@
 """The HTTP port of a bookie: pages that are ready at once (/metrics, /heartbeat) and routes that need the loop.
 
-One small request a connection, on the bookie's event loop, through World's network. Pages are read-only; a route
-decides by itself which methods it takes, as Java's services do.
+An ASGI application on the bookie's event loop, within the limits of `bkdaemon.http_limits`: pages and the routes of a
+bookie's state are answered although all other requests are in progress. Pages are read-only; a route decides by itself
+which methods it takes, as Java's services do. One request a connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
 from bkctl.errors import BkctlError
 
 if TYPE_CHECKING:
-    from bkctl.world import Listener, World
+    from bkctl.world import World
+    from bkdaemon.http_limits import LimitedServer
 
-REQUEST_BYTES_MAX: Final = 8192
-"""Of a request's head and body together."""
 CONNECTIONS_MAX: Final = 100
-IDLE_S: Final = 10.0
+RESERVED: Final = 20
+"""Connections beyond those, for pages and the routes of RESERVED_PATHS."""
+RESERVED_PATHS: Final = frozenset({"/api/v1/bookie/is_ready", "/api/v1/bookie/state"})
+BODY_BYTES_MAX: Final = 64 * 1024
+"""Bytes of any route's body: a JSON object of a few fields, which is parsed on the event loop."""
 ROUTE_S: Final = 60.0
-"""How long a route may take until its answer is with the client."""
+"""How long a route may take."""
 METHODS: Final = frozenset({"GET", "PUT", "POST", "DELETE"})
 Page = Callable[[], tuple[str, str]]
-"""Makes (content type, text)."""
+"""Returns (content type, text)."""
 
 _log = logging.getLogger(__name__)
 
@@ -57,126 +60,83 @@ class HttpServer:
     def __init__(self, world: World, pages: Mapping[str, Page], routes: Mapping[str, Route] | None = None) -> None:
         self.pages = pages
         self.routes = routes or {}
-        self.open: set[_Connection] = set()
         self._network = world.network
-        self._listener: Listener | None = None
+        self._server: LimitedServer | None = None
 
     async def start(self, host: str, port: int) -> int:
         """Opens the port and returns it."""
-        self._listener = await self._network.listen(host, port, lambda: _Connection(self))
-        return self._listener.port
+        from bkdaemon.http_limits import LimitedServer, ListenerLimits  # uvicorn takes 40 ms and 4 MB
+
+        limits = ListenerLimits(connections_max=CONNECTIONS_MAX, reserved=RESERVED, body_bytes_max=BODY_BYTES_MAX)
+        self._server = LimitedServer(self._serve, limits, reserved_paths=RESERVED_PATHS | self.pages.keys())
+        return await self._server.start(self._network, host, port)
 
     async def stop(self) -> None:
-        """Closes the port and what is open."""
-        if self._listener is not None:
-            await self._listener.close()
-        for connection in list(self.open):
-            connection.end()
+        """Closes the port and its connections."""
+        if self._server is not None:
+            await self._server.stop()
 
-    def answer(self, head: bytes, body: bytes) -> bytes | Awaitable[bytes]:
-        """The whole answer to a request, or what will give it."""
-        words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
-        if len(words) != 3 or not words[2].startswith("HTTP/"):
-            return _reply(400, "text/plain", "this is no HTTP request\n")
-        method = words[0]
-        path, _, query = words[1].partition("?")
-        if (route := self.routes.get(path)) is not None and method in METHODS:
-            parameters = dict(parse_qsl(query, keep_blank_values=True))
-            return _routed(route, Request(method, parameters, body.decode("utf-8", "replace") or None))
-        if method not in ("GET", "HEAD") or route is not None:
-            return _reply(405, "text/plain", "only GET\n" if route is None else "not with this method\n")
-        page = self.pages.get(path)
-        if page is None:
-            return _reply(404, "text/plain", f"there is: {' '.join(sorted({*self.pages, *self.routes}))}\n")
-        kind, text = page()
-        return _reply(200, kind, text, head_only=method == "HEAD")
+    async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answers one request, as ASGI has it."""
+        code, kind, text = 404, "text/plain", f"there is: {' '.join(sorted({*self.pages, *self.routes}))}\n"
+        method, path = scope["method"], scope["path"]
+        page, route = self.pages.get(path), self.routes.get(path)
+        if route is not None and method in METHODS:
+            if (body := await _body(receive)) is None:
+                return
+            parameters = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+            answer = await _while_connected(_routed(route, Request(method, parameters, body or None)), receive)
+            if answer is None:
+                return
+            text, code = answer
+            kind = "application/json" if text[:1] in ("{", "[", '"') else "text/plain"
+        elif route is not None or method not in ("GET", "HEAD"):
+            code, text = 405, "only GET\n" if route is None else "not with this method\n"
+        elif page is not None:
+            code, (kind, text) = 200, page()
+        data = text.encode("utf-8", "replace")
+        headers = [
+            (b"content-type", f"{kind}; charset=utf-8".encode()),
+            (b"content-length", str(len(data)).encode()),
+            (b"connection", b"close"),
+        ]
+        await send({"type": "http.response.start", "status": code, "headers": headers})
+        await send({"type": "http.response.body", "body": data})
 
 
-async def _routed(route: Route, request: Request) -> bytes:
-    """What a route answers; what it raises is a 500, as where a service of Java's throws."""
-    text, code = "Internal Server Error", 500
+async def _body(receive: Any) -> str | None:
+    """A request's body as text; None if the client does not send it completely, or more than is allowed."""
+    parts = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        parts.append(message.get("body", b""))
+        if not message.get("more_body"):
+            return b"".join(parts).decode("utf-8", "replace")
+
+
+async def _while_connected(work: Coroutine[Any, Any, Answer], receive: Any) -> Answer | None:
+    """The result of work, which ends early (None) when the client disconnects."""
+    tasks = asyncio.ensure_future(work), asyncio.ensure_future(receive())
     try:
-        text, code = await route(request)
-    except (BkctlError, OSError, ValueError) as error:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return tasks[0].result() if tasks[0].done() else None
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _routed(route: Route, request: Request) -> Answer:
+    """What a route answers; an error it raises is a 500, as where a service of Java's throws."""
+    try:
+        async with asyncio.timeout(ROUTE_S):
+            return await route(request)
+    except TimeoutError:
+        return Answer(f"no result within {ROUTE_S:g} s", 503)
+    except (BkctlError, OSError, ValueError, RecursionError) as error:
         _log.warning("an HTTP request failed: %s", error)
-    except Exception:  # noqa: BLE001 - a bug of ours: it is told, and the port goes on
+    except Exception:  # noqa: BLE001 - a bug is logged, and the port continues
         _log.exception("an HTTP request failed, by a bug")
-    return _reply(code, "application/json" if text[:1] in ("{", "[", '"') else "text/plain", text)
-
-
-class _Connection(asyncio.Protocol):
-    def __init__(self, server: HttpServer) -> None:
-        self._server = server
-        self._transport: asyncio.Transport | None = None
-        self._data = b""
-        self._timer: asyncio.TimerHandle | None = None
-        self._work: asyncio.Future[bytes] | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-        if len(self._server.open) >= CONNECTIONS_MAX:
-            self._transport.abort()
-            return
-        self._server.open.add(self)
-        self._timer = asyncio.get_running_loop().call_later(IDLE_S, self.end)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        self._server.open.discard(self)
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._work is not None:
-            self._work.cancel()
-
-    def data_received(self, data: bytes) -> None:
-        if self._transport is None or self._transport.is_closing() or self._work is not None:
-            return
-        self._data += data
-        head, end, body = self._data.partition(b"\r\n\r\n")
-        if len(self._data) > REQUEST_BYTES_MAX:
-            self._transport.abort()
-        elif end and len(body) >= (length := _content_length(head)):
-            self._answer(self._server.answer(head, body[:length]))
-
-    def _answer(self, answer: bytes | Awaitable[bytes]) -> None:
-        assert self._transport is not None
-        if isinstance(answer, bytes):
-            self._transport.write(answer)
-            self._transport.close()
-            return
-        self._work = asyncio.ensure_future(answer)
-        self._work.add_done_callback(self._done)
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(ROUTE_S, self.end)
-
-    def _done(self, work: asyncio.Future[bytes]) -> None:
-        if self._transport is not None and not work.cancelled():
-            self._transport.write(work.result())
-            self._transport.close()
-
-    def end(self) -> None:
-        """Nobody waits for the rest."""
-        if self._transport is not None:
-            self._transport.abort()
-
-
-def _content_length(head: bytes) -> int:
-    """Bytes of the body; one that cannot be, or is sent in chunks, counts as none."""
-    for line in head.split(b"\r\n")[1:]:
-        name, _, value = line.partition(b":")
-        if name.strip().lower() == b"content-length" and value.strip().isdigit():
-            return int(value)
-    return 0
-
-
-def _reply(code: int, kind: str, text: str, *, head_only: bool = False) -> bytes:
-    body = text.encode("utf-8", "replace")
-    lines = (
-        f"HTTP/1.1 {code} {HTTPStatus(code).phrase}",
-        f"Content-Type: {kind}; charset=utf-8",
-        f"Content-Length: {len(body)}",
-        "Connection: close",
-        "\r\n",
-    )
-    return "\r\n".join(lines).encode("latin-1") + (b"" if head_only else body)
+    return Answer("Internal Server Error", 500)
