@@ -9,6 +9,7 @@ LostBookieRecoveryDelay, TriggerAudit); LedgerMetadataImpl.java.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
@@ -92,12 +93,14 @@ class ClusterRoutes:
             return Answer(ONLY_GET, 404)
         asked = request.parameters
         if asked.get("print_metadata") != "true":
-            return Answer(dumps({str(ledger_id): None async for part in self._ledgers.ids() for ledger_id in part}))
+            found = {str(ledger_id): None async for part in self._ledgers.ids() for ledger_id in part}
+            return Answer(await asyncio.to_thread(dumps, found))  # long: not on the event loop
         page = int(asked.get("page", "-1"))
         decoded = asked.get("decode_meta") == "true"
         chosen = [ledger_id async for ledger_id in self._page(page)]
         records = [record async for record in self._ledgers.read_many(chosen)]
-        return Answer(dumps({str(r.ledger_id): metadata_item(r) if decoded else _text(r) for r in records}))
+        items = {str(r.ledger_id): metadata_item(r) if decoded else _text(r) for r in records}
+        return Answer(await asyncio.to_thread(dumps, items))
 
     async def _page(self, page: int) -> AsyncIterator[int]:
         """The ledgers of a page, all of them where there is none; Java's first page is one ledger short."""

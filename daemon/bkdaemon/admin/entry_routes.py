@@ -6,6 +6,7 @@ Source: ReadLedgerEntryService.java; BookKeeperAdmin.java (LedgerEntriesIterator
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from bkctl.errors import Refused
@@ -22,6 +23,8 @@ PATH: Final = "/api/v1/ledger/read"
 PAGE_ENTRIES: Final = 1_000
 ANSWER_BYTES_MAX: Final = 64 << 20
 """Of payload in one answer; more is a 500. Java has no bound, and runs out of memory."""
+READS_MAX: Final = 2
+"""Requests that read entries at a time; more are a 503."""
 
 
 class EntryRoutes:
@@ -31,6 +34,7 @@ class EntryRoutes:
         self._ledgers = ledgers
         self._config = config
         self._world = world
+        self._reads = 0
 
     def routes(self) -> dict[str, Route]:
         """By path."""
@@ -55,7 +59,14 @@ class EntryRoutes:
             return Answer(words, 500)
         if first < 0:
             raise ValueError(f"entry {first}: entries begin with 0")
-        return Answer(dumps(hash_map(found | await self._entries(ledger_id, first, last))))
+        if self._reads >= READS_MAX:
+            return Answer(f"{READS_MAX} requests are reading entries; retry later", 503)
+        self._reads += 1
+        try:
+            found |= await self._entries(ledger_id, first, last)
+            return Answer(await asyncio.to_thread(lambda: dumps(hash_map(found))))  # long: not on the event loop
+        finally:
+            self._reads -= 1
 
     async def _entries(self, ledger_id: int, first: int, last: int) -> dict[str, str]:
         """The confirmed entries of a range, as text by id; last -1 is the end.

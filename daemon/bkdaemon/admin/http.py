@@ -26,8 +26,11 @@ RESERVED: Final = 20
 RESERVED_PATHS: Final = frozenset({"/api/v1/bookie/is_ready", "/api/v1/bookie/state"})
 BODY_BYTES_MAX: Final = 64 * 1024
 """Bytes of any route's body: a JSON object of a few fields, which is parsed on the event loop."""
+ANSWER_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Bytes of the long answers that clients have not taken yet; above, a long one is a 503."""
+LONG_ANSWER: Final = 64 * 1024
 ROUTE_S: Final = 60.0
-"""How long a route may take."""
+"""How long a route may take, and how long a client may take its answer."""
 METHODS: Final = frozenset({"GET", "PUT", "POST", "DELETE"})
 Page = Callable[[], tuple[str, str]]
 """Returns (content type, text)."""
@@ -61,6 +64,7 @@ class HttpServer:
         self.pages = pages
         self.routes = routes or {}
         self._network = world.network
+        self._answer_bytes = 0
         self._server: LimitedServer | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -94,14 +98,30 @@ class HttpServer:
             code, text = 405, "only GET\n" if route is None else "not with this method\n"
         elif page is not None:
             code, (kind, text) = 200, page()
-        data = text.encode("utf-8", "replace")
+        await self._send(code, kind, text.encode("utf-8", "replace"), send)
+
+    async def _send(self, code: int, kind: str, data: bytes, send: Any) -> None:
+        """Sends an answer in parts, so that memory holds the parts that its client does not take for ROUTE_S only."""
+        if (size := len(data)) > LONG_ANSWER and self._answer_bytes + size > ANSWER_BYTES_MAX:
+            code, kind, data = 503, "text/plain", b"too many long answers in progress; retry later\n"
+            size = len(data)
         headers = [
             (b"content-type", f"{kind}; charset=utf-8".encode()),
-            (b"content-length", str(len(data)).encode()),
+            (b"content-length", str(size).encode()),
             (b"connection", b"close"),
         ]
-        await send({"type": "http.response.start", "status": code, "headers": headers})
-        await send({"type": "http.response.body", "body": data})
+        self._answer_bytes += size
+        try:
+            async with asyncio.timeout(ROUTE_S):
+                await send({"type": "http.response.start", "status": code, "headers": headers})
+                for at in range(0, size, LONG_ANSWER):
+                    part = data[at : at + LONG_ANSWER]
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                await send({"type": "http.response.body"})
+        except TimeoutError:
+            _log.warning("an HTTP client did not take its answer of %d bytes within %g s", size, ROUTE_S)
+        finally:
+            self._answer_bytes -= size
 
 
 async def _body(receive: Any) -> str | None:

@@ -41,6 +41,9 @@ class Routes:
             self.ended.set()
         return Answer("[ ]")
 
+    async def long(self, request: Request) -> Answer:
+        return Answer("x" * (16 << 20))
+
     async def fail(self, request: Request) -> Answer:
         json.loads(request.parameters["json"])
         raise KeyError("a bug")
@@ -49,7 +52,7 @@ class Routes:
 @asynccontextmanager
 async def served() -> AsyncIterator[tuple[int, Routes, Ask]]:
     routes = Routes()
-    paths = {"/echo": routes.echo, "/wait": routes.wait, "/fail": routes.fail}
+    paths = {"/echo": routes.echo, "/wait": routes.wait, "/fail": routes.fail, "/long": routes.long}
     server = HttpServer(real_world(), {"/metrics": lambda: ("text/plain", "figures\n")}, paths)
     port = await server.start("127.0.0.1", 0)
 
@@ -166,3 +169,23 @@ async def test_an_error_of_a_route_is_a_500_and_logged(text: str, level: int, ca
         answer = await ask(b"GET /fail?json=%b HTTP/1.1\r\nHost: x\r\n\r\n" % text.encode())
         assert answer == (500, b"Internal Server Error")
     assert [r.levelno for r in caplog.records if r.name == "bkdaemon.admin.http"] == [level]
+
+
+async def test_long_answers_that_clients_do_not_take_are_bounded_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "ANSWER_BYTES_MAX", 40 << 20)
+    monkeypatch.setattr(http, "ROUTE_S", 0.5)
+    get = GET.replace(b"/metrics", b"/long")
+    async with served() as (port, _, ask):
+        assert await ask(get) == (200, b"x" * (16 << 20))
+        slow = []
+        for _ in range(2):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+            writer.write(get)
+            await reader.readexactly(9)
+            slow.append((reader, writer))
+        assert await ask(get) == (503, b"too many long answers in progress; retry later\n")
+        assert await ask(GET) == (200, b"figures\n")
+        while (await ask(get))[0] == 503:
+            pass
+        for _, writer in slow:
+            writer.close()

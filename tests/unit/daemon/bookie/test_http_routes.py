@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+from bkdaemon.admin import entry_routes
 from bkdaemon.admin.jackson import dumps, hash_map, text_of
 from bkdaemon.service import BookieService
 
@@ -190,7 +192,7 @@ async def test_its_cluster(tmp_path: Path) -> None:
         await store.close()
 
 
-async def test_entries(tmp_path: Path) -> None:
+async def test_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with served(tmp_path) as (tree, service):
         store = MemoryStore(tree)
         ledgers = await open_ledgers(store, ROOT, write=True)
@@ -215,6 +217,8 @@ async def test_entries(tmp_path: Path) -> None:
             assert await ask(service, "GET", f"/ledger/read?{bad}") == (500, "Internal Server Error")
         words = "Not found method. Should be GET method, with ledger_id provided"
         assert await ask(service, "GET", "/ledger/read") == (404, words)
+        monkeypatch.setattr(entry_routes, "READS_MAX", 0)
+        assert await ask(service, "GET", path) == (503, "0 requests are reading entries; retry later")
         await client.close()
         await store.close()
 
