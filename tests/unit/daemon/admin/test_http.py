@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -189,3 +191,42 @@ async def test_long_answers_that_clients_do_not_take_are_bounded_and_end(monkeyp
             pass
         for _, writer in slow:
             writer.close()
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        GET,
+        PUT + b"Content-Length: 3\r\n\r\nabc",
+        PUT + b"Content-Length: 3\r\n\r\n",
+        PUT + b"Content-Length: 300000\r\n\r\n" + bytes(300_000),
+        b"x\r\n\r\n" + bytes(300_000),
+        b"GET /fail?json=1 HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /met",
+    ],
+)
+async def test_a_closed_connection_leaves_nothing_to_garbage_collection(request_bytes: bytes) -> None:
+    async with served() as (port, _, ask):
+        assert (await ask(GET))[0] == 200
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(5):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(request_bytes)
+                with contextlib.suppress(TimeoutError, ConnectionResetError):
+                    await asyncio.wait_for(reader.read(), 0.05)
+                writer.transport.abort()
+            assert (await ask(GET))[0] == 200
+            await asyncio.sleep(0.05)
+            assert not [o for o in gc.get_objects() if type(o).__name__ in ("_Connection", "_Parser", "_Body")]
+        finally:
+            gc.enable()
+
+
+async def test_a_bad_body_of_a_head_request_is_a_400_without_a_body(caplog: pytest.LogCaptureFixture) -> None:
+    async with served() as (_, _, ask):
+        request = b"HEAD /metrics HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        assert await ask(request + b"x\r\nabc\r\n") == (400, b"")
+        assert not [r for r in caplog.records if r.levelno >= logging.ERROR]
