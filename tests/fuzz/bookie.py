@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -28,11 +29,17 @@ from typing import Any, Final
 
 from bkdaemon.local.cluster import LocalCluster, Service
 
+from bkctl.client.client import BookKeeper
 from bkctl.codec.checksum import digest_for
 from bkctl.codec.entry import encode_entry
+from bkctl.meta.bookies import BookieRegistry
+from bkctl.meta.cluster import open_ledgers
+from bkctl.meta.connect import open_store
+from bkctl.meta.uri import parse_uri
 from bkctl.model.ledger import DigestType
 from bkctl.model.status import Status
 from bkctl.protocol.bookie_client import BookieConversation
+from bkctl.world import real_world
 from tests.unit.golden_wire import frames
 
 WORKERS: Final = 24
@@ -42,7 +49,6 @@ ANSWER_S: Final = 0.2
 HEALTH_S: Final = 0.25
 PATIENCE_S: Final = 30.0
 KEY: Final = bytes(20)
-LEDGER: Final = 1 << 40
 NUMBERS: Final = (b"\0\0\0\0", b"\0\0\0\1", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\xff\xff\xff\xff", b"\0\x50\0\0")
 PATHS: Final = (
     *("/metrics", "/heartbeat", "/none", "/api/v1/bookie/gc", "/api/v1/bookie/state", "/api/v1/bookie/list_disk_file"),
@@ -128,15 +134,23 @@ class Fuzz:
     """One run against one port.
 
     Args:
+        ledger_id: of the entries that are added beside the hostile clients; metadata has it.
         make: makes the bytes of one hostile client.
         ends: when to stop: loop time, and number of requests.
     """
 
     def __init__(
-        self, service: Service, port: int, make: Callable[[Random], bytes], seed: int, ends: tuple[float, int]
+        self,
+        service: Service,
+        ledger_id: int,
+        port: int,
+        make: Callable[[Random], bytes],
+        seed: int,
+        ends: tuple[float, int],
     ) -> None:
         self.report = Report()
         self._service = service
+        self._ledger_id = ledger_id
         self._port = port
         self._make = make
         self._random = Random(seed)
@@ -218,8 +232,9 @@ class Fuzz:
         """Adds an entry and reads it."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self._service.port)
         say = BookieConversation(2)
-        body = encode_entry(LEDGER, entry_id, entry_id - 1, 100, b"beside", digest_for(DigestType.CRC32C))
-        for token, frame in (say.add(LEDGER, entry_id, KEY, body), say.read(LEDGER, entry_id)):
+        ledger_id = self._ledger_id
+        body = encode_entry(ledger_id, entry_id, entry_id - 1, 100, b"beside", digest_for(DigestType.CRC32C))
+        for token, frame in (say.add(ledger_id, entry_id, KEY, body), say.read(ledger_id, entry_id)):
             writer.write(frame)
             replies = []
             while not replies:
@@ -271,6 +286,18 @@ def summary(report: Report, port: str, log: Path) -> dict[str, Any]:
     }
 
 
+async def new_ledger(uri: str) -> int:
+    """Creates a ledger; returns its id."""
+    root = parse_uri(uri).root
+    async with contextlib.AsyncExitStack() as stack:
+        store = await open_store(uri)
+        stack.push_async_callback(store.close)
+        ledgers = await open_ledgers(store, root, write=True)
+        client = BookKeeper(ledgers, BookieRegistry(store, root), real_world())
+        stack.push_async_callback(client.close)
+        return (await client.create(1, 1, 1, password=b"")).ledger_id
+
+
 async def fuzz(port: str, seconds: float, cases: int, seed: int) -> dict[str, Any]:
     """Starts a bookie, sends hostile requests to one of its ports, and stops it; returns the figures."""
     with tempfile.TemporaryDirectory(prefix="bkctl-fuzz-") as directory:
@@ -279,7 +306,8 @@ async def fuzz(port: str, seconds: float, cases: int, seed: int) -> dict[str, An
             await cluster.up()
             (service,) = cluster.bookies
             number = service.http_port if port == "http" else service.port
-            run = Fuzz(service, number, maker(port), seed, (time.monotonic() + seconds, cases))
+            ledger_id = await new_ledger(cluster.metadata_uri)
+            run = Fuzz(service, ledger_id, number, maker(port), seed, (time.monotonic() + seconds, cases))
             await run.run()
             found = summary(run.report, port, service.log)
             if found["failures"]:

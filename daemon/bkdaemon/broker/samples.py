@@ -186,6 +186,7 @@ def _broker(service: BrokerService, rows: list[_TopicRow], cluster: Labels) -> I
     here = (*cluster, ("broker", service.config.host))
     connected = (*here, ("metric", "broker_connection"))
     yield Sample("pulsar_active_connections", "gauge", len(service.server.connections), connected)
+    yield Sample("bkctl_broker_unfinished_frame_bytes", "gauge", service.server.unfinished.size, cluster)
     balance = (*here, ("metric", "loadBalancing"))
     yield Sample("pulsar_lb_cpu_usage", "gauge", service.meter.cpu, balance)
     yield Sample("pulsar_lb_bandwidth_in_usage", "gauge", arriving.size * 8 / 1000, balance)
