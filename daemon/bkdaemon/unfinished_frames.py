@@ -215,7 +215,10 @@ class BoundedFrames:
             holders[connection] = None
             if self._timer is None:
                 self._arm()
-        self._admission.changed(connection, before, now, whole=whole)
+        if before > SHORT_FRAME or now > SHORT_FRAME:
+            self._admission.changed(connection, before, now, whole=whole)
+        else:  # most reads end inside of a short frame
+            self._admission.size += now - before
         while self._admission.size > self.bytes_max and holders:
             self._end(next(iter(holders)), f"all unfinished frames exceed {self.bytes_max} bytes")
 

@@ -279,6 +279,7 @@ def summary(report: Report, port: str, log: Path) -> dict[str, Any]:
         "mb_sent": report.bytes_sent >> 20,
         "ends": dict(report.ends),
         "memory_mb": dict(zip(("start", "most", "end"), memory, strict=True)),
+        "memory_mb_by_tenth": [round(m) for m in report.memory_mb[:: len(report.memory_mb) // 10 + 1]],
         "health_ms": spread(report.health_ms),
         "entry_ms": spread(report.entry_ms),
         "health_requests": len(report.health_ms),
