@@ -123,7 +123,7 @@ class ServerConversation:
             if at < len(data):
                 self._walk(data, at)
         except BadBytes as error:
-            self.failed = error
+            self.failed = error.with_traceback(None)  # its frames refer to this object and to data
         self._close_batch(None)
         batches, self._batches = self._batches, []
         return batches

@@ -164,7 +164,7 @@ class BrokerConversation:
             if at < len(data):
                 self._walk(data, at)
         except BadBytes as error:
-            self.failed = error
+            self.failed = error.with_traceback(None)  # its frames refer to this object and to data
         self._close_sends()
         events, self._events = self._events, []
         return events

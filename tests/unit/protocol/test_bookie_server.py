@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from typing import Any
 
 import pytest
@@ -249,3 +251,17 @@ def test_a_frame_that_arrives_byte_by_byte_is_kept_in_few_pieces_and_counted() -
     assert all(type(add[3]) is bytes for add in batch.adds)
     assert conversation.unfinished == (0, 0)
     assert conversation.received == 2 * len(frame)
+
+
+def test_a_failed_conversation_leaves_nothing_to_garbage_collection() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        conversation = ServerConversation()
+        conversation.feed(b"\x7f" * 100)
+        assert conversation.failed is not None
+        freed = weakref.ref(conversation)
+        del conversation
+        assert freed() is None
+    finally:
+        gc.enable()
