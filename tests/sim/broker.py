@@ -159,7 +159,7 @@ class BrokerScenario:
             )
             bookkeeper = BookKeeper(ledgers, BookieRegistry(store, ROOT), world, client)
             service = BrokerService(self._config(host), world, store, bookkeeper)
-            service.server._network = tap
+            service.server._world = replace(world, network=tap)
             if shape.tail_bytes >= 0:
                 _forgetful(service.backend.context.cache, shape.tail_bytes)
             if not shape.leases:

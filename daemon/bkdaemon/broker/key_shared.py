@@ -227,6 +227,7 @@ class KeyShared(Shared):
         self._holders: dict[int, list[Any]] = {}  # slot → [consumer, entries of it that are held]
         self._waiting: dict[int, int] = {}  # slot → entries of it in replay
         self._returned: dict[int, Position] = {}  # slot → the first that came back since the last read began
+        self._incomplete: dict[int, set[str]] = {}  # slot → messages of which its holder has chunks, not the last one
 
     def add(self, consumer: Consumer) -> None:
         """All consumers agree about the mode and about order.
@@ -259,6 +260,7 @@ class KeyShared(Shared):
         self._holders.clear()
         self._waiting.clear()
         self._returned.clear()
+        self._incomplete.clear()
 
     @property
     def policy(self) -> tuple[bool, bool]:
@@ -297,6 +299,7 @@ class KeyShared(Shared):
             holder[1] -= 1
             if not holder[1]:
                 del self._holders[slot]
+                self._incomplete.pop(slot, None)
                 if slot in self._waiting:
                     self.wake()
         return True
@@ -346,12 +349,16 @@ class KeyShared(Shared):
         return self._mode is None or not self._mode[1]
 
     def _free(self, slot: int) -> Consumer | None:
-        """Who could be sent an entry of the slot now."""
+        """The consumer that could be sent an entry of the slot now.
+
+        A consumer that holds part of a chunked message keeps the slot until it has all chunks: it acknowledges none
+        of them before, so the slot would never come free for its new owner.
+        """
         consumer = self.owner(slot)
-        if consumer is None or not consumer.ready:
-            return None
-        holder = self._holders.get(slot)
-        return None if self._ordered and holder is not None and holder[0] is not consumer else consumer
+        holder = self._holders.get(slot) if self._ordered else None
+        if holder is not None and holder[0] is not consumer:
+            consumer = holder[0] if slot in self._incomplete else None
+        return consumer if consumer is not None and consumer.ready else None
 
     def _possible(self, position: Position) -> bool:
         slot = self._slots.get(position)
@@ -382,7 +389,19 @@ class KeyShared(Shared):
         if consumer is None or consumer.permits <= taken.get(consumer, 0):
             held.add(slot)
             return None
+        if metadata is not None and metadata.num_chunks_from_msg > 1:
+            self._note_chunk(slot, metadata)
         return consumer
+
+    def _note_chunk(self, slot: int, metadata: Any) -> None:
+        """Remembers that a chunk of a message is sent, until the last one is."""
+        incomplete = self._incomplete.setdefault(slot, set())
+        if metadata.chunk_id < metadata.num_chunks_from_msg - 1:
+            incomplete.add(metadata.uuid)
+            return
+        incomplete.discard(metadata.uuid)
+        if not incomplete:
+            del self._incomplete[slot]
 
 
 def _metadata(entry: bytes) -> Any:

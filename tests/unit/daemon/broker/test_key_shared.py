@@ -81,3 +81,26 @@ def test_two_consumers_of_auto_split_share_consecutive_keys_evenly() -> None:
         assert min(counts) > 75
 
     on_stage(scenario, rules=TopicRules(consistent_hashing=False))
+
+
+def test_the_holder_of_a_chunk_keeps_its_moved_key_until_the_message_is_complete() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await producer(stage)
+        await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=0)
+        client.flow(1000, 0)
+        for n in range(20):  # the first of two chunks of a message, of each of 20 keys
+            client.publish(n, uuid=f"p-{n}", chunk_id=0, num_chunks_from_msg=2, partition_key=f"k{n}")
+        first = await client.messages(20)
+        await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=1)
+        client.flow(1000, 1)
+        await publish(client, 20, 20, keys=20)  # lies between the chunks
+        for n in range(20):
+            client.publish(40 + n, uuid=f"p-{n}", chunk_id=1, num_chunks_from_msg=2, partition_key=f"k{n}")
+        rest = await client.messages(40)
+        assert {s.message.consumer_id for s in first + rest} == {0}
+        await publish(client, 60, 20, keys=20)
+        client.ack(*first, *rest)
+        late = await client.messages(20)
+        assert {s.message.consumer_id for s in late} == {0, 1}, "a complete message's key moves"
+
+    on_stage(scenario)
