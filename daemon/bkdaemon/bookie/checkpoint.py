@@ -16,15 +16,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bkctl.codec.data_dir import CURRENT, NO_MARK, LogMark, decode_mark, encode_mark, mark_name
-from bkctl.errors import TornTail
-from bkdaemon.bookie.replay import trim
+from bkdaemon.bookie.marks import store_marks, trim_journals
 
 if TYPE_CHECKING:
-    from bkctl.world import Disk, Worker, World
+    from bkctl.codec.data_dir import LogMark
+    from bkctl.world import Worker, World
     from bkdaemon.bookie.journal import Journal
     from bkdaemon.bookie.storage import Flush, Storage
     from bkdaemon.config import BookieConfig
@@ -177,48 +175,3 @@ def _let_go(flush: Flush) -> None:
     for _, entries in flush.entries:
         while entries:
             entries.popitem()
-
-
-def read_marks(disk: Disk, config: BookieConfig) -> list[LogMark]:
-    """The greatest mark of each journal over all ledger directories; NO_MARK where none can be read."""
-    count = len(config.journal_dirs)
-    marks = []
-    for number in range(count):
-        found = NO_MARK
-        for ledger_dir in config.ledger_dirs:
-            path = Path(ledger_dir) / CURRENT / mark_name(number, count)
-            if disk.exists(path):
-                try:
-                    found = max(found, decode_mark(disk.read(path), source=str(path)))
-                except TornTail as e:
-                    logger.warning("no mark: %s", e)
-        marks.append(found)
-    return marks
-
-
-def store_marks(disk: Disk, config: BookieConfig, marks: tuple[LogMark, ...]) -> None:
-    """Writes the marks into every ledger directory; one of them must take it.
-
-    Raises:
-        OSError: no directory did.
-    """
-    for number, mark in enumerate(marks):
-        errors = []
-        for ledger_dir in config.ledger_dirs:
-            path = Path(ledger_dir) / CURRENT / mark_name(number, len(marks))
-            try:
-                disk.replace(path, encode_mark(mark))
-            except OSError as e:
-                logger.warning("%s: the mark is not written: %s", path, e)
-                errors.append(e)
-        if len(errors) == len(config.ledger_dirs):
-            raise errors[0]
-
-
-def trim_journals(disk: Disk, config: BookieConfig, marks: tuple[LogMark, ...]) -> None:
-    """Removes the journals that no mark needs; one that cannot be removed is tried again next time."""
-    for journal_dir, mark in zip(config.journal_dirs, marks, strict=True):
-        try:
-            trim(disk, Path(journal_dir) / CURRENT, mark, config.journal_max_backups)
-        except OSError as e:
-            logger.warning("%s: old journals stay: %s", journal_dir, e)

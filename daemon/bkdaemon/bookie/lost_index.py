@@ -35,8 +35,8 @@ from bkctl.codec.entry_log import (
 from bkctl.codec.journal import JournalRecord, RecordKind
 from bkctl.codec.ledger_index import INDEX_REBUILT_NAME, LEDGERS, LOCATIONS, location_key
 from bkctl.errors import BadBytes, Corrupt
-from bkdaemon.bookie.checkpoint import read_marks
 from bkdaemon.bookie.index import MEMORY_INDEX_NAME
+from bkdaemon.bookie.marks import read_marks
 from bkdaemon.bookie.replay import replay
 
 if TYPE_CHECKING:

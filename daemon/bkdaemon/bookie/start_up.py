@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from bkctl.codec.data_dir import CURRENT, LogMark
 from bkctl.codec.journal import JournalRecord, RecordKind
-from bkdaemon.bookie.checkpoint import read_marks, store_marks
+from bkdaemon.bookie.marks import read_marks, store_marks
 from bkdaemon.bookie.replay import journal_ids, replay
 from bkdaemon.bookie.storage import LAC_OFFSET, lac_of_packet
 
