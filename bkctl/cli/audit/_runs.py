@@ -10,8 +10,8 @@ import typer
 from bkctl.cli.env import Env
 
 RUN_HELP = "the folder of a run, or one that holds runs (then the newest); default: the last one"
-Run = Annotated[Path | None, typer.Argument(metavar="RUN", help=RUN_HELP)]
-RunOption = Annotated[Path | None, typer.Option("--run", metavar="RUN", help=RUN_HELP)]
+Run = Annotated[str | None, typer.Argument(metavar="RUN", help=RUN_HELP)]
+RunOption = Annotated[str | None, typer.Option("--run", metavar="RUN", help=RUN_HELP)]
 
 
 def runs_dir(env: Env) -> Path:
@@ -19,12 +19,19 @@ def runs_dir(env: Env) -> Path:
     return env.state_dir / "audits"
 
 
-def run_of(env: Env, name: Path | None) -> Path:
-    """The folder that RUN means; a name that is no path is looked for among the runs without --to."""
+def run_of(env: Env, name: str | None) -> Path:
+    """The folder that RUN means; a name that is not a path is searched among the runs without --to.
+
+    Raises:
+        UsageError: a URI of another file system.
+    """
+    from bkinspect.audit.locations import local_path
+
     if name is None:
         return runs_dir(env)
-    kept = runs_dir(env) / name
-    return kept if not name.exists() and kept.exists() else name
+    path = local_path("RUN", name)
+    kept = runs_dir(env) / path
+    return kept if not path.exists() and kept.exists() else path
 
 
 def readable(folder: Path) -> Path:

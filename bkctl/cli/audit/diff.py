@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,8 +23,8 @@ COMMAND = Command(
 
 def run(
     env: Env,
-    before: Annotated[Path, typer.Argument(metavar="BEFORE", help=RUN_HELP)],
-    after: Annotated[Path, typer.Argument(metavar="AFTER", help=RUN_HELP)],
+    before: Annotated[str, typer.Argument(metavar="BEFORE", help=RUN_HELP)],
+    after: Annotated[str, typer.Argument(metavar="AFTER", help=RUN_HELP)],
 ) -> Listing:
     """Lists findings that only one of two runs has: gone or new; exit 1 if there are new ones."""
     from bkinspect.audit.results import difference, opened

@@ -24,14 +24,14 @@ _CODE: Final = re.compile(r"(?i)bkc[0-9]+")
 
 
 def run(
-    env: Env, name: Annotated[Path | None, typer.Argument(metavar="RUN|CODE", help=f"{RUN_HELP}; or a code")] = None
+    env: Env, name: Annotated[str | None, typer.Argument(metavar="RUN|CODE", help=f"{RUN_HELP}; or a code")] = None
 ) -> list[dict[str, object]]:
     """Explains each code that a run found, with the number of findings; or one code."""
     from bkinspect.audit.results import about_run, find_run
     from bkinspect.finding import explain
 
-    if name is not None and _CODE.fullmatch(str(name)) and not name.exists():
-        counts: dict[str, int | None] = {str(name).upper(): None}
+    if name is not None and _CODE.fullmatch(name) and not Path(name).exists():
+        counts: dict[str, int | None] = {name.upper(): None}
     else:
         counts = about_run(find_run(run_of(env, name)))["counts"]
     items: list[dict[str, object]] = []

@@ -44,7 +44,7 @@ def run(
     env: Env,
     check: Annotated[list[str] | None, typer.Option("--check", metavar="NAME", help="only these; default all")] = None,
     offline: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Option("--offline", metavar="DIR", help="bookies' directories, known by their cookies"),
     ] = None,
     metadata: Annotated[
@@ -68,7 +68,7 @@ def run(
     spark_conf: Annotated[
         list[str] | None, typer.Option("--spark-conf", metavar="K=V", help="settings of Spark")
     ] = None,
-    to: Annotated[Path | None, typer.Option("--to", metavar="DIR", help="where tables and report are kept")] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="DIR", help="where tables and report are kept")] = None,
     full: Annotated[bool, typer.Option("--full", help="read files again that earlier runs have read")] = False,
 ) -> Listing:
     """Reads metadata, directories or running bookies, checks all of it, and lists what is wrong.
@@ -84,12 +84,12 @@ def run(
     from bkinspect.audit.job import run as audit
 
     request = Request(
-        _sources(env, offline, metadata, copies, full, since, sample, ledgers, check or ()),
-        _usable(to or runs_dir(env) / time.strftime("%Y%m%d-%H%M%S", time.gmtime())),
+        _sources(env, offline or [], metadata, copies, full, since, sample, ledgers, check or ()),
+        _usable(to or str(runs_dir(env) / time.strftime("%Y%m%d-%H%M%S", time.gmtime()))),
         tuple(check or ()),
         duration_ms(min_age),
     )
-    _there(offline or [], request)
+    _there(request)
     session = _session(master, spark_conf or [])
     try:
         outcome = audit(session, request, _Progress(env))
@@ -104,7 +104,7 @@ def run(
 
 def _sources(
     env: Env,
-    offline: list[Path] | None,
+    offline: list[str],
     metadata: str | None,
     copies: bool,
     full: bool,
@@ -115,6 +115,7 @@ def _sources(
 ) -> Sources:
     from bkinspect.audit.checks import OF_FILES
     from bkinspect.audit.facts import Sources
+    from bkinspect.audit.locations import local_path, metadata_place
     from bkinspect.audit.sources.base import SAMPLE_BUCKETS, Selection
 
     selection = Selection(
@@ -122,10 +123,9 @@ def _sources(
         sample=None if sample is None else max(round(share(sample) * SAMPLE_BUCKETS), 1),
         ledgers=frozenset(map(int, env.ledger_ids(ledgers))) if ledgers else None,
     )
-    where = metadata
-    if metadata == "none":
-        where = None
-    elif metadata is None:
+    folders = tuple(local_path("--offline", text) for text in offline)
+    where = None if metadata in (None, "none") else metadata_place("--metadata", str(metadata))
+    if metadata is None:
         where = None if offline and not _has_uri(env) else env.metadata_uri
     if where is None and not offline:
         raise UsageError("nothing to audit", hint="-m URI, --metadata FILE, or --offline DIR")
@@ -136,10 +136,10 @@ def _sources(
         raise UsageError(f"{', '.join(without)}: there are no files among running bookies", hint="--offline DIR")
     if "ends" in checks and not live:
         raise UsageError("--check ends asks running bookies", hint="-m URI, without --offline and --no-copies")
-    return Sources(where, tuple(offline or ()), live, selection, full)
+    return Sources(where, folders, live, selection, full)
 
 
-def _there(offline: Sequence[Path], request: Request) -> None:
+def _there(request: Request) -> None:
     """Before Spark's seconds are spent: are there such checks, such directories, such metadata?
 
     Raises:
@@ -153,19 +153,21 @@ def _there(offline: Sequence[Path], request: Request) -> None:
         for path in [metadata] if Path(metadata).exists() else metadata.split(","):
             if not Path(path).exists():
                 raise NotFound(f"there is no metadata export {path}")
-    for folder in offline:
+    for folder in request.sources.offline:
         if not folder.is_dir():
             raise NotFound(f"there is no directory {folder}")
 
 
-def _usable(to: Path) -> Path:
+def _usable(place: str) -> Path:
     """The folder for a run; before Spark's seconds are spent: can one be kept there?
 
     Raises:
-        UsageError: it is no directory. Refused: it may not be written, or holds somebody else's run.json.
+        UsageError: it is no directory, or on another file system. Refused: it may not be written, or holds somebody else's run.json.
     """
+    from bkinspect.audit.locations import local_path
     from bkinspect.audit.results import RUN_FILE, about_run
 
+    to = local_path("--to", place)
     there = next(path for path in (to.absolute(), *to.absolute().parents) if path.exists())
     if not there.is_dir():
         raise UsageError(f"--to {to}: {there} is no directory")

@@ -1,0 +1,56 @@
+"""Where an audit reads and writes: paths and file: URIs of this machine; other file systems are refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from bkctl.errors import UsageError
+
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+"""What Hadoop takes for a scheme, s3a:/x too; one letter before the colon is a name."""
+_FILE: Final = re.compile(r"file:(?://(?:localhost)?/|/(?!/))(.*)", re.IGNORECASE | re.DOTALL)
+_DRIVER: Final = "zk"
+_HINT: Final = "a path, or file:///PATH"
+
+
+def local_path(option: str, text: str) -> Path:
+    """The path of a plain argument, or of file:///PATH, whose characters are taken literally, as Hadoop does.
+
+    Args:
+        option: the argument's name, for the message.
+
+    Raises:
+        UsageError: a URI of another scheme, or of another host.
+    """
+    scheme = _scheme(text)
+    if scheme is None:
+        return Path(text)
+    if scheme != "file":
+        raise UsageError(f"{option} {text}: scheme {scheme} is not supported", hint=_HINT)
+    match = _FILE.fullmatch(text)
+    if match is None:
+        raise UsageError(f"{option} {text}: a file URI of another host is not supported", hint=_HINT)
+    return Path("/" + match[1].lstrip("/"))
+
+
+def metadata_place(option: str, text: str) -> str:
+    """The URI of a metadata store as it is, or local paths separated by commas.
+
+    Raises:
+        UsageError: a URI of another scheme, or one that is not valid.
+    """
+    from bkctl.meta.uri import parse_uri
+
+    if (_scheme(text) or "").partition("+")[0] == _DRIVER:
+        parse_uri(text)
+        return text
+    if _scheme(text) is None and Path(text).exists():
+        return str(Path(text))
+    return ",".join(str(local_path(option, part)) for part in text.split(","))
+
+
+def _scheme(text: str) -> str | None:
+    match = _SCHEME.match(text)
+    return None if match is None else match[1].lower()
