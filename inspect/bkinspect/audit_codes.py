@@ -179,6 +179,17 @@ AUDIT_CODES: Final[tuple[tuple[str, str, str, str, str], ...]] = (
         "compare bkctl ledger show with bkctl ledger read --from LAST; readers of entries are not affected",
     ),
     (
+        "BKC433",
+        ERROR,
+        "a closed ledger ends before its last confirmed entry",
+        "Bookies hold entries after the ledger's last entry id, and these prove that more was confirmed to the writer "
+        "than the metadata say: a copy carries a last confirmed after the end, or the first entry after the end has "
+        "as many copies as the ack quorum. Readers stop at the end, so confirmed entries cannot be read, and garbage "
+        "collection removes them with the ledger. The ledger was closed at the wrong entry, or old metadata were "
+        "restored.",
+        "keep the ledger; compare with bkctl ledger show and a backup of its metadata, then restore its last entry id",
+    ),
+    (
         "BKC441",
         WARNING,
         "an open ledger without a writer",

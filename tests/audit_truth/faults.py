@@ -306,6 +306,30 @@ def two_payload_bits(cluster: Cluster) -> tuple[Break, Break]:
     return of(1), of(3)
 
 
+def closed_early(cluster: Cluster) -> Break:
+    """The end in metadata is lower than the last entry, which has all its copies."""
+    ledger = cluster.ledger(change=cluster.random.random() < 0.5)
+    _end_at(ledger, cluster.random.randrange(4, len(ledger.entries) - 1))
+    return lambda: Expected("BKC433", ledger.id)
+
+
+def confirmed_after_end(cluster: Cluster) -> Break:
+    """One copy of one entry after the end is left, and its last confirmed is after the end, too."""
+    ledger = cluster.ledger((3, 3, 2))
+    last = len(ledger.entries) - 1
+    end = cluster.random.randrange(-1, last - 4)
+    keeper = cluster.random.choice(ledger.bookies)
+    for bookie in ledger.bookies:
+        drop(cluster, ledger, bookie, list(range(end + 1, last if bookie == keeper else last + 1)))
+    _end_at(ledger, end)
+    return lambda: Expected("BKC433", ledger.id)
+
+
+def _end_at(ledger: Ledger, last: int) -> None:
+    """Closes a ledger at this entry in metadata."""
+    ledger.metadata = ledger.metadata.closed_at(last, sum(map(len, ledger.payloads[: last + 1])))
+
+
 def custom_metadata_bytes(cluster: Cluster) -> Break:
     """Custom metadata that are not UTF-8, of a ledger whose topic has forgotten it."""
     ledger = cluster.ledger()
@@ -633,7 +657,7 @@ FAULTS: tuple[Fault, ...] = (
     negative_ids,
     *(log_header, map_value, map_count, absurd_confirmed, two_of_one, left_open, left_in_recovery, ledger_node),
     *(topic_node, journal_bit, journal_size, journal_header, bookie_gone),
-    *(one_rack_later, custom_metadata_bytes, untagged),
+    *(one_rack_later, custom_metadata_bytes, untagged, closed_early, confirmed_after_end),
 )
 
 
@@ -646,7 +670,8 @@ def noise(cluster: Cluster) -> None:
         cluster.ledger(digest=digest)
     _repeated(cluster.ledger(), cluster)
     _left_behind(cluster.ledger(change=True), cluster)
-    _unconfirmed(cluster.ledger(), cluster)
+    _unconfirmed(cluster.ledger((3, 3, 2)), cluster)
+    _after_a_gap(cluster.ledger((3, 3, 2)), cluster)
     _resealed(cluster.ledger((3, 3, 2), digest=DigestType.CRC32C), cluster)
     _current(cluster.ledger((3, 3, 2), state=LedgerState.OPEN), cluster)
     _collected(cluster.ledger(), cluster)
@@ -686,6 +711,16 @@ def _unconfirmed(ledger: Ledger, cluster: Cluster) -> None:
     body = ledger.sealed(entry_id)
     ledger.payloads.pop()
     cluster.bookies[bookie].store(ledger, cluster.log(bookie), entry_id, body)
+
+
+def _after_a_gap(ledger: Ledger, cluster: Cluster) -> None:
+    """Ack-quorum bookies have an entry after the end whose predecessor no bookie has: it was never confirmed."""
+    entry_id = len(ledger.entries) + 1
+    ledger.payloads += [b"lost", b"too early"]
+    body = ledger.sealed(entry_id)
+    del ledger.payloads[-2:]
+    for bookie in ledger.holders(entry_id)[:2]:
+        cluster.bookies[bookie].store(ledger, cluster.log(bookie), entry_id, body)
 
 
 def _resealed(ledger: Ledger, cluster: Cluster) -> None:

@@ -27,7 +27,16 @@ if TYPE_CHECKING:
 
 CHECKS: Final[tuple[str, ...]] = (
     *("nodes", "cookies", "log_records", "digests", "indexes", "missing_ledgers", "missing_copies", "divergent_copies"),
-    *("surplus_copies", "growth", "open_ledgers", "orphan_ledgers", "lost_bookies", "placement", "space"),
+    *(
+        "surplus_copies",
+        "growth",
+        "early_close",
+        "open_ledgers",
+        "orphan_ledgers",
+        "lost_bookies",
+        "placement",
+        "space",
+    ),
 )
 """Modules of this package, in the order they run and report."""
 

@@ -18,6 +18,10 @@ A copy of an expected entry is in one state, so one physical fault is one findin
 Sound copies whose bytes are damaged are not compared; those that differ are BKC404, and only what all copies agree in
 can be BKC431. Where damage in a log has hit a record's size, the damage is reported and not the record's digest.
 
+An entry after the end of a CLOSED ledger is `late` where it proves that the end is too low: a sound copy carries a last
+confirmed after the end, or the entry is the first one after the end and has Qa sound copies in its write set. A later
+entry with Qa copies proves nothing: a writer sends it before the entries in front of it are confirmed.
+
 A ledger that is not CLOSED promises Qa copies of what is confirmed, no more: fewer are reported, the rest is not.
 """
 
@@ -48,11 +52,12 @@ _WITHIN: Final = (
 """Which part an entry is in: the last one takes everything behind it."""
 _COLUMNS: Final = (
     *("kind", "ledger_id", "entry_id", "last_id", "rank", "bookie_id", "file", "offset", "size", "index", "others"),
-    *("copies", "first_entry_id", "state"),
+    *("copies", "first_entry_id", "state", "confirmed"),
 )
 _FAULTS_DDL: Final = (
     "kind string, ledger_id bigint, entry_id bigint, last_id bigint, rank bigint, bookie_id string, file string, "
-    "offset bigint, size bigint, index string, others array<string>, copies int, first_entry_id bigint, state string"
+    "offset bigint, size bigint, index string, others array<string>, copies int, first_entry_id bigint, state string, "
+    "confirmed bigint"
 )
 
 
@@ -98,6 +103,7 @@ def plain_rows(tables: Tables) -> DataFrame:
 def parts(tables: Tables) -> DataFrame:
     """Fragments with what is said of their neighbours: last_part, other_bookies; and scanned, of their own bookies.
 
+    `closed_at` is the ledger's last entry by metadata, null while it is not CLOSED.
     `ends` is the last entry that counts: of a ledger that is not closed, the last that any copy confirms.
     """
     scanned = tables.bookies.where("scanned").agg(F.collect_set("bookie_id").alias("all_scanned"))
@@ -105,6 +111,12 @@ def parts(tables: Tables) -> DataFrame:
     return (
         tables.fragments.withColumn(
             "last_part", F.expr("fragment_index = max(fragment_index) over (partition by ledger_id)")
+        )
+        .withColumn(
+            "closed_at",
+            F.expr(
+                "max(case when last_part and state = 'CLOSED' then last_entry_id end) over (partition by ledger_id)"
+            ),
         )
         .withColumn("lists", F.collect_list(F.struct("fragment_index", "bookies")).over(ledger))
         .withColumn(
@@ -162,7 +174,8 @@ def _suspects(tables: Tables) -> DataFrame:
         "least <=> most and log_rows + live_rows = write_quorum_size and "
         "holders <=> marks[cast(entry_id % ensemble_size as int)]"
     )
-    return _inside(entries_seen(tables), parts(tables)).where(f"not coalesce({whole}, false)").select(*_KEY)
+    wanted = f"not coalesce({whole}, false) or coalesce(entry_id > closed_at, false)"
+    return _inside(entries_seen(tables), parts(tables)).where(wanted).select(*_KEY)
 
 
 def damaged_places(tables: Tables) -> DataFrame:
@@ -282,7 +295,13 @@ def _absent(tables: Tables) -> DataFrame:
         .selectExpr("kind", *_KEY, "entry_id as last_id", "rank", "bookie_id", "first_entry_id", "state", "others")
     )
     nowhere = "cast(null as string) as file, cast(null as bigint) as offset, cast(null as bigint) as size"
-    columns = ("*", *nowhere.split(", "), "cast(null as string) as index", "0 as copies")
+    columns = (
+        "*",
+        *nowhere.split(", "),
+        "cast(null as string) as index",
+        "0 as copies",
+        "cast(null as bigint) confirmed",
+    )
     return ranges.unionByName(single).selectExpr(*columns).select(*_COLUMNS)
 
 

@@ -16,9 +16,10 @@ _DIFFER: Final = (
 
 _FAULT: Final = (
     "named_struct('kind', '{kind}', 'bookie_id', {b}, 'file', {r}.file, 'offset', {r}.offset, 'size', {r}.size, "
-    "'index', {r}.index, 'others', {others})"
+    "'index', {r}.index, 'others', {others}, 'confirmed', {confirmed})"
 )
 _NOBODY: Final = "cast(null as array<string>)"
+_NO_ENTRY: Final = "cast(null as bigint)"
 _NO_ROW: Final = "try_element_at(filter(rows, r -> false), 1)"
 
 
@@ -26,17 +27,17 @@ def _differ(a: str, b: str) -> str:
     return _DIFFER.replace("a.", f"{a}.").replace("b.", f"{b}.")
 
 
-def _fault(kind: str, b: str, r: str, others: str = _NOBODY) -> str:
-    return _FAULT.format(kind=kind, b=b, r=r, others=others)
+def _fault(kind: str, b: str, r: str, others: str = _NOBODY, confirmed: str = _NO_ENTRY) -> str:
+    return _FAULT.format(kind=kind, b=b, r=r, others=others, confirmed=confirmed)
 
 
 STEPS: Final = (
     ("counts", "coalesce(entry_id <= ends, false)"),
     (
-        "expected",
-        "case when counts then transform(sequence(0, write_quorum_size - 1), "
-        "i -> bookies[cast((entry_id + i) % ensemble_size as int)]) else cast(array() as array<string>) end",
+        "write_set",
+        "transform(sequence(0, write_quorum_size - 1), i -> bookies[cast((entry_id + i) % ensemble_size as int)])",
     ),
+    ("expected", "case when counts then write_set else cast(array() as array<string>) end"),
     (
         "copies",
         "transform(array_distinct(transform(rows, r -> r.bookie_id)), b -> named_struct('bookie_id', b, "
@@ -59,6 +60,13 @@ STEPS: Final = (
     ),
     ("well", "filter(copies, c -> c.state = 'sound' and c.expected and not c.row.bad)"),
     ("lacking", "state = 'CLOSED' or size(filter(copies, c -> c.state = 'sound' and c.expected)) < ack_quorum_size"),
+    ("proofs", "case when entry_id > closed_at then filter(copies, c -> c.state = 'sound' and not c.row.bad) end"),
+    (
+        "confirmed",
+        "greatest(array_max(transform(filter(proofs, c -> c.row.last_confirmed between closed_at + 1 and "
+        "entry_id - 1), c -> c.row.last_confirmed)), case when entry_id = closed_at + 1 and "
+        "size(filter(proofs, c -> array_contains(write_set, c.bookie_id))) >= ack_quorum_size then entry_id end)",
+    ),
     (
         "agreeing",
         f"transform(well, x -> size(filter(well, y -> not ({_differ('x.row', 'y.row')}))))",
@@ -83,12 +91,14 @@ STEPS: Final = (
         + ") when array_max(agreeing) < size(well) then transform(slice(well, 1, 1), c -> "
         + _fault("tied", "cast(null as string)", _NO_ROW, "transform(well, w -> w.bookie_id)")
         + ") else cast(array() as array<struct<kind:string,bookie_id:string,file:string,offset:bigint,size:bigint,"
-        "index:string,others:array<string>>>) end, "
+        "index:string,others:array<string>,confirmed:bigint>>) end, "
         "flatten(transform(filter(copies, c -> not c.row.bad), c -> transform(filter(c.records, r -> not r.bad and ("
         + _differ("c.row", "r")
         + ") and c.row.what != 'index'), r -> "
         + _fault("twofold", "c.bookie_id", "r")
-        + "))))",
+        + "))), filter(array("
+        + _fault("late", "cast(null as string)", _NO_ROW, "transform(proofs, c -> c.bookie_id)", "confirmed")
+        + "), f -> f.confirmed is not null))",
     ),
 )
 """Row by row over one entry's copies; a later step reads what earlier ones made."""

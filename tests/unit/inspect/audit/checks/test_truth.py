@@ -16,7 +16,15 @@ from bkinspect.audit.tables import Tables
 
 from tests.audit_truth.cluster import AS_OF_MS, Cluster
 from tests.audit_truth.facts import facts
-from tests.audit_truth.faults import FAULTS, Break, Fault, one_rack_later, two_payload_bits
+from tests.audit_truth.faults import (
+    FAULTS,
+    Break,
+    Fault,
+    closed_early,
+    confirmed_after_end,
+    one_rack_later,
+    two_payload_bits,
+)
 from tests.audit_truth.verdict import broken, compare
 
 if TYPE_CHECKING:
@@ -38,10 +46,10 @@ def findings(tables: Tables) -> list[Any]:
     return [row for check in load() for row in check.findings(tables).collect()]
 
 
-def test_376_faults_from_a_seed_each_found_once_and_nothing_else(spark: SparkSession, tmp_path: Path) -> None:
+def test_392_faults_from_a_seed_each_found_once_and_nothing_else(spark: SparkSession, tmp_path: Path) -> None:
     made = broken(SEED, ROUNDS, tmp_path / "cluster")
-    assert ROUNDS * len(FAULTS) == 376
-    assert len(made.expected) == 376 + ROUNDS  # a truncated log is two findings
+    assert ROUNDS * len(FAULTS) == 392
+    assert len(made.expected) == 392 + ROUNDS  # a truncated log is two findings
     tables = facts(spark, tmp_path / "cluster", made.export, tmp_path / "facts", AS_OF_MS)
     assert compare(made.expected, findings(tables)) == ([], [])
 
@@ -50,6 +58,15 @@ def test_a_healthy_cluster_has_no_findings(spark: SparkSession, tmp_path: Path) 
     made = broken(SEED + 1, 0, tmp_path / "cluster")
     tables = facts(spark, tmp_path / "cluster", made.export, tmp_path / "facts", AS_OF_MS)
     assert compare([], findings(tables)) == ([], [])
+
+
+def test_a_ledger_closed_too_early_is_one_finding(spark: SparkSession, tmp_path: Path) -> None:
+    """Every round draws other shapes, ensembles and ends; unconfirmed entries after an end are in the noise."""
+    made = broken(SEED + 3, 3, tmp_path / "cluster", [closed_early, confirmed_after_end])
+    tables = facts(spark, tmp_path / "cluster", made.export, tmp_path / "facts", AS_OF_MS)
+    found = findings(tables)
+    assert compare(made.expected, found) == ([], [])
+    assert {row["severity"] for row in found} == {"error"}
 
 
 def test_a_second_fault_in_a_log_and_a_later_write_set_on_one_rack_are_found(
