@@ -74,8 +74,8 @@ def run(
     """Reads metadata, directories or running bookies, checks all of it, and lists what is wrong.
 
     Facts and findings stay as Parquet tables beside report.html; `audit show`, `audit diff` and `audit sql` read them
-    without Spark. What moves while it is read is looked at twice. Exits with 1 if there are findings that are more
-    than worth knowing.
+    without Spark. Over a running cluster, ledgers with findings are read again, and only findings that are still there
+    are reported. Exits with 1 if there are findings of severity warning or error.
     """
     from bkinspect.audit.session import check_installed, quieten
 
@@ -162,7 +162,8 @@ def _usable(place: str) -> Path:
     """The folder for a run; before Spark's seconds are spent: can one be kept there?
 
     Raises:
-        UsageError: it is no directory, or on another file system. Refused: it may not be written, or holds somebody else's run.json.
+        UsageError: it is no directory, or on another file system.
+        Refused: it may not be written, or holds somebody else's run.json.
     """
     from bkinspect.audit.locations import local_path
     from bkinspect.audit.results import RUN_FILE, about_run

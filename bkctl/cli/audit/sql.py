@@ -18,6 +18,7 @@ COMMAND = Command(
     examples=(
         "bkctl audit sql 'select code, count(*) as n from findings group by code'",
         "bkctl audit sql 'select topic, sum(size) as bytes from topics group by 1 order by 2 desc limit 10' -o json",
+        "bkctl audit sql 'select bookie_id, count(distinct (ledger_id, entry_id)) as copies from entries group by 1'",
         "bkctl audit sql 'describe entries'",
     ),
 )
@@ -28,7 +29,11 @@ def run(
     sql: Annotated[str, typer.Argument(metavar="SQL", help="one SELECT of DuckDB's, over this run's files")],
     name: RunOption = None,
 ) -> Listing:
-    """Asks the tables of a run: findings, ledgers, fragments, entries, index, bookies, topics, and the others."""
+    """Asks the tables of a run: findings, ledgers, fragments, entries, index, bookies, topics, and the others.
+
+    A copy can be several rows of entries (a journal, a log, two logs after a compaction): count them with
+    distinct (ledger_id, entry_id, bookie_id).
+    """
     from bkinspect.audit.results import about_run, opened
 
     folder = readable(run_of(env, name))

@@ -166,11 +166,15 @@ def _sources(results: Results) -> list[Sequence[object]]:
     rows += [("only", f"{name} = {value}") for name, value in about["selection"].items()]
     if about["offline"]:
         rows.append(("files", f"{about['files_read']} read, {about['files_kept']} as an earlier audit read them"))
-    rows += [(name, _count(results.count(name), "row")) for name in _COUNTED if results.count(name)]
+    rows += [(what, _count(number, "row")) for name, what in _COUNTED if (number := results.count(name))]
     return rows
 
 
-_COUNTED: Final = ("ledgers", "fragments", "entries", "index", "topics", "cursors", "bookies", "ends")
+_COUNTED: Final = (
+    *(("ledgers", "ledgers"), ("fragments", "fragments"), ("entries", "entries in logs, journals and streams")),
+    *(("index", "index"), ("topics", "topics"), ("cursors", "cursors"), ("bookies", "bookies"), ("ends", "ends")),
+)
+"""Tables and what their rows are: an entry can be a row of a journal and of a log."""
 
 
 def _codes(about: Any) -> list[Sequence[object]]:
