@@ -252,16 +252,16 @@ class Facts:
             return {}
         path = self.folder / DIGESTS
         columns = self._parquet("ledgers").select("ledger_id", "digest_type", "password")
-        columns.where(f"digest_type <> '{PLAIN_DIGEST}'").coalesce(1).write.parquet(str(path))
+        columns.where(f"digest_type <> '{PLAIN_DIGEST}'").write.parquet(str(path))
         return {"digests": str(path)}
 
     def _scan_tables(self, makers: dict[str, Callable[[], DataFrame]]) -> None:
         self.stage("what the files say")
         self.scan().createOrReplaceTempView("scan")
         for name, sql in (("log_files", views.LOG_FILES_SQL), ("log_maps", views.LOG_MAPS_SQL)):
-            self.spark.sql(sql).coalesce(1).write.parquet(str(self.folder / name))
+            self.spark.sql(sql).write.parquet(str(self.folder / name))
             makers[name] = lambda name=name: self._parquet(name)  # type: ignore[misc]
-        self.spark.sql(views.DAMAGE_SQL).coalesce(1).write.parquet(str(self.folder / "damage"))
+        self.spark.sql(views.DAMAGE_SQL).write.parquet(str(self.folder / "damage"))
         self._write(DAMAGE, "damage", [_damage_row(*pair) for pair in self._small_files()], name="small")
         makers["damage"] = lambda: self._parquet("damage")
         makers["records"] = lambda: self._over_scan(views.RECORDS_SQL)

@@ -43,6 +43,7 @@ SECOND_LOOK_LEDGERS_MAX: Final = 100_000
 POLL_S: Final = 0.5
 _WORKER_ENDED: Final = "Python worker exited unexpectedly"
 MIN_AGE_MS: Final = 3_600_000
+FINDINGS_A_FILE: Final = 50_000
 MESSAGE_SIZE_MAX: Final = 500
 EVIDENCE_SIZE_MAX: Final = 4_000
 """Characters of a failed check's error."""
@@ -108,12 +109,12 @@ def run(spark: SparkSession, request: Request, progress: Progress | None = None)
         with suited(spark, facts.size):
             if space.NAME in names and tables.has("entries") and tables.has("index"):
                 stage("space")
-                space.space(tables).coalesce(1).write.parquet(str(folder / "space"))
+                space.space(tables).write.parquet(str(folder / "space"))
                 makers["space"] = lambda: spark.read.parquet(str(folder / "space"))
             found, notes = _findings(tables, checks, facts, stage)
             notes = [*facts.notes, *notes]
             stage("findings")
-            rows = _kept(found, findings)
+            rows = _kept(found, findings, rows_of(folder / "first-look") if found is not None else 0)
     counts = {row["code"]: row["count"] for row in sorted(rows, key=lambda row: str(row["code"]))}
     severities: dict[str, int] = {}
     for row in rows:
@@ -131,12 +132,17 @@ def _share(sources: Sources) -> float | None:
     return None if sample is None else sample / SAMPLE_BUCKETS
 
 
-def _kept(found: DataFrame | None, findings: Path) -> list[Any]:
-    """Keeps the findings; returns code, severity and count of each kind."""
+def _kept(found: DataFrame | None, findings: Path, most: int) -> list[Any]:
+    """Keeps the findings in order, FINDINGS_A_FILE to a file; returns code, severity and count of each kind.
+
+    Args:
+        most: no more than so many were found.
+    """
     if found is None:
         write_empty(FINDINGS, findings)
         return []
-    found.coalesce(1).sortWithinPartitions(*SAME).write.parquet(str(findings))
+    files = max(-(-most // FINDINGS_A_FILE), 1)
+    found.repartitionByRange(files, *SAME).sortWithinPartitions(*SAME).write.parquet(str(findings))
     return found.sparkSession.read.parquet(str(findings)).groupBy("code", "severity").count().collect()
 
 
@@ -187,7 +193,7 @@ def _first_look(
             continue
         stage(f"check {check.NAME}")
         try:
-            check.findings(tables).select(*FINDINGS.names).coalesce(1).write.mode("append").parquet(str(folder))
+            check.findings(tables).select(*FINDINGS.names).write.mode("append").parquet(str(folder))
         except PySparkException as error:  # of this check alone; a lost JVM raises another and ends the run
             _failed(tables.spark, check.NAME, error).write.mode("append").parquet(str(folder))
     return tables.spark.read.schema(FINDINGS.ddl).parquet(str(folder)) if rows_of(folder) else None
