@@ -211,8 +211,12 @@ class JavaCluster:
         command = [sys.executable, "-m", "bkctl", "-m", self.uri, *map(str, arguments)]
         data = stdin.encode() if isinstance(stdin, str) else stdin
         source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if data is None else {"input": data}
-        environ = {**os.environ, "BKCTL_STATE_DIR": str(self.home / "state")}
-        return subprocess.run(command, capture_output=True, timeout=timeout, check=False, env=environ, **source)
+        return subprocess.run(command, capture_output=True, timeout=timeout, check=False, env=self.environ, **source)
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The environment of our commands: jobs and backups are kept with the cluster."""
+        return {**os.environ, "BKCTL_STATE_DIR": str(self.home / "state")}
 
     def bkctl_json(self, *arguments: object, **options: Any) -> Any:
         """Our command with `-o json`; it must exit with 0."""

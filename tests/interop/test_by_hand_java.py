@@ -116,7 +116,12 @@ class Background:
     def __init__(self, cluster: JavaCluster, *arguments: object) -> None:
         command = [sys.executable, "-m", "bkctl", "-m", cluster.uri, *map(str, arguments)]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=cluster.environ,
         )
 
     def end(self) -> tuple[int, str]:
