@@ -41,7 +41,7 @@ class Brokers:
         conf.write_text(
             f"clusterName=lab\nmetadataStoreUrl=zk:127.0.0.1:{self.zookeeper}\nadvertisedAddress=127.0.0.1\n"
             "bindAddress=127.0.0.1\nbrokerServicePort=0\nwebServicePort=0\nmetadataStoreSessionTimeoutMillis=5000\n"
-            "managedLedgerMinLedgerRolloverTimeMinutes=0\nmanagedLedgerMaxEntriesPerLedger=50\nhttpMaxRequestSize=1\n"
+            "managedLedgerMinLedgerRolloverTimeMinutes=0\nmanagedLedgerMaxEntriesPerLedger=50\n"
         )
         log = conf.with_suffix(".log").open("wb")
         process = subprocess.Popen(
