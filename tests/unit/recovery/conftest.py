@@ -1,5 +1,5 @@
 """Lets the tests of this folder be coroutines."""
 
-from tests.unit.daemon.bookie.conftest import pytest_pyfunc_call
+from tests.unit.daemon.conftest import pytest_pyfunc_call
 
 __all__ = ["pytest_pyfunc_call"]
