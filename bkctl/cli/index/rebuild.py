@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -49,6 +48,8 @@ def run(
     next garbage collection, unless --with-metadata asks the metadata store. Killed at any point, run it again.
     Refused (exit 3) while a bookie runs on the directories.
     """
+    import asyncio
+
     from bkrecovery.index_rebuild import check_stopped, locked, plan, rebuild
 
     found = layout(env, directory)
