@@ -140,7 +140,7 @@ class Admin:
 
 
 def _token_origins(text: str | None) -> frozenset[str] | None:
-    """The origins of a comma-separated list; None where there is none. Raises: UsageError, one is not valid."""
+    """The origins of a comma-separated list; None if it is empty. Raises: UsageError, one is not valid."""
     if text is None:
         return None
     found = set()

@@ -162,8 +162,8 @@ def _usable(place: str) -> Path:
     """The folder for a run; before Spark's seconds are spent: can one be kept there?
 
     Raises:
-        UsageError: it is no directory, or on another file system.
-        Refused: it may not be written, or holds somebody else's run.json.
+        UsageError: it is not a directory, or is on another file system.
+        Refused: it may not be written, or holds a run.json of another program.
     """
     from bkinspect.audit.locations import local_path
     from bkinspect.audit.results import RUN_FILE, about_run
