@@ -57,7 +57,7 @@ class Index(Protocol):
     """The rows of one ledger directory."""
 
     def locations(self, keys: list[bytes]) -> list[int]:
-        """The location under each location_key, 0 where there is none."""
+        """Returns the location of each location_key, 0 for an unknown key."""
 
     def last_entry(self, ledger_id: int) -> int:
         """The highest entry id of a ledger, -1 if it has none."""
@@ -175,7 +175,7 @@ class RocksIndex:
         self._write(self._locations, batch, sync=sync)
 
     def _bring_wal_to_disk(self) -> None:
-        """Spares the event loop: it stands still in every call into RocksDB, and goes on while this waits.
+        """Spares the event loop: it blocks in every call into RocksDB, and runs while this waits.
 
         RocksDB's own sync is what counts; it finds little left to do.
         """
@@ -316,7 +316,12 @@ class _Rows:
 
 
 class MemoryIndex:
-    """Rows in dicts and in one append-only file, which is read whole at the start."""
+    """Rows in dicts and in one append-only file, which is read whole at the start.
+
+    The operating system drops the unwritten pages of a file whose sync failed: a later sync succeeds without them, and
+    until the next power cut they are still read. So rows whose sync failed, and all rows that are found at the start,
+    are written again before the next sync. RocksDB does the same: it stores them in a new table.
+    """
 
     def __init__(self, disk: Disk, directory: Path) -> None:
         self._entries: dict[int, dict[int, int]] = {}
@@ -324,7 +329,13 @@ class MemoryIndex:
         self._lock = threading.Lock()
         self._source = str(directory / MEMORY_INDEX_NAME)
         self._file = disk.open(directory / MEMORY_INDEX_NAME, create=True, write=True)
-        self._end = self._load(self._file.pread(self._file.size(), 0))
+        found = self._file.pread(self._file.size(), 0)
+        self._end = self._durable_end = self._load(found)
+        self._unsynced = b""  # whole frames after _durable_end
+        self._sync_failed = False
+        if self._end:
+            self._file.pwrite(found[: self._end], 0)
+            self._file.sync()
 
     def locations(self, keys: list[bytes]) -> list[int]:
         """Lookups in dicts."""
@@ -384,11 +395,23 @@ class MemoryIndex:
         data = b"".join(rows)
         if not data:
             return
-        self._file.pwrite(_FRAME.pack(len(data), zlib.crc32(data)) + data, self._end)
+        frame = _FRAME.pack(len(data), zlib.crc32(data)) + data
+        if self._sync_failed:
+            self._file.pwrite(self._unsynced + frame, self._durable_end)
+        else:
+            self._file.pwrite(frame, self._end)
+        end = self._end + len(frame)
         if sync:
-            self._file.sync()
-        self._end += _FRAME.size + len(data)
+            self._sync(end)
+        else:
+            self._unsynced += frame
+        self._end = end
         self._apply(data)
+
+    def _sync(self, end: int) -> None:
+        self._sync_failed = True
+        self._file.sync()
+        self._durable_end, self._unsynced, self._sync_failed = end, b"", False
 
     def _load(self, data: bytes) -> int:
         """Applies every whole frame; returns the end of the last one: what follows was never synced."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 from bkdaemon.bookie.index import MEMORY_INDEX_NAME, Index, MemoryIndex, RocksIndex, memory_index, rocks_index
@@ -13,6 +15,8 @@ from bkdaemon.config import BookieConfig
 from bkctl.codec.ledger_index import encode_location, location_key, rebuilt_ledger_key
 from bkctl.errors import Corrupt, Refused
 from bkctl.world import real_world
+from tests.sim.disk import SimDisk
+from tests.sim.trace import Trace
 from tests.unit.daemon.bookie.world import sim_disk
 
 Open = Callable[[], Index]
@@ -87,6 +91,42 @@ def test_memory_loses_what_was_not_synced_and_nothing_else() -> None:
         put(index, 5, 50)
         disk.lose_power()
         assert MemoryIndex(disk.door(lambda: True), Path("/i")).entry_ids(5) == list(range(51))
+
+
+class FailingSyncs(SimDisk):
+    """A disk whose syncs fail while `failing` is set; writes do not."""
+
+    failing = False
+
+    def changing(self, growth: int = 0) -> None:
+        if self.failing and growth <= 0:
+            raise OSError(errno.EIO, "input/output error")
+        super().changing(growth)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_memory_keeps_rows_whose_sync_failed_before_a_later_one_succeeded(restart: bool) -> None:
+    """Linux drops the pages of a failed sync, and the next sync reports success without them."""
+    disk = FailingSyncs(Random(1), Trace(lambda: 0.0), "b0")
+    disk.door(lambda: True).make_dirs(Path("/i"))
+    index = MemoryIndex(disk.door(lambda: True), Path("/i"))
+    put(index, 5, 0)
+    unsynced = index.batch()
+    unsynced.put(location_key(5, 1), encode_location(2000))
+    index.commit(unsynced, sync=False)
+    disk.failing = True
+    with pytest.raises(OSError, match="input/output error"):
+        index.store_ledgers({5: b"row"})
+    disk.failing = False
+    if restart:
+        index = MemoryIndex(disk.door(lambda: True), Path("/i"))
+    index.store_ledgers({5: b"row"})
+    stored = index.state()
+    disk.lose_power()
+    index = MemoryIndex(disk.door(lambda: True), Path("/i"))
+    assert index.entry_ids(5) == [0, 1]
+    assert index.load_ledgers() == {5: b"row"}
+    assert index.state() == stored
 
 
 def test_rows_of_the_rebuild_tool_win_until_they_are_written_anew(tmp_path: Path) -> None:
