@@ -193,7 +193,7 @@ class Ranges:
         self._ranges = [r for r in self._ranges if r[2] is not consumer]
 
     def owner(self, slot: int) -> Consumer | None:
-        """Whose slot it is; None where nobody chose it."""
+        """Returns the owner of a slot; None if no consumer chose it."""
         return next((c for start, end, c in self._ranges if start <= slot <= end), None)
 
     def ranges(self) -> list[tuple[int, int, Consumer]]:
@@ -201,7 +201,7 @@ class Ranges:
         return sorted(self._ranges, key=lambda r: r[0])
 
     def hold(self, entry: bytes) -> bool:
-        """True if somebody chose the slot of an entry."""
+        """True if a consumer chose the slot of an entry."""
         return self.owner(entry_slot(_metadata(entry), self)) is not None
 
 
@@ -305,7 +305,7 @@ class KeyShared(Shared):
         return True
 
     def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None, *, counted: bool = True) -> None:
-        """What comes back goes before later ones of its slot, those too that are being read just now."""
+        """Redelivered entries go before later ones of their slot, also before those that are being read."""
         positions = list(consumer.pending if positions is None else positions)
         super().redeliver(consumer, positions, counted=counted)
         for position in positions:
@@ -363,6 +363,16 @@ class KeyShared(Shared):
     def _possible(self, position: Position) -> bool:
         slot = self._slots.get(position)
         return slot is None or self._free(slot) is not None
+
+    def _permitted(self, position: Position, permits: dict[Consumer, float]) -> bool:
+        slot = self._slots.get(position)
+        if slot is None:
+            return True  # its slot is known once it is read
+        consumer = self._free(slot)
+        if consumer is None or permits.setdefault(consumer, consumer.permits) <= 0:
+            return False
+        permits[consumer] -= self._per_entry
+        return True
 
     def _learn(self, entries: list[tuple[Position, bytes]]) -> bool:
         learned = False

@@ -1,7 +1,7 @@
 """Shared: every entry to one of many consumers, round robin, redeliveries first.
 
     new entry ──► due? ──no──► delayed (by time) ──due──► replay (by position) ──► consumer ──ack──► gone
-                   └──yes──► consumer with permits; nobody: replay                    └─nack, leaves──► replay
+                   └──yes──► consumer with permits; none: replay                      └─nack, leaves──► replay
 
 Within one priority each consumer gets up to 20 entries of a read before the next, and each read begins with another
 one; consumers of one connection that are behind may be fed in longer turns (see turns.py). All chunks of one message go
@@ -73,7 +73,6 @@ class Shared(Dispatcher):
     # -- consumers ---------------------------------------------------------------------------------------------------
 
     def add(self, consumer: Consumer) -> None:
-        """Anybody may join."""
         self.consumers.append(consumer)
         self.consumers.sort(key=lambda c: c.priority)
         self._forget_turns()
@@ -87,7 +86,7 @@ class Shared(Dispatcher):
         self._forget_turns()
         self._chunked = {uuid: other for uuid, other in self._chunked.items() if other is not consumer}
         self.redeliver(consumer, None, counted=False)
-        if not self.consumers:  # begin anew with the next one: it may be of another type
+        if not self.consumers:  # start from scratch with the next one: it may be of another type
             self._forget()
 
     def _forget(self) -> None:
@@ -119,7 +118,7 @@ class Shared(Dispatcher):
         self._forget()
         self.subscription.cursor.read_position = read_position
 
-    # -- what comes back ---------------------------------------------------------------------------------------------
+    # -- redelivery --------------------------------------------------------------------------------------------------
 
     def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None, *, counted: bool = True) -> None:
         """What the consumer holds of these comes again."""
@@ -136,7 +135,7 @@ class Shared(Dispatcher):
         self.wake()
 
     def acked(self, consumer: Consumer, positions: Iterable[Position]) -> None:
-        """Whoever holds them holds them no more."""
+        """Removes acknowledged entries from the consumers that hold them."""
         for position in positions:
             if not self._let_go(consumer, position):
                 for other in self.consumers:
@@ -283,15 +282,16 @@ class Shared(Dispatcher):
         return True
 
     def _take_replay(self) -> list[Position]:
-        """The first entries that wait and somebody could take; they are out of `replay` until they are read."""
+        """Returns the first entries in `replay` that a consumer has permits for; they are in no list until read."""
         taken: list[Position] = []
         aside: list[Position] = []
+        permits: dict[Consumer, float] = {}
         wanted = self._wanted
-        while self._order and len(taken) < wanted:
+        while self._order and len(taken) < wanted and not (taken and len(aside) >= LOOKED_AT_MAX):
             position = heapq.heappop(self._order)
             if position not in self.replay:
                 continue
-            if self._possible(position):
+            if self._permitted(position, permits):
                 taken.append(position)
                 self._not_waiting(position)
             else:
@@ -303,9 +303,11 @@ class Shared(Dispatcher):
     def _possible(self, position: Position) -> bool:
         return True
 
+    def _permitted(self, position: Position, permits: dict[Consumer, float]) -> bool:
+        return True  # overridden: false once earlier entries take all permits of the entry's consumer
+
     def _learn(self, entries: list[tuple[Position, bytes]]) -> bool:
-        """True if reading these told something that makes another attempt sensible."""
-        return False
+        return False  # overridden: true if another attempt can succeed now that these were read
 
     async def _read(self, positions: list[Position]) -> tuple[list[tuple[Position, bytes]], list[Position]]:
         """These entries, as far as they are there, neighbours in one read; and those that are too much at once."""
@@ -394,7 +396,7 @@ class Shared(Dispatcher):
     def _consumer_for(
         self, position: Position, metadata: Any, taken: dict[Consumer, int], held: set[int]
     ) -> Consumer | None:
-        """Who gets an entry; None if nobody can now."""
+        """Returns the consumer for an entry; None if none has permits now."""
         if metadata is None or metadata.num_chunks_from_msg <= 1:
             return self._next(taken)
         if metadata.chunk_id and self.replay and position not in self.replay:
@@ -454,14 +456,14 @@ class Shared(Dispatcher):
         return turns is None or turns.is_open(taken, self._now_s)
 
     def _end_turn(self, consumer: Consumer) -> None:
-        """It can be sent no more; that ends a turn once, and the next one is somebody else's."""
+        """Ends the turn of a consumer without permits, once; the next turn is another consumer's."""
         if self._slice_left > 0 and (turns := self._turns.get(consumer.connection)) is not None:
             self._slice_left = 0
             turns.end(consumer, self._now_s)
 
     def _is_behind(self) -> None:
-        """There was something to read; where that goes on, those who share a connection may take turns."""
-        if self._current is None:  # nobody is chosen here: keys decide
+        """Notes that entries were read; if that continues, consumers of one connection take turns."""
+        if self._current is None:  # no consumer is chosen here: keys decide
             return
         if self._behind_since_s is None:
             self._behind_since_s = self._now_s
@@ -474,7 +476,7 @@ class Shared(Dispatcher):
         self._turns = {}
 
     def _wait_for_turn(self) -> None:
-        """Comes again when the first turn is over, if nobody asks for more before."""
+        """Wakes the dispatcher when the first turn is over, unless a consumer grants permits before."""
         over_s = [turns.over_s for turns in self._turns.values() if turns.over_s > self._now_s]
         if self._turn_timer is None and over_s:
             self._turn_timer = asyncio.get_running_loop().call_later(min(over_s) - self._now_s, self._turn_over)

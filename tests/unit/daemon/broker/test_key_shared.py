@@ -8,11 +8,12 @@ import pytest
 from bkdaemon.broker.backend import TopicRules
 from bkdaemon.broker.cluster.policies import rules_of
 from bkdaemon.broker.config import load_config
-from bkdaemon.broker.key_shared import AutoSplit, Ring, new_division
+from bkdaemon.broker.key_shared import AutoSplit, KeyShared, Ring, new_division
 
 from bkctl.codec.pulsar_hash import SLOTS
 from bkctl.model.topic import TopicName
 from tests.broker.raw import RawClient, Stage, on_stage
+from tests.unit.daemon.broker.test_corners import served
 from tests.unit.daemon.broker.test_dispatch import KEY_SHARED, TOPIC, Somebody, producer, publish
 
 NAMES = "abcd"
@@ -102,5 +103,28 @@ def test_the_holder_of_a_chunk_keeps_its_moved_key_until_the_message_is_complete
         client.ack(*first, *rest)
         late = await client.messages(20)
         assert {s.message.consumer_id for s in late} == {0, 1}, "a complete message's key moves"
+
+    on_stage(scenario)
+
+
+def test_replay_takes_no_more_entries_than_their_consumer_has_permits_for() -> None:
+    """For each permit of a consumer, every entry in replay was read again, from bookies once the cache was full."""
+
+    async def scenario(stage: Stage) -> None:
+        client = await producer(stage)
+        await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=0)
+        await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=1)
+        client.flow(1000, 1)
+        await publish(client, 0, 100, keys=20)
+        dispatcher = served(stage).subscriptions["s"].dispatcher
+        assert isinstance(dispatcher, KeyShared)
+        await client.until(lambda: dispatcher.subscription.cursor.read_position.entry_id >= 100)
+        delivered = await client.messages(100 - len(dispatcher.replay))
+        assert {one.message.consumer_id for one in delivered} == {1}
+        waiting = sorted(dispatcher.replay)
+        assert len(waiting) >= 10
+        slow = next(consumer for consumer in dispatcher.consumers if not consumer.permits)
+        slow.permits = 2
+        assert dispatcher._take_replay() == waiting[:2]
 
     on_stage(scenario)
