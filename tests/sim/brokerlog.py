@@ -11,10 +11,12 @@ one key     two consumers of a Key_Shared subscription never hold entries of one
 once        with deduplication a message is in the log once; in any case a producer's messages are there in its order
 trimmed     a ledger leaves the topic's list when everything in it was acknowledged by every subscription; it is deleted
             in BookKeeper only when the list names it no more
-list        ledgers come at the end of the list, one at a time; a receipt's entry is where the receipt says
+list        ledgers come at the end of the list, one at a time; a receipt's entry is where the receipt says, or, if a
+            broker that stood still sends the receipt late, every subscription has acknowledged the entry
 parts       of a batch that is sent again nothing is left out but what was acknowledged of it; what a receipt was sent
             for is left out ("acked", for whole entries and for parts)
-chunks      a chunk of a message is sent to who was sent those before it, unless they are acknowledged
+chunks      a chunk of a message is sent to the consumer that was sent those before it, unless they are acknowledged, or
+            the producer sent the chunk twice and a consumer was sent the whole message
 early       an entry with a time is not sent before it to Shared and Key_Shared, but for a tick
 seek        once a seek has succeeded, whatever lies at its position or behind it comes again ("lost"), and nothing
             that lies before it ("acked"); until then both may be
@@ -172,9 +174,14 @@ class BrokerLog:
             _check(self.once, "once", f"{name} is called a duplicate, where nobody looks for them")
             self.receipts.setdefault(name, (-1, -1))
             return
+        holds = place[0] in self.ledgers or (place in self.entries and self._is_finished(place))
         self.found(place, name, key)
         self.receipts[name] = place
-        _check(place[0] in self.ledgers, "list", f"{name} is confirmed at {place}, the list has {self.ledgers}")
+        _check(holds, "list", f"{name} is confirmed at {place}, the list has {self.ledgers}")
+
+    def _is_finished(self, place: Place) -> bool:
+        """True if every subscription has acknowledged the entry."""
+        return all(place in group.ever or place in group.finished(self.places) for group in self.groups.values())
 
     def admitted(self, producer: str, last_sequence_id: int) -> None:
         """A producer is told the last number that is known of it; with deduplication."""
@@ -223,7 +230,7 @@ class BrokerLog:
         if metadata.HasField("num_messages_in_batch"):
             self._sends_parts(group, place, metadata.num_messages_in_batch, bits, again=deposed or group.forgetful)
         if metadata.HasField("num_chunks_from_msg"):
-            self._sends_chunk(seat, name, metadata)
+            self._sends_chunk(seat, place, name, metadata)
         if metadata.HasField("deliver_at_time") and group.kind not in ORDERED:
             early_ms = metadata.deliver_at_time - now_ms - TICK_MS
             _check(early_ms <= 0, "early", f"{group.name}: {name} is sent {early_ms} ms before its time and a tick")
@@ -249,14 +256,21 @@ class BrokerLog:
             twice = bits & group.durable_parts.get(place, 0)
             _check(not twice, "acked", f"{group.name}: {twice:b} of {place} is sent, it was acknowledged")
 
-    def _sends_chunk(self, seat: Seat, name: Name, metadata: Any) -> None:
+    def _sends_chunk(self, seat: Seat, place: Place, name: Name, metadata: Any) -> None:
         chunk_id, uuid = metadata.chunk_id, metadata.uuid
         last = seat.chunks.get(uuid, -1)
         if chunk_id > last + 1:
             before = [(name[0], name[1] - n) for n in range(1, chunk_id - last)]
             acked = all(self.places.get(n, set()) & seat.group.ever for n in before)
-            _check(acked, "chunks", f"{seat.group.name}: chunk {chunk_id} of {uuid} is sent behind chunk {last}")
+            copied = min(self.places[name]) < place and self._is_complete(seat.group, metadata)
+            holds = acked or copied
+            _check(holds, "chunks", f"{seat.group.name}: chunk {chunk_id} of {uuid} is sent behind chunk {last}")
         seat.chunks[uuid] = chunk_id if chunk_id == 0 else max(chunk_id, last)
+
+    def _is_complete(self, group: Group, metadata: Any) -> bool:
+        """True if a consumer of the group was sent every chunk of the message."""
+        seats = (seat for seat in self.seats.values() if seat.group is group)
+        return any(seat.chunks.get(metadata.uuid, -1) == metadata.num_chunks_from_msg - 1 for seat in seats)
 
     # -- seeking ------------------------------------------------------------------------------------------------------
 

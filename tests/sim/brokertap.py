@@ -166,6 +166,9 @@ class _Link(asyncio.Protocol):
                 place = (message.message_id.ledgerId, message.message_id.entryId)
                 name, key = name_of(sent.popleft())
                 log.confirmed(name, place, key)
+        elif kind == Command.SEND_ERROR:  # chunks of one message share its number: the next answer is of the next chunk
+            if refused := self._sent.get((message.producer_id, message.sequence_id)):
+                refused.popleft()
         elif kind == Command.PRODUCER_SUCCESS and message.request_id in self._named and log.once:
             if not self.tap.deposed():
                 log.admitted(self._named.pop(message.request_id), message.last_sequence_id)

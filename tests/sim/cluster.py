@@ -145,6 +145,10 @@ class Cluster:
         self.services[host] = service
         self.trace.add("serves", host)
 
+    def is_registered(self, host: str) -> bool:
+        """True while the metadata store has the bookie's registration, until its session expires."""
+        return f"{ROOT}/available/{host}:{BOOKIE_PORT}" in self.metadata.tree.nodes
+
     def lose_for_ever(self, host: str) -> None:
         """A machine burns down, with its disk."""
         self.trace.add("gone", host)

@@ -182,7 +182,7 @@ class Stage:
                 await cluster.until(lambda: not self._registered(host))
 
     def _registered(self, host: str) -> bool:
-        return f"/ledgers/available/{bookie_id(host)}" in self.cluster.metadata.tree.nodes
+        return self.cluster.is_registered(host)
 
     async def _write(self, bookkeeper: BookKeeper) -> None:
         cluster, case, noted = self.cluster, self.case, self.cluster.noted
