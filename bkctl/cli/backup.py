@@ -74,7 +74,7 @@ def backup_path(env: Env, given: Path | None, no_backup: bool, command: str) -> 
     if given.exists():
         raise AlreadyExists(f"{given} exists already", hint="a backup is written to a new file")
     if not given.parent.is_dir():
-        raise NotFound(f"there is no directory {given.parent}")
+        raise NotFound(f"directory does not exist: {given.parent}")
     return given
 
 

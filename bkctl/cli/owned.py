@@ -30,14 +30,23 @@ async def owner_plugins(cluster: ClusterAccess) -> tuple[OwnerPlugin, ...]:
         UsageError: BKCTL_PULSAR_PATH or BKCTL_DISTRIBUTEDLOG_NAMESPACES holds something else than paths.
     """
     from bkctl.meta.owners.search import plugins
-    from bkctl.meta.store import check_path, parent_of
+    from bkctl.meta.store import parent_of
 
     prefixes = [await cluster.pulsar_path()]
     if not cluster.env.setting("pulsar-path"):
         prefixes += [parent_of(cluster.root), "/"]
-    given = (cluster.env.setting(NAMESPACES) or "").split(",")
-    namespaces = [check_path(path.strip()) for path in given if path.strip()]
-    return plugins(tuple(dict.fromkeys(prefix.rstrip("/") for prefix in prefixes)), namespaces)
+    return plugins(tuple(dict.fromkeys(prefix.rstrip("/") for prefix in prefixes)), stream_namespaces(cluster.env))
+
+
+def stream_namespaces(env: Env) -> list[str]:
+    """The DistributedLog namespaces of the setting.
+
+    Raises:
+        UsageError: one is not an absolute path.
+    """
+    from bkctl.meta.store import check_path
+
+    return [check_path(path.strip()) for path in (env.setting(NAMESPACES) or "").split(",") if path.strip()]
 
 
 async def find_owners(

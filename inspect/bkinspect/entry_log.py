@@ -1,6 +1,6 @@
 """Entry logs as an operator sees them: lists, contents, every frame, and whether all of it holds together.
 
-The decoder is the daemon's (bkctl.codec.entry_log). Here it stops at the first fault, or reports it and goes on at
+The decoder is the daemon's (bkctl.codec.entry_log). Here it stops at the first fault, or reports it and continues at
 the next frame that makes sense.
 """
 
@@ -73,7 +73,7 @@ class LedgerShare(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogContents:
-    """Which ledgers live in a log. counted_by: "map", or "scan" where there is none that can be trusted.
+    """Which ledgers live in a log. counted_by: "map", or "scan" if the log has no valid map.
 
     entries is None when counted by the map, which does not know it.
     """
@@ -171,7 +171,7 @@ def contents(log: Numbered, report: Report) -> LogContents:
 
 
 def ledgers_map(file: Opened, header: LogHeader, report: Report) -> Mapping[int, int] | None:
-    """The ledgers map; None where there is none or, reported, one that cannot be trusted."""
+    """The ledgers map; None if the log has none or, reported, an invalid one."""
     if not header.has_map:
         return None
     try:
@@ -217,8 +217,8 @@ def scan(log: Numbered, digests: DigestBook, *, on_error: OnError, report: Repor
     """Every frame of a log, in constant memory.
 
     Args:
-        on_error: STOP raises at the first fault, after all before it was yielded; RESUME reports it and goes on.
-        report: takes what is found when reading goes on, and digests that do not fit.
+        on_error: STOP raises at the first fault, after all before it was yielded; RESUME reports it and continues.
+        report: takes the findings of RESUME, and digests that do not match.
 
     Raises:
         TornTail: the last frame is cut short. Corrupt: bytes that are no frame. Only with STOP.
@@ -331,7 +331,7 @@ def verify_all(logs: Iterable[Numbered], digests: DigestBook, heard: Heard | Non
 def verify(log: Numbered, digests: DigestBook, *, newest: bool, heard: Heard | None = None) -> Iterator[Finding]:
     """Reads a log whole and says what is wrong with it: frames, digests, ids, and its map against its frames.
 
-    newest: True for the log that may be active, which has no map yet. heard: is told of every entry on the way.
+    newest: True for the log that may be active, which has no map yet. heard: is called for every entry on the way.
     """
     pending: list[Finding] = []
     if log.suffix:

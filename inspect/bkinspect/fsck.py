@@ -103,7 +103,7 @@ def _keeps_logs(folder: Path) -> bool:
 
 
 def runs_on(files: BookieFiles) -> Path | None:
-    """A file that a running bookie has locked: ours its own, Java's that of RocksDB; None if nobody is seen."""
+    """A file that a running bookie has locked: ours its own, Java's that of RocksDB; None if no bookie is found."""
     for folder in files.folders:
         own = (folder.parent if folder.name == CURRENT else folder) / OWN_LOCK_NAME
         if own.exists() and _is_locked(own):
@@ -225,7 +225,7 @@ def _index_state_findings(place: Place) -> Iterator[Finding]:
 
 
 def _marks(files: BookieFiles) -> list[MarkFile]:
-    """The marks, if any can be read; what is wrong with them was told."""
+    """The marks, if any can be read; their faults were reported."""
     try:
         return marks(files.folders, lambda _: None)
     except (NotFound, BadBytes):

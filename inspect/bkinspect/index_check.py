@@ -125,7 +125,7 @@ class IndexCheck:
                 self._whole = False
 
     def _fault(self, error: BadBytes) -> None:
-        """An index that cannot be read is told once, and nothing is missed in any."""
+        """An index that cannot be read is reported once, without findings of missing rows."""
         self._whole = False
         finding = found_bytes("BKC302", error)
         if all(known.file != finding.file for known in self._pending):

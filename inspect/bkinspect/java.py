@@ -24,7 +24,7 @@ def find_java(environ: Mapping[str, str], *, purpose: str = "Spark", extra: str 
         purpose, extra: who needs it, and the extra of bkctl that brings one; for the error alone.
 
     Raises:
-        UsageError: there is none.
+        UsageError: no Java was found.
     """
     candidates = []
     if home := environ.get("JAVA_HOME"):

@@ -1,6 +1,6 @@
 """Journals as an operator sees them: lists, every record, and whether all of it holds together.
 
-The decoder is the daemon's (bkctl.codec.journal). Here it stops at the first fault, or reports it and goes on at the
+The decoder is the daemon's (bkctl.codec.journal). Here it stops at the first fault, or reports it and continues at the
 next record that makes sense.
 """
 
@@ -84,8 +84,8 @@ def scan(
     """Every record of a journal, in constant memory.
 
     Args:
-        on_error: STOP raises at the first fault, after all before it was yielded; RESUME reports it and goes on.
-        report: takes what is found when reading goes on.
+        on_error: STOP raises at the first fault, after all before it was yielded; RESUME reports it and continues.
+        report: takes the findings of RESUME.
         padding: True for padding records too.
         start: an offset at which a record's size stands, as in a lastMark; None for the first record.
 
@@ -241,7 +241,7 @@ def ledger_ids(journal: Numbered) -> set[int]:
     """The ledgers that have records in a journal; of a damaged one those that can be read."""
 
     def ignore(_: Finding) -> None:
-        """Nobody asked what is wrong."""
+        """Drops a finding."""
 
     rows = scan(journal, DigestBook(DigestType.DUMMY), on_error=OnError.RESUME, report=ignore)
     return {row.ledger_id for row in rows if row.ledger_id is not None and row.ledger_id >= 0}

@@ -123,7 +123,7 @@ def ledgers(index: IndexDir) -> Iterator[IndexedLedger]:
 
 
 def ledgers_or_faults(index: IndexDir) -> Iterator[IndexedLedger | BadBytes]:
-    """`ledgers` that goes on behind an .idx file which cannot be read; the fault of a database is the last of it."""
+    """`ledgers` that continues after an .idx file which cannot be read; the fault of a database is the last of it."""
     if index.storage == "rocksdb":
         try:
             yield from _rocks_ledgers(index.path)
@@ -220,7 +220,7 @@ def location_pairs(path: Path, first_ledger: int, last_ledger: int) -> Iterator[
     """The rows of a `locations` database for a range of ledgers (inclusive), undecoded but of the right sizes.
 
     Raises:
-        BadBytes: a row that is none, or a database that RocksDB refuses.
+        BadBytes: a row that is not valid, or a database that RocksDB refuses.
     """
     source = str(path)
     with open_database(path) as database:

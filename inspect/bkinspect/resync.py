@@ -36,7 +36,7 @@ _CANDIDATE: Final = re.compile(
 def next_frame(
     read: Callable[[int, int], bytes], size: int, start: int, *, journal: bool, limit: int | None = None
 ) -> int | None:
-    """The offset of the first sensible frame at or behind start, None if there is none up to size.
+    """Returns the offset of the first valid frame at or after start, None if none starts before size.
 
     Behind a journal's last record stand zeros, and behind the size of a record, read some bytes late, a great number
     that leads right into them: a frame that only zeros follow counts if no other frame with a successor is inside it.

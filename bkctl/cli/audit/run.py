@@ -118,6 +118,8 @@ def _sources(
     from bkinspect.audit.locations import local_path, metadata_place
     from bkinspect.audit.sources.base import SAMPLE_BUCKETS, Selection
 
+    from bkctl.cli.owned import stream_namespaces
+
     selection = Selection(
         since_ms=None if since is None else moment_ms(since),
         sample=None if sample is None else max(round(share(sample) * SAMPLE_BUCKETS), 1),
@@ -136,7 +138,7 @@ def _sources(
         raise UsageError(f"{', '.join(without)}: there are no files among running bookies", hint="--offline DIR")
     if "ends" in checks and not live:
         raise UsageError("--check ends asks running bookies", hint="-m URI, without --offline and --no-copies")
-    return Sources(where, folders, live, selection, full)
+    return Sources(where, folders, live, selection, full, namespaces=tuple(stream_namespaces(env)))
 
 
 def _there(request: Request) -> None:

@@ -35,7 +35,7 @@ OWN_METADATA: Final = frozenset({"ends", "bookies"})
 """Tables whose sources read metadata themselves."""
 PLAIN_DIGEST: Final = "CRC32C"
 DIGESTS: Final = "digests"
-"""The folder of the digests that a scan was told, beside it."""
+"""The folder of the digests that a scan was given, beside it."""
 METADATA_READERS: Final[Mapping[str, Callable[[str, Mapping[str, str]], Reader]]] = {
     "ledgers": lambda name, options: LedgersReader(TABLES[name], options),
     "topics": lambda name, options: TopicsReader(TABLES[name], options),
@@ -58,7 +58,7 @@ class Sources:
 
     metadata: a URI, an export or a bundle; None for disks alone. offline: folders. options: those of Selection.
     live_copies: ask running bookies for their entries (needs a metadata URI). full: read files that were read before.
-    part_size: bytes of an entry log that one task reads.
+    part_size: bytes of an entry log that one task reads. namespaces: of DistributedLog, besides the usual ones.
     """
 
     metadata: str | None = None
@@ -67,6 +67,7 @@ class Sources:
     selection: Selection = field(default_factory=Selection)
     full: bool = False
     part_size: int = PART_SIZE
+    namespaces: tuple[str, ...] = ()
 
 
 @dataclass
@@ -75,7 +76,7 @@ class Facts:
 
     Args:
         folder: made for this run alone; `run` is the folder of the run itself, with earlier facts beside it.
-        stage: is told in a word what is being read.
+        stage: is called with the name of the table that is being read.
     """
 
     spark: SparkSession
@@ -129,6 +130,7 @@ class Facts:
     def _metadata(self, wanted: set[str], makers: dict[str, Callable[[], DataFrame]]) -> None:
         needed = [name for name in METADATA_TABLES if name in wanted or (name == "ledgers" and wanted - OWN_METADATA)]
         options = {"metadata": str(self.sources.metadata), **self.sources.selection.options()}
+        options |= {"namespaces": "\n".join(self.sources.namespaces)}
         small = True
         for name in needed:
             self.stage(name)

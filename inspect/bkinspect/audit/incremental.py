@@ -42,7 +42,7 @@ def split(files: Sequence[ScanFile], scans: Iterable[Path], digests: str) -> Rea
 
     Args:
         scans: folders of earlier scans, the best first.
-        digests: what the reader was told beside the files; a scan that was told something else is not used.
+        digests: what the reader was given beside the files; a scan with other digests is not used.
     """
     missing = {file.fingerprint: file for file in files}
     kept: dict[Path, list[str]] = {}

@@ -53,7 +53,7 @@ SAME: Final = ("code", "ledger_id", "entry_id", "bookie_id", "file", "offset")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for. checks: names, none for all; min_age_ms: younger ledgers are nobody's orphans."""
+    """What is requested. checks: names, none for all; min_age_ms: younger ledgers are never orphans."""
 
     sources: Sources
     to: Path
@@ -77,7 +77,7 @@ class Outcome:
 
 
 Progress = Callable[[str, int, int], None]
-"""Is told (what is being done, tasks done, tasks known)."""
+"""Is called with (name of the step, tasks done, tasks known)."""
 
 
 @private_umask()
@@ -215,7 +215,7 @@ def _failed(spark: SparkSession, check: str, error: Exception) -> DataFrame:
 
 
 def second_tables(tables: Tables, facts: Facts, ids: Sequence[int]) -> Tables:
-    """The tables of these ledgers alone: metadata and running bookies read anew, files as they were read."""
+    """The tables of these ledgers alone: metadata and running bookies are read again, files are not."""
     selection = replace(facts.sources.selection, ledgers=frozenset(ids))
     sources = replace(facts.sources, selection=selection, offline=())
     anew = Facts(tables.spark, sources, facts.run, facts.folder / "second", facts.stage)

@@ -127,7 +127,7 @@ def find_run(name: Path) -> Path:
     """The folder of a run: the one named, or the newest in it.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     if (name / RUN_FILE).is_file():
         return name
@@ -171,8 +171,8 @@ def opened(name: Path) -> Iterator[Results]:
     """Opens a run for reading: queries reach the run's own files and no others, and install no extension.
 
     Raises:
-        NotFound: there is none, or its tables are gone. Corrupt: it is of another version. UsageError: DuckDB is not
-            installed.
+        NotFound: it does not exist, or its tables are gone. Corrupt: it is of another version. UsageError: DuckDB
+            is not installed.
     """
     if find_spec("duckdb") is None:
         raise UsageError("results of audits are read with duckdb", hint="pip install 'bkctl[spark]'")

@@ -204,12 +204,12 @@ BOOKIES: Final = _table(
 
 TOPICS: Final = _table(
     "topics",
-    "One row a ledger that a topic names: of its data, a cursor, a schema, or a compacted ledger.",
-    ("topic", "string", "persistent://tenant/namespace/name"),
+    "One row a ledger that a topic or a DistributedLog stream names: data, a cursor, a schema, a compacted ledger.",
+    ("topic", "string", "persistent://tenant/namespace/name; of DistributedLog NAMESPACE/STREAM"),
     ("ledger_id", "bigint", ""),
-    ("kind", "string", "data, cursor, schema, compaction"),
+    ("kind", "string", "data, cursor, schema, compaction; of DistributedLog stream, allocation"),
     ("position", "int", "place in the topic's list; 0 for the others"),
-    ("last", "boolean", "data: True for the ledger that may be open"),
+    ("last", "boolean", "data, stream, allocation: True for the ledger that may be open"),
     ("entries", "bigint", "as the topic's node says; null where it does not"),
     ("size", "bigint", "as above, bytes"),
     ("closed_ms", "bigint", "when the ledger was closed; null while open"),
@@ -313,7 +313,7 @@ def table(name: str) -> Table:
     """A table of facts.
 
     Raises:
-        NotFound: there is none of this name.
+        NotFound: no table has this name.
     """
     if name not in TABLES:
         raise NotFound(f"an audit has no table {name}", hint=", ".join(TABLES))

@@ -20,7 +20,7 @@ class Tables:
 
     - A table that this run has no source for is there and empty; `has(name)` tells it from one that holds nothing.
       A check that would take absence of rows for a fault asks `has` first, and yields nothing without it.
-    - `topics` is a table without a source in a store without any topic: nobody of Pulsar's is there to own ledgers.
+    - `topics` is a table without a source in a store without topics: Pulsar does not use it and owns no ledgers.
     - Absence of a copy means something only on bookies with `bookies.scanned`, and for ledgers in `ledgers`.
     - In a sample (`sampled`), `ledgers`, `fragments` and everything with a ledger id hold the same ledgers.
     - What was written is read: facts are Parquet before the first check runs, so a table may be read twice.

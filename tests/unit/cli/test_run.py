@@ -141,6 +141,7 @@ def test_who_may_write() -> None:
         (ConnectionRefusedError(111, "refused"), 6, "unavailable"),
         (TimeoutError(), 6, "unavailable"),
         (ModuleNotFoundError("no", name="pyspark.sql"), 6, "missing_extra"),
+        (ModuleNotFoundError("no", name="re2"), 6, "missing_extra"),
         (ExceptionGroup("g", [errors.Conflict("changed")]), 5, "conflict"),
         (ExceptionGroup("g", [ValueError("x"), errors.Conflict("changed")]), 5, "conflict"),
     ],

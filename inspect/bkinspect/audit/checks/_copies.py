@@ -67,7 +67,7 @@ def faults(tables: Tables) -> DataFrame:
     if known is None:
         if tables.has("entries") or tables.has("index"):
             known = _details(tables).unionByName(_absent(tables)).persist()
-        else:  # nobody was asked for copies: the plan would shuffle all fragments to find nothing
+        else:  # no copies were read: the plan would shuffle all fragments to find nothing
             known = tables.spark.createDataFrame([], _FAULTS_DDL)
         tables.__dict__["_copy_faults"] = known
     return known
@@ -164,7 +164,7 @@ def entries_seen(tables: Tables) -> DataFrame:
 
 
 def _inside(entries: DataFrame, found: DataFrame) -> DataFrame:
-    """Entries with their part of the ledger, nulls where there is none."""
+    """Entries with their part of the ledger, nulls if it has none."""
     return entries.join(found.withColumnRenamed("ledger_id", "part_ledger_id"), F.expr(_WITHIN), "left")
 
 

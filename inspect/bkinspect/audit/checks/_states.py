@@ -12,7 +12,7 @@ _DIFFER: Final = (
     "not (a.length <=> b.length) or not (a.size <=> b.size) or "
     "(a.last_confirmed <=> b.last_confirmed and not (a.content_digest <=> b.content_digest))"
 )
-"""Recovery and replication of Java seal an entry anew with another last confirmed: only equal ones compare by bytes."""
+"""Java's recovery and replication seal an entry again with another last confirmed: only equal ones compare by bytes."""
 
 _FAULT: Final = (
     "named_struct('kind', '{kind}', 'bookie_id', {b}, 'file', {r}.file, 'offset', {r}.offset, 'size', {r}.size, "

@@ -1,7 +1,7 @@
 """Copies of one entry that differ though the digest of each fits.
 
 Plan: `_copies.faults`; all copies of an entry are compared in one row, without a further shuffle. Copies that differ
-in their last confirmed only are the same: recovery and replication of Java seal entries anew.
+in their last confirmed only are the same: recovery and replication of Java seal entries again.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ windows over the ledger in order of entries, on the same partitions.
 
 Told of what all copies agree in; where they differ, that is divergent-copies' to say. A last confirmed that falls
 behind an entry whose own is its id - 1 proves nothing: replication of Java seals entries like that. An entry that is
-off by itself is told once, not again for the one behind it.
+off by itself is reported once, not again for the one after it.
 """
 
 from __future__ import annotations

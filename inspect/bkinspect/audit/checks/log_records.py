@@ -125,7 +125,7 @@ def _records(tables: Tables) -> DataFrame:
     judged = tables.entries.where(
         f"source = 'entry_log' and coalesce(digest_ok, true) and not coalesce({possible}, false)"
     )
-    if tables.has("ledgers"):  # without metadata nobody knows what wrote it: that is orphan-ledgers' to say
+    if tables.has("ledgers"):  # without metadata its writer is unknown: orphan-ledgers reports it
         judged = judged.join(tables.ledgers.select("ledger_id"), "ledger_id", "left_semi")
     absurd = findings_of(
         judged,

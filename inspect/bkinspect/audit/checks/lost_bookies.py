@@ -24,7 +24,7 @@ TEXT: Final = "every bookie that ensembles name is registered; shuffles counts b
 
 
 def findings(tables: Tables) -> DataFrame:
-    """BKC403, one for a bookie; its ledgers are found again by whoever repairs them."""
+    """BKC403, one for a bookie; the repair finds its ledgers again."""
     there = tables.bookies.where("state in ('rw', 'ro') or scanned or offline_cookie is not null")
     holding = tables.fragments.where("last_entry_id is null or last_entry_id >= first_entry_id")
     members = holding.select("ledger_id", "state", F.explode(F.array_distinct("bookies")).alias("bookie_id"))

@@ -1,7 +1,7 @@
 """Ledgers that are named and are not there: by a topic and not in metadata, in metadata and on no bookie.
 
 Plan: the ledgers that topics name anti-joined with metadata (shuffle by ledger); for bookies, `_copies.faults`, where a
-ledger without any copy is told by its counts.
+ledger without any copy is found by its counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TEXT: Final = "every ledger that is named is there; shuffles ledgers by id"
 
 def findings(tables: Tables) -> DataFrame:
     """BKC413 once for each that names it, BKC414 once a ledger."""
-    named = tables.topics.where("not coalesce(offloaded, false)")
+    named = tables.topics.where("not coalesce(offloaded, false) and kind <> 'allocation'")
     if not tables.has("ledgers") or tables.by_time:
         named = named.where("false")
     named = named.join(tables.ledgers.select("ledger_id"), "ledger_id", "left_anti")

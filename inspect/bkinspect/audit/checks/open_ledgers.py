@@ -1,9 +1,9 @@
-"""Ledgers that are not closed and that nobody can be writing.
+"""Ledgers that are not closed and that no client can be writing.
 
 Plan: ledgers that are not CLOSED (few) joined with topics and with the bookies that have them fenced (broadcasts of
 what is left after the filter). Needs metadata; indexes say more.
 
-An idle writer cannot be told from a dead one by looking, so in a live run an open ledger is reported only where
+An idle writer cannot be distinguished from a dead one, so in a live run an open ledger is reported only where
 something proves that it has none: its topic went on to another ledger, or a bookie has it fenced.
 """
 
@@ -35,7 +35,7 @@ def findings(tables: Tables) -> DataFrame:
         .agg(F.array_sort(F.collect_set("bookie_id")).alias("fenced_on"))
     )
     owner = tables.topics.groupBy("ledger_id").agg(
-        F.expr("bool_or(kind = 'data' and coalesce(last, false) or kind = 'cursor')").alias("current"),
+        F.expr("bool_or(coalesce(last, false) or kind = 'cursor')").alias("current"),
         F.min("topic").alias("topic"),
     )
     rows = (

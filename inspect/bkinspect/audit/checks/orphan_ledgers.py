@@ -29,9 +29,12 @@ _NAMED_BY: Final = (
     "or unread = concat('/managed-ledgers/', custom_metadata['pulsar/managed-ledger'], '/', "
     "coalesce(custom_metadata['pulsar/cursor'], '__compaction')) "
     "or unread like '/schemas/%' and coalesce(custom_metadata['component'], 'schema') = 'schema' "
-    "or unread like '%/__compaction' and custom_metadata['pulsar/compactedTopic'] is not null"
+    "or unread like '%/__compaction' and custom_metadata['pulsar/compactedTopic'] is not null "
+    "or not tagged and unread rlike '/ledgers/(logrecs|inprogress)_|/allocation$|/[.]allocation_pool/'"
 )
-"""A node that cannot be read and that would name the ledger. Source: LedgerMetadataUtils.java."""
+"""A node that cannot be read and that would name the ledger; of DistributedLog, any may name any untagged ledger.
+Source: LedgerMetadataUtils.java, LogSegmentMetadata.java."""
+_OF_PULSAR: Final = "kind not in ('stream', 'allocation')"
 
 _WHERE: Final = "if(size(bookies) = 0, 'a disk without a cookie', concat_ws(', ', bookies))"
 
@@ -60,6 +63,8 @@ def _unowned(tables: Tables) -> DataFrame:
     if not tables.has("topics"):
         rows = rows.where("false")
     rows = rows.join(tables.topics.select("ledger_id"), "ledger_id", "left_anti")
+    pulsar = tables.topics.where(_OF_PULSAR).limit(1).select(F.lit(True).alias("pulsar"))
+    rows = rows.join(F.broadcast(pulsar), F.lit(True), "left").where("pulsar or not tagged")
     unread = tables.metadata_damage.selectExpr("path as unread")
     rows = rows.join(F.broadcast(unread), F.expr(_NAMED_BY), "left_anti")
     fields = ("state", "length", "ctime_ms", "application", "custom_metadata")

@@ -6,6 +6,7 @@ promise to leave out what cannot fit: Spark checks every row again, so a reader 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -23,6 +24,7 @@ from pyspark.sql.datasource import (
 )
 
 from bkctl.errors import UsageError
+from bkinspect.audit.locations import local_path
 from bkinspect.audit.schemas import Table, arrow_schema
 
 if TYPE_CHECKING:
@@ -207,10 +209,12 @@ class Reader(DataSourceReader):
     columns: tuple[str, ...] | None = None
     own_options: ClassVar[frozenset[str]] = frozenset()
     """Those that it has beside SELECTION_OPTIONS."""
+    place_option: ClassVar[str] = "paths"
+    """The option that `load(path)` sets; Spark gives one path as `path`, several as a JSON array in `paths`."""
 
     def __init__(self, table: Table, options: Mapping[str, str]) -> None:
         self.table = table
-        self.options = options
+        self.options = options = _with_loaded(options, self.place_option)
         known = self.own_options | SELECTION_OPTIONS
         if strange := sorted(options.keys() - known):
             name = f"bookkeeper.{table.name}"
@@ -243,6 +247,31 @@ class Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of one partition."""
         raise NotImplementedError
+
+
+def _with_loaded(options: Mapping[str, str], place: str) -> dict[str, str]:
+    """The options with the argument of `load` as the option `place`.
+
+    Raises:
+        UsageError: the place is given twice, or is a URI of another file system.
+    """
+    given, rest = _loaded_paths(options)
+    if not given:
+        return dict(options)
+    if place in rest:
+        raise UsageError(f"the option {place} and an argument of load are both given", hint="give one of them")
+    if place == "paths":
+        return {**rest, place: "\n".join(str(local_path("load", path)) for path in given)}
+    return {**rest, place: ",".join(given)}
+
+
+def _loaded_paths(options: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """(the paths that `load` was given, the other options)."""
+    rest = dict(options)
+    given = [path] if (path := rest.pop("path", "")) else []
+    if rest.get("paths", "").startswith("["):
+        given += json.loads(rest.pop("paths"))
+    return given, rest
 
 
 class Narrowed(Reader):

@@ -81,7 +81,7 @@ class BookieDirs:
 
     @property
     def note(self) -> str | None:
-        """What cannot be told of the bookie with these directories alone; None where nothing is left out."""
+        """What is unknown of the bookie with these directories alone; None if nothing is."""
         if self.complete:
             return None
         folders = ", ".join(str(folder) for folder in dict.fromkeys((*self.journals, *self.ledgers, *self.indexes)))

@@ -121,6 +121,7 @@ class EndsReader(Reader):
     """Reads metadata and asks bookies; yields what is wrong."""
 
     own_options: ClassVar[frozenset[str]] = frozenset(("metadata", "root", "tasks"))
+    place_option: ClassVar[str] = "metadata"
 
     def partitions(self) -> list[InputPartition]:
         """The directories of ledgers, each group of them divided until there are as many parts as tasks."""

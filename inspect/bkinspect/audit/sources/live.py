@@ -98,6 +98,7 @@ class LiveReader(Reader):
     """Asks bookies."""
 
     own_options: ClassVar[frozenset[str]] = frozenset(("metadata", "ledgers_from", "everywhere", "stream"))
+    place_option: ClassVar[str] = "metadata"
 
     def partitions(self) -> list[LivePartition]:
         """For every slice of some BYTES_A_PARTITION a bookie, each of the bookies that are asked about it."""

@@ -39,7 +39,7 @@ _WIDE: Final = ("ledger_id", "entry_id", "last_confirmed", "length", "payload_si
 
 
 class NoStream(Exception):
-    """The bookie does not tell its entries; nothing was told yet."""
+    """The bookie does not list its entries; nothing was listed yet."""
 
 
 async def copies(bookie: str, admin: tuple[str, int], wanted: Sequence[Wanted]) -> AsyncIterator[pa.RecordBatch]:

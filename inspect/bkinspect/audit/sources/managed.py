@@ -1,11 +1,16 @@
-"""Which ledgers Pulsar's nodes name: topics' data, cursors, compacted ledgers, schemas."""
+"""Ledgers that the nodes of owners name: of Pulsar's topics, cursors and schemas, and of DistributedLog's streams.
+
+The nodes are decoded by the owner plug-ins of `bkctl.meta.owners`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from bkctl.meta.managed_ledgers import ROOT as MANAGED_LEDGERS
-from bkctl.meta.owners.base import COMPACTION, CURSOR, SCHEMA
+from bkctl.meta.owners import distributedlog
+from bkctl.meta.owners.base import COMPACTION, CURSOR, SCHEMA, STREAM
 from bkctl.meta.owners.pulsar import CursorNode, SchemaNode, TopicNode, decode_node
 from bkctl.meta.topics import SCHEMAS
 
@@ -14,6 +19,10 @@ if TYPE_CHECKING:
 
 TOPICS_PATH: Final = MANAGED_LEDGERS
 SCHEMAS_PATH: Final = SCHEMAS
+
+STREAM_NAMESPACES: Final = (*distributedlog.DEFAULT_NAMESPACES, distributedlog.FUNCTIONS_NAMESPACE)
+ALLOCATION: Final = "allocation"
+"""A ledger that an allocator of DistributedLog holds for the next segment."""
 
 Row = tuple[object, ...]
 
@@ -30,6 +39,20 @@ def rows_of(node: StoredNode) -> tuple[list[Row], list[Row]]:
     if isinstance(decoded, CursorNode):
         return _cursor(decoded, node.path)
     return _schema(decoded, node.path) if decoded is not None else [], []
+
+
+def stream_rows(node: StoredNode, namespaces: Sequence[str]) -> list[Row]:
+    """Rows of `topics` for a node of DistributedLog; nothing for a node that names no ledger.
+
+    Raises:
+        BadBytes: the node is a segment or an allocator and cannot be decoded.
+    """
+    kind = STREAM if distributedlog.is_segment(node.path) else ALLOCATION
+    last = kind == ALLOCATION or distributedlog.is_in_progress(node.path)
+    return [
+        (reference.owner.name, reference.ledger_id, kind, 0, last, None, None, None, None, None, node.path)
+        for reference in distributedlog.references(namespaces, node.path, node.data)
+    ]
 
 
 def _topic(node: TopicNode, path: str) -> list[Row]:

@@ -2,7 +2,8 @@
 
     spark.read.format("bookkeeper.ledgers").option("metadata", "zk+hierarchical://h1:2181/ledgers").load()
 
-Options: metadata (see nodes), root (of the ledgers, where it is not that of the URI), and those of Selection.
+Options: metadata (see nodes), root (of the ledgers, where it is not that of the URI), namespaces (of DistributedLog,
+one a line, besides the usual ones), and those of Selection.
 A node that cannot be decoded is a row of its own: in `ledgers` with damage, elsewhere in `metadata_damage`.
 """
 
@@ -51,7 +52,8 @@ class MetadataReader(Reader):
     """Reads nodes and makes rows of them; subclasses say which nodes, and what rows."""
 
     ledgers_only: ClassVar[bool] = False
-    own_options: ClassVar[frozenset[str]] = frozenset(("metadata", "root"))
+    own_options: ClassVar[frozenset[str]] = frozenset(("metadata", "root", "namespaces"))
+    place_option: ClassVar[str] = "metadata"
 
     def __init__(self, table: Table, options: Any) -> None:
         super().__init__(table, options)
@@ -169,7 +171,7 @@ class BookiesReader(MetadataReader):
         yield self.batch(rows)
 
     def rows(self, found: Iterable[StoredNode]) -> Iterator[Row]:
-        """One a bookie, whoever names it."""
+        """Yields one row a bookie, from all nodes that name it."""
         known: dict[str, dict[str, object]] = {}
         available, cookies = f"{self.root}/{paths.AVAILABLE}/", f"{self.root}/{paths.COOKIES}/"
         places: dict[str, str] = {}
@@ -220,11 +222,16 @@ def cookie_values(node: StoredNode) -> dict[str, object]:
 
 
 class TopicsReader(MetadataReader):
-    """Topics, cursors and schemas: for the tables `topics`, `cursors` and `metadata_damage`."""
+    """Topics, cursors, schemas and streams: for the tables `topics`, `cursors` and `metadata_damage`."""
+
+    def __init__(self, table: Table, options: Any) -> None:
+        super().__init__(table, options)
+        given = [line for line in self.options.get("namespaces", "").splitlines() if line]
+        self.namespaces = tuple(dict.fromkeys((*managed.STREAM_NAMESPACES, *given)))
 
     def tops(self) -> list[str]:
-        """Pulsar's two trees; for damage, what else is decoded."""
-        own = [managed.TOPICS_PATH, managed.SCHEMAS_PATH]
+        """The trees of Pulsar and DistributedLog; for damage, cookies and racks too."""
+        own = [managed.TOPICS_PATH, managed.SCHEMAS_PATH, *self.namespaces]
         if self.table == METADATA_DAMAGE:
             own += [f"{self.root}/{paths.COOKIES}", RACKS_PATH]
         return own
@@ -258,6 +265,8 @@ class TopicsReader(MetadataReader):
 
             parse_pulsar_racks(node.data, source=node.path)
             return [], []
+        if node.path.startswith(tuple(f"{namespace}/" for namespace in self.namespaces)):
+            return managed.stream_rows(node, self.namespaces), []
         return managed.rows_of(node)
 
 

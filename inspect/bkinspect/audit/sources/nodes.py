@@ -41,7 +41,7 @@ DEFAULT_ROOT: Final = "/ledgers"
 
 
 class StoredNode(NamedTuple):
-    """One node. Times are None where the source does not tell."""
+    """One node. Times are None if the source has none."""
 
     path: str
     data: bytes

@@ -5,7 +5,7 @@ CHAIN_LENGTH records follow each other sensibly. Payloads can hold anything, a l
 where it began and where the next must begin; the run compares neighbours, and reads a file whole where they differ.
 
 Sound bytes are walked here, a window at a time; everything else (fill, faults, the file's end) is left to the readers
-of bkinspect, which decide what is found and where it goes on.
+of bkinspect, which decide what is found and where reading continues.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class Walk:
             yield columns
             answer = int(columns["digest_ok"][-1])
             if len(rows) == SLOW_RECORDS and answer != GOOD and bool(columns["is_entry"][-1]):
-                resumed = self._led_astray(rows[-1].offset, rows[-1].size, answer)  # nobody has looked behind it
+                resumed = self._led_astray(rows[-1].offset, rows[-1].size, answer)  # what follows was not checked
                 if resumed is not None:
                     self._last, behind = None, resumed
         return behind

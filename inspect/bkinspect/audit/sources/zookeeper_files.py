@@ -3,7 +3,7 @@
     DIR/version-2/snapshot.<zxid>, log.<zxid>       DIR is dataDir; with a dataLogDir: both, separated by a comma
     snapshot.<zxid>.gz, snapshot.<zxid>.snappy      where snapshot.compression.method says so
 
-Also of a server that is down, or a copy of its files: nothing is written and nobody is asked. A task reads all of it
+Also of a server that is down, or a copy of its files: nothing is written and no server is asked. A task reads all of it
 and keeps the nodes that it is asked for and that fall to it by their paths, so that no task holds the whole tree.
 """
 
@@ -106,7 +106,7 @@ def tree(where: str, wanted: Callable[[str], bool], part: int = 0, of: int = 1) 
     """The wanted nodes as they are after the last transaction, of those that fall to one of several parts.
 
     Raises:
-        BadBytes: a file was damaged. NotFound: there are none.
+        BadBytes: a file was damaged. NotFound: they do not exist.
     """
     files = files_of(where)
 
