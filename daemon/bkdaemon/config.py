@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BookieConfig:
-    """What a bookie is told. Names follow the keys; sizes say their unit. `load_config` reads it from a file.
+    """The configuration of a bookie. Names follow the keys; sizes say their unit. `load_config` reads it from a file.
 
     Raises:
         UsageError: values that contradict each other.

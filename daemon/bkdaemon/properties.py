@@ -61,12 +61,12 @@ def java_flag(value: str) -> bool:
 
 
 def java_int(value: str) -> int:
-    """A number that Java keeps in 32 bits. Raises: ValueError, it is none."""
+    """A number that Java keeps in 32 bits. Raises: ValueError, it is not a number."""
     return _within(value, INT_MAX)
 
 
 def java_long(value: str) -> int:
-    """A number that Java keeps in 64 bits. Raises: ValueError, it is none."""
+    """A number that Java keeps in 64 bits. Raises: ValueError, it is not a number."""
     return _within(value, LONG_MAX)
 
 
@@ -87,7 +87,7 @@ def long_limit(value: str) -> int:
 
 
 def number(value: str) -> float:
-    """A number with or without a fraction. Raises: ValueError, it is none, or has no end."""
+    """A number with or without a fraction. Raises: ValueError, it is not a number, or not finite."""
     if not NUMBER.fullmatch(value) or not abs(float(value)) < float("inf"):
         raise ValueError("not a number")
     return float(value)
@@ -105,7 +105,7 @@ def one_of(*names: str) -> Callable[[str], str]:
 
 
 def port(value: str) -> int:
-    """A TCP port, 0 for a free one. Raises: ValueError, there is none of this number."""
+    """A TCP port, 0 for a free one. Raises: ValueError, it is not a port."""
     if not PORT.fullmatch(value) or int(value) > PORT_MAX:
         raise ValueError("no port: 0 to 65535")
     return int(value)

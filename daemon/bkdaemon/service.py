@@ -3,7 +3,7 @@
     up      lock → cookies → replay → DIRTY → ports → registration → `ready`
     down    no more adds → unregister → what is under way → checkpoint → ports → DIRTY removed → lock
     session expired: adds are answered READ_ONLY until the bookie is registered again, in the new session
-    connection lost: it goes on, as the registration still stands
+    connection lost: it continues, as the registration still exists
 
 A crash at any point is a start that replays. Source: EmbeddedServer.java, BookieImpl.java, BookieStateManager.java.
 """
@@ -107,8 +107,8 @@ class BookieService:
     Attributes:
         bookie_id: known from the start.
         registered: the metadata store lists it.
-        lost: set when the bookie cannot go on: somebody else has its id, or readOnlyModeEnabled is false, or what runs
-            beside it has ended.
+        lost: set when the bookie cannot continue: another process has its id, or readOnlyModeEnabled is false, or a
+            server beside it has ended.
         why_lost: the error behind it, where there is one.
         samples_beside: figures of what runs in the same process, for /metrics.
     """
@@ -156,7 +156,7 @@ class BookieService:
             UsageError: ledgerStorageClass names another storage than ours; nothing was written.
             Refused: the directories are another bookie's, or in use.
             BadBytes: a journal or index cannot be read.
-            Unavailable: the metadata store does not answer. AlreadyExists: the id is registered by somebody else.
+            Unavailable: the metadata store does not answer. AlreadyExists: the id is registered by another process.
         """
         config, disk = self.config, self.world.disk
         check_storage_class(disk, config)
@@ -315,7 +315,7 @@ class BookieService:
         self.lost.set()
 
     async def _keep_registered(self) -> None:
-        """Registers anew whenever the session or the side changed, for as long as it takes."""
+        """Registers again whenever the session or the mode changed, for as long as it takes."""
         while True:
             await self._registration.wait()
             self._registration.clear()
@@ -346,7 +346,7 @@ class BookieService:
 
 
 def advertised_host(config: BookieConfig) -> str:
-    """The host that clients are told: advertisedAddress, the interface's, or this machine's; Java's getBookieAddress.
+    """Returns the advertised host: advertisedAddress, the interface's, or this machine's; Java's getBookieAddress.
 
     Raises:
         UsageError: useHostNameAsBookieID, and the interface's address has no name.

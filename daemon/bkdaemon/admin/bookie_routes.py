@@ -190,7 +190,7 @@ def _object_of(request: Request) -> dict[str, Any]:
     """The JSON object in a request.
 
     Raises:
-        ValueError: there is none; with Java's words.
+        ValueError: it does not exist; with Java's words.
     """
     try:
         found = json.loads(request.body or "")

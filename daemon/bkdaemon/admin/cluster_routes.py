@@ -103,7 +103,7 @@ class ClusterRoutes:
         return Answer(await asyncio.to_thread(dumps, items))
 
     async def _page(self, page: int) -> AsyncIterator[int]:
-        """The ledgers of a page, all of them where there is none; Java's first page is one ledger short."""
+        """Returns the ledgers of a page, all of them without a page; Java's first page is one ledger short."""
         first = (page - 1) * PAGE_LEDGERS if page > 0 else 0
         last = first + PAGE_LEDGERS - 1 if page > 0 else 0
         number = 0

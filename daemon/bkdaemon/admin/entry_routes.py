@@ -1,6 +1,6 @@
 """What Java's bookie answers on its HTTP port about the entries of a ledger, wherever they are: as text, in US-ASCII.
 
-The ledger is opened as it is, nobody is fenced. A bookie has no client of its own, so one is made for each request.
+The ledger is opened as it is, without fencing. A bookie has no client of its own, so one is made for each request.
 Source: ReadLedgerEntryService.java; BookKeeperAdmin.java (LedgerEntriesIterator).
 """
 

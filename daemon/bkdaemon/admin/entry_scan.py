@@ -33,7 +33,7 @@ WINDOW_BYTES: Final = 1 << 20
 """What is read of a log at once."""
 LOGS_OPEN_MAX: Final = 64
 ENTRY_BYTES_MAX: Final = 1 << 28
-"""A larger size in a log is not believed."""
+"""A larger size in a log is not valid."""
 SIZE: Final = Struct("<I")
 ROW: Final = Struct(
     ">q"  # ledger id
@@ -268,7 +268,7 @@ def main() -> None:
     try:
         serve(sys.stdin.buffer, sys.stdout.buffer)
     except (BrokenPipeError, KeyboardInterrupt):
-        pass  # nobody waits for the rest
+        pass  # the caller does not wait for the rest
 
 
 if __name__ == "__main__":

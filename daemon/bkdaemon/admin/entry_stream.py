@@ -5,7 +5,7 @@
     digests   entry_scan, a process of its own and of lower priority, a batch at a time
 
 A batch is made when the last one was sent: a slow asker holds one batch here, and the pipe waits. SCANS_MAX calls at a
-time; more are told RESOURCE_EXHAUSTED and come back. A call that is cancelled ends its process at once.
+time; more get RESOURCE_EXHAUSTED and retry. A call that is cancelled ends its process at once.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class EntryStream:
             yield scanner.ask(task)
 
     async def _ids(self, asked: pb.ScanEntriesRequest, seals: dict[int, Any]) -> tuple[list[int], list[int]]:
-        """(the ledgers to tell of that are here, those of them that nobody named)."""
+        """Returns (the ledgers to report that are here, those of them that were not requested)."""
         storage = self._service.bookie.storage
         known = [ledger_id for ledger_id in seals if ledger_id in storage]
         first, last = asked.first_ledger, asked.last_ledger

@@ -2,7 +2,7 @@
 
 Java puts them below `auditor` and `replication_worker`, and inside a bookie below `replication` as well. Of its
 summaries there are the count and the sum, no quantiles. A figure without a name of Java's begins with bkctl.
-Not here: UNDER_REPLICATED_LEDGERS_TOTAL_SIZE, READ_DATA_LATENCY and WRITE_DATA_LATENCY, which nobody measures, and
+Not here: UNDER_REPLICATED_LEDGERS_TOTAL_SIZE, READ_DATA_LATENCY and WRITE_DATA_LATENCY, which are not measured, and
 NUM_SKIPPING_CHECK_TASK_TIMES, as no check is skipped. Source: ReplicationStats.java, AuditorStats.java,
 ReplicationWorker.java, LedgerFragmentReplicator.java, PrometheusTextFormat.java.
 """

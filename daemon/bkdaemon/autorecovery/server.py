@@ -2,11 +2,11 @@
 
     candidate   votes; waits until its vote is the lowest
     auditor     audits until the session expires, its vote is gone, or the audit cannot go on; then votes again
-    worker      from the start to the end, whoever is the auditor
-    pauses      ended when their time is over, by whoever is first
+    worker      from the start to the end, independent of the auditor
+    pauses      ended when their time is over, by the first process that sees it
 
-An expired metadata session ends neither: votes and locks are gone with it, and are made anew in the next one. (Java's
-process ends there.) Source: AutoRecoveryMain.java, AuditorElector.java.
+An expired metadata session ends neither: votes and locks are gone with it, and are created again in the next one.
+(Java's process ends there.) Source: AutoRecoveryMain.java, AuditorElector.java.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class AutoRecovery:
         """Makes what everything else needs in the metadata store.
 
         Raises:
-            BadBytes: the queue has a layout that nobody knows. Unavailable: the store does not answer.
+            BadBytes: the queue has an unknown layout. Unavailable: the store does not answer.
         """
         await self._queue.ensure()
 
@@ -137,7 +137,7 @@ class AutoRecovery:
             await asyncio.gather(task, fall, return_exceptions=True)
 
     async def _fallen(self, vote: Vote) -> None:
-        """Returns once the vote is gone, with its session or by somebody's hand."""
+        """Returns once the vote is gone, with its session or by a deletion."""
         store = self._bookkeeper.ledgers.store
         expired = asyncio.Event()
         end = store.on_session(lambda event: expired.set() if event is SessionEvent.EXPIRED else None)
@@ -193,7 +193,7 @@ async def beside_bookie(
 
     Args:
         ended: hears why it ended by itself. The bookie has to end then too: Java's watcher closes all that the process
-            holds, so that whoever keeps it alive starts both anew. (AutoRecoveryDeathWatcher, ComponentStarter.)
+            holds, so that the supervisor restarts both. (AutoRecoveryDeathWatcher, ComponentStarter.)
     """
     recovery = await open_auto_recovery(config, world, store)
     recovery.scope = EMBEDDED_SCOPE

@@ -6,7 +6,7 @@
     write_lac     an explicit LAC, durable
     wait_lac      long polls: woken by a LAC that advances, an explicit LAC, a fence, a deletion
 
-Two things keep it from taking more than it can hold. `throttled` says that whoever reads sockets should pause: a cache
+Two things keep it from taking more than it can hold. `throttled` says that servers should stop reading sockets: a cache
 is full while the other one is still on its way to the disk, or the journal lags. Where adds keep coming, or it lasts
 longer than dbStorage_maxThrottleTimeMs, they are refused with TOO_MANY_REQUESTS.
 It is read-only for as long as there is a reason (gate.py): reads and fences go on.
@@ -188,7 +188,7 @@ class Bookie:
         await self.between_flushes(lambda: self.storage.remove(ledger_ids))
 
     def between_flushes(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Runs work on the worker that flushes: no flush is half done meanwhile, and none begins."""
+        """Runs work on the worker that flushes: no flush is in progress meanwhile, and none starts."""
         return run_in(self._flush_worker, work)
 
     # -- adds ------------------------------------------------------------------------------------------------------

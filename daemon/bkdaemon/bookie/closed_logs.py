@@ -1,7 +1,7 @@
 """Entry logs that are written no more: what is in each, and their removal.
 
 Garbage collection and compaction both ask here. What is in a log does not change, so it is read once; whether it may
-go is asked anew each time. While somebody outside the bookie follows rows of the index into the logs (`held`), a log
+go is asked again each time. While a reader outside the bookie follows rows of the index into the logs (`held`), a log
 that still has bytes of living ledgers stays, though its entries have moved.
 """
 

@@ -3,7 +3,7 @@
     1  which logs     closed, and less than a threshold of their bytes belongs to ledgers that are here; most dead
                       first. The other ledgers must be deleted in metadata (deleted_ledgers.py), else the log is kept
     2  what lives     the rows of those ledgers that point into the log, a slice at a time: a row counts, not a frame
-    3  move           the entries are appended to the newest log, synced; then their rows are written anew, synced
+    3  move           the entries are appended to the newest log, synced; then their rows are replaced, synced
     4  remove         the log, when no row of its ledgers is left that points into it
 
 2 and 3 are one piece of work for the worker that flushes, so that no row changes between them. A crash before 4 leaves
@@ -116,7 +116,7 @@ class Compactor:
         counts: compactions that ended, by level.
         moved_bytes, reclaimed_bytes: of entries that moved, of logs that went.
         under_way: the level that runs now, or None.
-        paused: the levels that an operator has stopped; what runs goes on.
+        paused: the levels that an operator has stopped; a compaction in progress continues.
         began_ms, ended_ms: when this began; when each level last ended, at first the same.
     """
 
@@ -196,7 +196,7 @@ class Compactor:
         return [log for _, log in sorted(chosen, key=lambda pair: (-pair[0], pair[1].key))]
 
     async def _compact(self, log: ClosedLog) -> bool:
-        """True if the log is gone. One with an entry that cannot be read stays, as does one that somebody reads."""
+        """True if the log is deleted. A log with an unreadable entry stays, as does one that is being read."""
         try:
             for ledger_id in log.contents.living(self._bookie.storage):
                 after: int | None = 0

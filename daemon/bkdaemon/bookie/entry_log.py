@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 WRITE_BYTES: Final = 1 << 20
 READ_BYTES: Final = 4096
 READ_AHEAD_BYTES: Final = 128 << 10
-ENTRY_BYTES_MAX: Final = 1 << 28  # a larger size in a frame is not believed
+ENTRY_BYTES_MAX: Final = 1 << 28  # a larger size in a frame is not valid
 GAP_MAX: Final = 16  # ids between two entries of one ledger that still count as neighbours: ensembles are striped
 OPEN_LOGS_MAX: Final = 256
 _SIZE: Final = Struct(">i")
@@ -303,7 +303,7 @@ class EntryLogs:
         """The ledgers that have entries in a log, and how many bytes: from its map, else from a walk over all frames.
 
         Raises:
-            BadBytes: neither can be read whole; then nobody can say.
+            BadBytes: neither can be read whole; then it is unknown.
         """
         path = self._directory / log_name(log_id)
         file = self._disk.open(path)

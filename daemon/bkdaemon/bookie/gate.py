@@ -1,7 +1,7 @@
 """The gate before adds: why a bookie takes none, and when it asks for a pause.
 
     reasons     why it is read-only, by kind: configuration, manual, disk, journal, storage, session, stopping
-    throttled   whoever reads sockets should pause: memory fills faster than the disk takes it
+    throttled   servers should stop reading sockets: memory fills faster than the disk takes it
     status      what an add is answered now: None (come in), READ_ONLY, TOO_MANY_REQUESTS
 
 Source: BookieStateManager.java; SingleDirectoryDbLedgerStorage.java (triggerFlushAndAddEntry).

@@ -89,7 +89,7 @@ class GarbageCollector:
 
     @property
     def forced(self) -> bool:
-        """True while what force() began goes on."""
+        """True while the collection that force() started runs."""
         return self._forced is not None and not self._forced.done()
 
     def force(self, levels: frozenset[str]) -> None:

@@ -202,7 +202,7 @@ def clear_dirty(disk: Disk, config: BookieConfig) -> None:
 
 
 def read_status(disk: Disk, config: BookieConfig) -> BookieStatusFile | None:
-    """The newest BOOKIE_STATUS over the ledger directories; None where there is none."""
+    """Returns the newest BOOKIE_STATUS of the ledger directories; None if none has one."""
     newest: BookieStatusFile | None = None
     for directory in config.ledger_dirs:
         path = Path(directory) / CURRENT / STATUS_NAME

@@ -2,7 +2,7 @@
 
 One Journal a directory. Adds come in batches and wait in a queue; the worker writes and syncs one group while the
 next one gathers, so that a disk that syncs slowly gets large groups and a fast one small ones. There is no timer and
-nothing is made for a single entry. When a group is durable, each batch in it is told once.
+nothing is made for a single entry. When a group is durable, each batch in it is notified once.
 
     group    records of the batches one after another, then padding to a multiple of journalAlignmentSize with a
              seal in it (codec/journal_seal.py); preallocated space first, then one write, then one sync
@@ -172,7 +172,7 @@ class Journal:
             self.groups += 1
             self.bytes_written += size
             self.sync_seconds += self._loop.time() - started
-            self._start_group()  # first: the disk works on while the batches are told
+            self._start_group()  # first: the disk works while the batches are notified
             self._finish(group, size, Status.OK)
             return
         # What waits behind a lost group may build on it (an entry on its ledger's key): it fails with it.
@@ -236,7 +236,7 @@ class Journal:
         self._position = position
 
     def _roll(self) -> None:
-        """Worker: goes on in a new file. The old one is whole: each of its groups was synced."""
+        """Worker: continues in a new file. The old one is complete: each of its groups was synced."""
         file_id, self._next_id = self._next_id, self._next_id + 1
         try:
             file = self._disk.open(self._directory / journal_name(file_id), create=True, exclusive=True)

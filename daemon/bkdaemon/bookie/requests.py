@@ -4,7 +4,7 @@
     long poll       parked until the LAC passes, an explicit LAC comes, the ledger is fenced or goes, or time is up
     batch read      entries in a row until the count, the bytes or the ledger ends; the first one always comes
     WRITE_LAC       the ledger and the LAC are those of the packet
-    READ_LAC        the explicit LAC and the last entry; neither is NO_ENTRY, even for a ledger nobody knows
+    READ_LAC        the explicit LAC and the last entry; neither is NO_ENTRY, even for an unknown ledger
     AUTH            "AuthDisabledPlugin", as a bookie without a provider says; START_TLS is refused
 
 An answer goes through `client.send` when it is there; nothing here waits. Sources: ReadEntryProcessorV3.java,
@@ -44,10 +44,10 @@ class Client(Protocol):
     """A connection, as far as an answer needs it."""
 
     parked: set[Callable[[], None]]
-    """Called when the connection ends: long polls that nobody waits for any more."""
+    """Called when the connection ends: cancels its long polls."""
 
     def send(self, data: bytes) -> None:
-        """Sends, or drops what nobody can read any more."""
+        """Sends, or drops the bytes if the connection is closed."""
 
 
 class Requests:

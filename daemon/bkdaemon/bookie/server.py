@@ -174,7 +174,7 @@ class Connection(asyncio.Protocol):
         server.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone; what it asked for is finished, and answered to nobody."""
+        """The connection is closed; its requests are finished, and their replies dropped."""
         self._transport = None
         self._reads.clear()
         self._drop_unfinished()
@@ -217,7 +217,7 @@ class Connection(asyncio.Protocol):
     # -- what the connection does ----------------------------------------------------------------------------------
 
     def send(self, data: bytes) -> None:
-        """Sends, or drops what nobody can read any more."""
+        """Sends, or drops the bytes if the connection is closed."""
         if self._transport is not None:
             self._transport.write(data)
 

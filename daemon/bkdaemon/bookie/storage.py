@@ -340,7 +340,7 @@ class Storage:
             self._drop_idle()
 
     def _drop_idle(self) -> None:
-        """Forgets Ledgers that hold nothing which is not on disk; their key is journalled anew when they return."""
+        """Drops Ledgers whose data are all on disk; their key is written to the journal again when they are used."""
         for ledger in list(self.ledgers.values()):
             busy = ledger.entries or ledger.flushing or ledger.waiters or ledger.fenced != ledger.fence_durable
             if not busy and ledger.id not in self._dirty:

@@ -44,7 +44,7 @@ def settle(disk: Disk, directory: Path, index: Index) -> None:
     """Ends what is unfinished in a ledger directory; blocks, as long as it takes to read the copies.
 
     Raises:
-        OSError: the disk refuses; nothing was lost, and the next start goes on.
+        OSError: the disk fails; nothing was lost, and the next start continues.
     """
     for name in disk.names(directory):
         path, ids = directory / name, parse_compacted_name(name)

@@ -1,4 +1,4 @@
-"""The making of one producer or consumer, which its client may give up meanwhile, and begin anew with the same number.
+"""The creation of one producer or consumer, which its client may cancel and restart with the same id.
 
 A client whose request takes too long closes what it does not have yet, and asks again: what the first request brings
 must not take the place of what the second does. Source: ServerCnx.java (producers and consumers are futures there).
@@ -37,7 +37,7 @@ class Attempt(Generic[T]):
         return self._latest.get(self._number) is self and self._table.get(self._number, ...) is None
 
     def failing(self, tell: Callable[[ErrorCode, str], None]) -> Callable[[ErrorCode, str], None]:
-        """What ends it where it has failed: the client is told, unless it has given it up itself."""
+        """Ends a failed attempt: sends the error to the client, unless the client has cancelled it."""
 
         def failed(code: ErrorCode, text: str) -> None:
             if self.goes_on:

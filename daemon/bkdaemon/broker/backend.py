@@ -73,7 +73,7 @@ class TopicRules:
     key_shared: bool = True
     """Whether Key_Shared is allowed at all, in addition to the types."""
     counts_redeliveries: bool = True
-    """Whether consumers are told how often a message was sent before."""
+    """Whether consumers get the redelivery count of a message."""
     subscription_types: frozenset[str] = frozenset({"Exclusive", "Shared", "Failover", "Key_Shared"})
     failover_delay_ms: int = 1000
     delayed_delivery: bool = True
@@ -147,7 +147,7 @@ class Backend(Protocol):
         """Of what was added to all logs and is not safe yet."""
 
     async def lookup(self, topic: TopicName, *, authoritative: bool) -> Lookup:
-        """Who serves a topic; takes it over where nobody does.
+        """Returns the owner of a topic; takes the topic over if it has none.
 
         Raises:
             NotFound: there is no such namespace. Unavailable: no broker can take it now.
@@ -164,7 +164,7 @@ class Backend(Protocol):
         """Returns if this broker owns the topic's bundle.
 
         Raises:
-            Unavailable: another does, or nobody; look it up again.
+            Unavailable: another broker owns it, or none; look it up again.
         """
 
     async def open_ledger(self, topic: TopicName, *, create: bool) -> ManagedLedger:
@@ -190,7 +190,7 @@ class Backend(Protocol):
         """A name for a producer that has none, unique in the cluster."""
 
     async def schema(self, topic: TopicName, version: int | None) -> StoredSchema | None:
-        """A version of a topic's schema, or the latest; None where there is none."""
+        """Returns a version of a topic's schema, or the latest; None if it does not exist."""
 
     async def schemas(self, topic: TopicName) -> list[StoredSchema]:
         """All versions, oldest first."""

@@ -2,7 +2,7 @@
 
 Avro, and what is described in Avro's terms (JSON, Protobuf), is compared by Avro's own rules for readers and writers,
 of a pair of key and value both; Protobuf's own descriptions keep their message's name; other types must stay the same
-type. A definition that is stored already keeps its version. A consumer's schema is stored only where nobody has used
+type. A definition that is stored already keeps its version. A consumer's schema is stored only if no client has used
 the topic yet; else it has to read what is there.
 
     BACKWARD   the new schema reads what the last one wrote         …_TRANSITIVE: what every one wrote
@@ -50,7 +50,7 @@ _BACKWARD_FOR_CONSUMERS: Final = ("BACKWARD", "FORWARD", "FORWARD_TRANSITIVE", "
 _VERSION: Final = struct.Struct(">q")
 _LENGTH: Final = struct.Struct(">i")
 _NOT_PARSED: Final = (ValueError, TypeError, AttributeError, KeyError, RecursionError)
-"""What Avro's parser falls over where JSON is none of its shapes."""
+"""The errors of Avro's parser for JSON that is not a schema."""
 ATTEMPTS_MAX: Final = 10
 """Of storing a version that others store too."""
 
@@ -187,7 +187,7 @@ def check_definition(schema: StoredSchema) -> None:
 
 
 def _is_avro(data: bytes, *, records: bool) -> bool:
-    """True if it defines a schema of Avro's; a union is none for messages that are Avro's records."""
+    """True if it defines an Avro schema; a union is not valid for messages that are Avro records."""
     from avro.errors import AvroException
     from avro.schema import UnionSchema
 

@@ -81,7 +81,7 @@ def _subscription_types(value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
-    """What a broker is told. Names follow the keys; units are those of the keys. `load_config` reads it from a file.
+    """The configuration of a broker. Names and units follow the keys. `load_config` reads it from a file.
 
     Raises:
         UsageError: values that contradict each other.
@@ -349,7 +349,7 @@ class BrokerConfig:
 
     @property
     def host(self) -> str:
-        """The host that clients are told: advertisedAddress, or this machine's name."""
+        """Returns the advertised host: advertisedAddress, or this machine's name."""
         return self.advertised_address or socket.getfqdn()
 
     @property

@@ -7,7 +7,7 @@
 Bounded: sends that are not confirmed, requests that wait, bytes the client does not take; at each bound the socket is
 read no further until half is gone. Nor is it while a publish rate is reached: what had arrived waits in its order; nor
 inside of a long frame while all connections together hold too much of theirs.
-Garbage, a send for nobody, or a peer that is silent end this connection only.
+Garbage, a send of an unknown producer, or a silent peer end this connection only.
 Source: ServerCnx.java.
 """
 
@@ -40,7 +40,7 @@ REQUESTS_MAX: Final = 2000
 WRITE_BUFFER_HIGH: Final = 4 * 1024 * 1024
 WRITE_BUFFER_LOW: Final = 1024 * 1024
 WRITE_BUFFER_MAX: Final = 64 * 1024 * 1024
-"""With more that a client has asked for, or is told of what it watches, and does not take, its connection ends."""
+"""The connection ends if the client leaves more replies or watch notifications unread."""
 OUT_BYTES_MAX: Final = 1024 * 1024
 """What is gathered for one write; with more, the socket has it at once, and tells if the client takes no more."""
 JOIN_MAX: Final = 16 * 1024
@@ -48,7 +48,7 @@ JOIN_MAX: Final = 16 * 1024
 CONGESTED_POLL_S: Final = 0.005
 CONGESTED_POLL_MAX_S: Final = 0.08
 CLOSING_S: Final = 30.0
-"""A client that is told goodbye and takes nothing is cut off, with all that was still to be sent."""
+"""A client that reads nothing after the end is disconnected, and its unsent bytes are dropped."""
 PRODUCERS_MAX: Final = 50_000
 CONSUMERS_MAX: Final = 50_000
 """Of one connection."""
@@ -63,7 +63,7 @@ class Connection(asyncio.Protocol):
         pending: its sends that are not confirmed.
         producers, consumers: by the client's own numbers; None while one is being made.
         making_producers, making_consumers: what makes them.
-        closing_producers: those that were told to close while sends of theirs were not confirmed, until these are.
+        closing_producers: producers that got CLOSE_PRODUCER while sends were unconfirmed, until these are.
         watchers: what ends each of its watches of topics, by number.
     """
 
@@ -95,7 +95,7 @@ class Connection(asyncio.Protocol):
         self._poll_s = CONGESTED_POLL_S
         self._held: list[Sends | Call] = []  # what had arrived when a publish rate was reached
         self._throttle: asyncio.TimerHandle | None = None
-        self._alive: asyncio.Future[bool] | None = None  # somebody asks whether the client is there
+        self._alive: asyncio.Future[bool] | None = None  # a caller checks whether the client is alive
 
     # -- what asyncio tells ------------------------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ class Connection(asyncio.Protocol):
         self._timer = self._loop.call_later(every_s, self._tick) if every_s > 0 else None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone, and with it all its producers and consumers; what it asked for goes on, for nobody."""
+        """Ends all producers and consumers of the closed connection; requests in progress end without a reply."""
         self._transport = None
         self.writable = False
         self._out.clear()
@@ -184,7 +184,7 @@ class Connection(asyncio.Protocol):
     # -- out ---------------------------------------------------------------------------------------------------------
 
     def queue(self, parts: Sequence[bytes]) -> None:
-        """Sends bytes at the end of this turn; nobody there, nothing sent."""
+        """Sends bytes at the end of this turn; drops them if the connection is closed."""
         if self._transport is None:
             return
         if not self._out:
@@ -268,7 +268,7 @@ class Connection(asyncio.Protocol):
         return waiting
 
     def sending(self, producer_id: int, sends: Iterable[Sequence[Any]]) -> Producer | None:
-        """The producer of these sends; where there is none the link ends, unless the client cannot know yet.
+        """Returns the producer of these sends; an unknown one ends the link, unless the client cannot know yet.
 
         One that is being closed takes no more, and says so.
         """
@@ -360,7 +360,7 @@ class Connection(asyncio.Protocol):
     # -- producers and consumers -------------------------------------------------------------------------------------
 
     def forget_producer(self, producer: Producer, *, closed_by_broker: bool = False) -> None:
-        """A producer is no more; what it still sends is ignored for a while if it was told so, else ends the link."""
+        """Removes a producer; its further sends are ignored for a while if it was notified, else they end the link."""
         if self.producers.get(producer.producer_id) is producer:
             del self.producers[producer.producer_id]
             if closed_by_broker:
@@ -442,5 +442,5 @@ class Connection(asyncio.Protocol):
 
 
 def _epoch(producer: Producer) -> int | None:
-    """Whoever is not alone is told the epoch of the last that was."""
+    """Producers that are not exclusive get the epoch of the last exclusive one."""
     return producer.topic.producers.epoch if producer.mode == AccessMode.SHARED else producer.topic_epoch

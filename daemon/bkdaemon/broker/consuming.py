@@ -142,7 +142,7 @@ def _check_room(topic: AnyTopic, address: str | None) -> None:
 
 
 def _used(topic: AnyTopic) -> bool:
-    """True if somebody works with the topic, or did, who knows of no schema that comes now."""
+    """True if a client without a schema uses, or used, the topic."""
     if not isinstance(topic, Topic):
         return bool(len(topic.producers) or topic.subscriptions)
     consumers = (c for s in topic.subscriptions.values() for c in s.consumers)
@@ -258,7 +258,7 @@ def redeliver(connection: Connection, message: Any) -> None:
 
 
 def _consumer(connection: Connection, message: Any) -> Consumer | None:
-    """The consumer a request is about; the client is told if there is none."""
+    """Returns the consumer of a request; sends an error to the client if it is unknown."""
     consumer = connection.consumers.get(message.consumer_id)
     if consumer is None:
         connection.error_for(message.request_id)(ErrorCode.METADATA, "Consumer not found")

@@ -2,7 +2,7 @@
 
     sequence id > pushed                   new
     sequence id <= stored                  a duplicate: a receipt, and nothing else
-    between                                sent, not confirmed: nobody knows; the client is to try again
+    between                                sent, not confirmed: unknown; the client has to retry
 
 Stored ids live in the cursor `pulsar.dedup` as numbers by producer, up to its mark-delete position; opening a topic
 replays what lies behind it. Chunks of one message share its number: the message counts as sent, and as stored, with its
@@ -226,7 +226,7 @@ class Deduplication:
 
 
 def _mark(number: int, metadata: Any) -> tuple[int, str, int]:
-    """One attempt at a chunked message: who begins anew with its number does so at another time."""
+    """Identifies one attempt at a chunked message: a new attempt with its number has another publish time."""
     return number, metadata.uuid, metadata.publish_time
 
 

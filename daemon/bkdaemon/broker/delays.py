@@ -26,7 +26,7 @@ DELAYED_MAX: Final = 1_000_000
 
 
 class Delays:
-    """Positions by their times. Whoever keeps them adds none while they are `full`.
+    """Positions by their times. The owner adds none while they are `full`.
 
     Args:
         came: called when the time of some has come.
@@ -86,7 +86,7 @@ class Delays:
         return found
 
     def clear(self) -> None:
-        """Nobody waits any more."""
+        """Cancels the timer."""
         self._heap.clear()
         self._set_timer()
 

@@ -3,9 +3,9 @@
     SingleActive   Exclusive and Failover: one consumer gets everything in order; others wait
     Shared         round robin, a few entries each; redeliveries before new entries (see shared.py)
 
-A dispatcher reads when somebody can take something, and stops when nobody can or nothing is left. `wake` starts it:
+A dispatcher reads when a consumer has permits, and stops when none has or nothing is left. `wake` starts it:
 on permits, on new entries, when a client reads its socket again. What is in memory is sent in the same turn, without a
-task; a read of bookies goes on in one. Reading takes time; whatever changed the picture meanwhile raises `generation`,
+task; a read of bookies continues in one. Reading takes time; a change of the state meanwhile raises `generation`,
 and what was read is thrown away. Nothing is sent that its cursor knows as acknowledged.
 Source: AbstractBaseDispatcher.java, PersistentDispatcherSingleActiveConsumer.java.
 """
@@ -127,7 +127,7 @@ class Dispatcher(ABC):
     @property
     @abstractmethod
     def could_send(self) -> bool:
-        """True if somebody can take something, and something is there for them."""
+        """True if a consumer has permits and an entry is available for it."""
 
     @property
     def _new_is_there(self) -> bool:
@@ -209,7 +209,7 @@ class Dispatcher(ABC):
 
 
 async def _go_on(work: Coroutine[Any, Any, None], waits_for: Any) -> None:
-    """Ends what was begun by hand, and waits for this."""
+    """Cancels its task, and waits for its end."""
     await _rest(work, waits_for)
 
 
@@ -293,7 +293,7 @@ class SingleActive(Dispatcher):
             self._cancel_take_over()
         elif not self._failover:
             self.wake()
-        elif self._timer is None:  # a wait that is under way is for whoever is active at its end, as Java's
+        elif self._timer is None:  # a delay in progress is for the consumer that is active at its end, as in Java
             delay_s = self.subscription.topic.rules.failover_delay_ms / 1000
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._take_over)
         return True

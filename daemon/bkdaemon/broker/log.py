@@ -72,7 +72,7 @@ class Log:
         """Appends entries and returns their positions once they are safe. Calls keep their order.
 
         Raises:
-            LedgerFenced, Conflict: somebody else has the log now. NotEnoughBookies, Unavailable: it cannot be written.
+            LedgerFenced, Conflict: another process owns the log now. NotEnoughBookies, Unavailable: a write fails.
             UsageError: an entry is longer than bookies take.
         """
         if not entries:
@@ -124,7 +124,7 @@ class Log:
         return await self.ledger.open_cursor(name, initial)
 
     async def close(self) -> None:
-        """Stores the cursors and closes the ledger; who still waits for something is told. Idempotent."""
+        """Stores the cursors and closes the ledger; pending calls fail. Idempotent."""
         try:
             await self.ledger.close()
         finally:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def forbidden(rules: TopicRules, entry: bytes, *, chunk: bool) -> tuple[ErrorCode, str] | None:
-    """Why an entry is not stored, as its producer is told; None if it may be."""
+    """Returns why an entry is refused, for its producer; None if it is accepted."""
     metadata: Any = None
     delay_max_ms = rules.delay_max_ms if rules.delayed_delivery else 0
     if rules.encryption_required or delay_max_ms:

@@ -76,7 +76,7 @@ def ledgers_of(pulsar: Place | None, text: str) -> MetadataUri:
 
 
 def check_configuration_store(place: Place, text: str) -> None:
-    """A configuration store beside the metadata store is none of ours.
+    """A configuration store beside the metadata store is not supported.
 
     Raises:
         UsageError: configurationMetadataStoreUrl names another place.

@@ -1,4 +1,4 @@
-"""Topics whose cluster has moved: clients are told the new cluster's address, and closed, so that they go there.
+"""Topics whose cluster has moved: clients get the new cluster's address and are closed, so that they reconnect there.
 
     /admin/clusters/CLUSTER/policies        {"migrated": true, "migratedClusterUrl": {"brokerServiceUrl": …}, …}
     /admin/local-policies/tenant/namespace  {"migrated": true, …}: this namespace alone
@@ -40,7 +40,7 @@ async def moved_to(store: MetadataStore, cluster: str, namespace: str) -> str | 
 
 
 def tell_moved(connection: Connection, resource: int, number: int, url: str) -> None:
-    """Tells a client where its producer or consumer of that number is to go; older ones are told nothing."""
+    """Sends a client the new address for its producer or consumer; older clients get nothing."""
     if connection.conversation.protocol_version >= _VERSION:
         told = encode_command(Command.TOPIC_MIGRATED, resource_id=number, resource_type=resource, brokerServiceUrl=url)
         connection.queue((told,))

@@ -1,4 +1,4 @@
-"""A topic that keeps nothing: what arrives goes to whoever can take it now, and is lost to all others.
+"""A topic that keeps nothing: what arrives goes to consumers that have permits now, and is lost for all others.
 
 Receipts come at once and say (0, 0), as every message's id does. Source: NonPersistentTopic.java,
 NonPersistentDispatcherMultipleConsumers.java.
@@ -87,7 +87,7 @@ class NonPersistentSubscription:
         await self.forget_if_unused()
 
     async def forget_if_unused(self) -> None:
-        """A subscription without consumers is none."""
+        """Removes a subscription without consumers."""
         if not self.consumers and self.topic.subscriptions.get(self.name) is self:
             self.topic.forget(self)
 
@@ -196,7 +196,7 @@ class NonPersistentTopic:
         await self.producers.admit(producer)
 
     def check_welcome(self, *, encrypted: bool) -> None:
-        """Raises: Refusal, what forbids another producer, whoever it is."""
+        """Raises: Refusal, the reason why no further producer may join."""
         if 0 < self.rules.producers_max <= len(self.producers):
             raise Refusal(ErrorCode.PRODUCER_BUSY, f"Topic '{self.name}' reached max producers limit")
         if self.rules.encryption_required and not encrypted:
@@ -285,7 +285,7 @@ class NonPersistentTopic:
         raise Refusal(ErrorCode.UNKNOWN, "getLastMessageId is not supported on a non-persistent topic")
 
     async def close(self) -> None:
-        """Closes producers and consumers, which come back where the topic is then."""
+        """Closes producers and consumers, which reconnect to the topic's new owner."""
         self.fail()
 
     def fail(self) -> None:

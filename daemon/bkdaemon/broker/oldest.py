@@ -1,7 +1,7 @@
 """Since when a topic's oldest backlog waits, as far as its ledgers tell, without a read.
 
-A ledger's time is known once it is closed, and is that of its end. So nothing is told while the oldest backlog begins
-in the ledger that is written, and an entry's age is never told too high. Source: PersistentTopic.java
+A ledger's time is known once it is closed, and is that of its end. So nothing is reported while the oldest backlog
+starts in the open ledger, and no age is overstated. Source: PersistentTopic.java
 (updateOldPositionInfo, estimatedTimeBasedBacklogQuotaCheck), which looks at each check of backlog quotas only.
 """
 
@@ -30,7 +30,7 @@ class Oldest(NamedTuple):
 
 
 def oldest_of(topic: Topic) -> Oldest | None:
-    """The oldest backlog of a topic; None where there is none, or its ledger has no end yet."""
+    """Returns the oldest backlog of a topic; None without a backlog, or if its ledger is open."""
     log = topic.ledger
     if not any(one.cursor.backlog() for one in topic.subscriptions.values()):
         return None

@@ -102,7 +102,7 @@ class OwnBackend:
     # -- where topics are --
 
     async def lookup(self, topic: TopicName, *, authoritative: bool) -> Lookup:
-        """Who serves a topic; takes it over where nobody does."""
+        """Returns the owner of a topic; takes the topic over if it has none."""
         return await self.ownership.lookup(topic, authoritative=authoritative)
 
     async def check_owned(self, topic: TopicName) -> None:
@@ -165,10 +165,10 @@ class OwnBackend:
         return await ManagedLedger.open(self.context, topic.path, settings, create=create)
 
     async def _check_kept(self, topic: TopicName) -> None:
-        """Returns if the topic's namespace is there to stay; asked anew, for it may be another broker that deletes it.
+        """Returns if the topic's namespace exists and is not being deleted, read again as another broker may delete it.
 
         Raises:
-            NotFound: it is being deleted, or there is none.
+            NotFound: it is being deleted, or does not exist.
         """
         if (await self.meta.namespaces.policies(topic.namespace_name)).get("deleted"):
             raise NotFound(f"the namespace of {topic} is being deleted", topic=str(topic))
@@ -227,7 +227,7 @@ class OwnBackend:
         return f"{self.config.cluster}-{self._instance}-{next(self._names)}"
 
     async def schema(self, topic: TopicName, version: int | None) -> StoredSchema | None:
-        """A version of a topic's schema, or the latest; None where there is none."""
+        """Returns a version of a topic's schema, or the latest; None if it does not exist."""
         return await self.schema_storage.get(topic, version)
 
     async def schemas(self, topic: TopicName) -> list[StoredSchema]:

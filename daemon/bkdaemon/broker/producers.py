@@ -5,8 +5,8 @@
     WaitForExclusive        alone, or in the queue until the others are gone
     ExclusiveWithFencing    alone at once: the others are forgotten, their next message ends their connection
 
-Whoever becomes exclusive raises the topic's epoch, which is stored before the producer hears of it; a producer that
-comes back with an older epoch has lost. Source: AbstractTopic.java (incrementTopicEpochIfNeeded, addProducer).
+An exclusive producer raises the topic's epoch, which is stored before the producer gets it; a producer that
+reconnects with an older epoch is fenced. Source: AbstractTopic.java (incrementTopicEpochIfNeeded, addProducer).
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class ProducerTable:
         return bool(self._waiting) and not self.by_name
 
     def turn_away(self, code: ErrorCode, why: str) -> None:
-        """Nobody waits any more: all who did are told why."""
+        """Fails all waiting producers with the reason."""
         while self._waiting:
             _refuse(self._waiting.popleft(), code, why)
 

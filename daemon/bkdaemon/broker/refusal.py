@@ -1,4 +1,4 @@
-"""What a client is told when something cannot be done: an error of Pulsar's protocol and a sentence."""
+"""The error of a request: a code of Pulsar's protocol and a message."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def topics_of_namespace(connection: Connection, message: Any) -> None:
 
 
 def _watched(connection: Connection, message: Any) -> Pattern | None:
-    """The pattern of what is to be watched; None where the client is told that it cannot be, or its link ends."""
+    """Returns the pattern to watch; None if the client got an error or its link ended."""
     if not is_namespace(message.namespace):
         connection.end(f"{message.namespace!r} is no namespace")
         return None
@@ -359,7 +359,7 @@ def get_or_create_schema(connection: Connection, message: Any) -> None:
 
 
 def auth_response(connection: Connection, message: Any) -> None:
-    """AUTH_RESPONSE: nobody is challenged here."""
+    """AUTH_RESPONSE: this broker sends no challenge."""
     if not (message.response.HasField("auth_data") and message.response.HasField("auth_method_name")):
         connection.end("an AUTH_RESPONSE without data")
         return

@@ -34,7 +34,7 @@ CONNECTIONS_MAX: Final = 10_000
 """Whatever the configuration says."""
 DEFAULT_LIMITS: Final = ServerLimits()
 COMING_BACK_S: Final = 0.2
-"""How long lookups are answered after the last topic was closed: official clients come back after 0.1 s, some here."""
+"""How long lookups are answered after the last topic was closed: official clients reconnect after 0.1 s, some here."""
 LAST_LOOKUPS_S: Final = 1.0
 """How long those are waited for that are being answered then."""
 POLL_S: Final = 0.01
@@ -107,7 +107,7 @@ class BrokerServer:
         return self._listener.port
 
     async def stop(self) -> None:
-        """Accepts nobody, closes the topics, tells clients where they are now, then closes every connection."""
+        """Stops accepting, closes the topics, tells clients their new owners, then closes every connection."""
         if self._listener is not None:
             await self._listener.close()
         await self.topics.close()
@@ -129,7 +129,7 @@ class BrokerServer:
             await asyncio.sleep(POLL_S)
 
     def welcome(self, connection: Connection) -> str | None:
-        """Counts a new connection; if there are too many, why it cannot be, or "" where nobody is told."""
+        """Counts a new connection; returns why it is refused if there are too many, "" to close it silently."""
         limits, count = self.limits, len(self.connections)
         why = "" if count >= CONNECTIONS_MAX else None
         if 0 < limits.connections_max <= count:

@@ -1,9 +1,9 @@
 """A broker as a process: metadata, bookies, ports, registration; in the order in which they must come and go.
 
-    up      metadata of the cluster, made where there is none → ports → registration → `ready`
+    up      metadata of the cluster, created if missing → ports → registration → `ready`
     down    leadership, registration → bundle by bundle: topics closed (ledgers closed, cursors stored), lease → ports;
             what is not done within brokerShutdownTimeoutMs is left undone, as by a broker that was killed
-    session expired: every topic is closed without a word to the store; registered again, topics come back as asked for
+    session expired: every topic is closed without a word to the store; registered again, topics are opened by lookups
 
 Source: PulsarService.java, BrokerService.java.
 """
@@ -57,11 +57,11 @@ UPKEEP_S: Final = 10.0
 """How often at least policies are looked at again, expired messages acknowledged, unused topics deleted."""
 LOAD_REPORT_S: Final = 60.0
 LOAD_CHANGE_S: Final = 5.0
-"""How often is looked whether the load report is to be told before: loadBalancerReportUpdateMinIntervalMillis."""
+"""How often an early load report is considered: loadBalancerReportUpdateMinIntervalMillis."""
 WATCH_S: Final = 5.0
 """How often is looked for what stands still."""
 STORE_AWAY_S: Final = 5.0
-"""How long a stop goes on where the metadata store does not answer: without it hardly anything can be closed."""
+"""How long a stop takes at most if the metadata store does not answer: without it little can be closed."""
 MEMORY_S: Final = 5.0
 """How often free memory is looked at."""
 FREE_BYTES_MAX: Final = 24 * 1024 * 1024
@@ -319,7 +319,7 @@ async def _start(config: BrokerConfig, world: World, down: AsyncExitStack) -> Br
 
 
 async def _unless(told: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """What comes of the work; None, and the work is given up, if the process is told to end before."""
+    """Returns the result of the work; None, and cancels the work, if a shutdown is requested before."""
     task, waiting = asyncio.create_task(work), asyncio.create_task(told.wait())
     await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()

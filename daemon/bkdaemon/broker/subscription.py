@@ -2,7 +2,7 @@
 
 The type is that of the consumers that are attached; when the last one has left, the next may choose another. A
 durable subscription stays without consumers, one that is not goes with its last. While its cursor is moved or deleted
-it is `fenced`: nobody may join. Source: PersistentSubscription.java.
+it is `fenced`: no consumer may join. Source: PersistentSubscription.java.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class Subscription:
             await self.topic.delete_subscription(self)
 
     def disconnect(self, consumers: list[Consumer]) -> None:
-        """Tells consumers that they are closed, which makes clients come back."""
+        """Closes consumers, which makes clients reconnect."""
         for consumer in consumers:
             consumer.gone = True
             consumer.connection.forget_consumer(consumer)
@@ -208,7 +208,7 @@ class Subscription:
             self.dispatcher.wake()
 
     def reached_end(self, consumer: Consumer) -> None:
-        """Nothing is left to read: of a terminated topic the consumer is told so, once."""
+        """Notifies the consumer of a terminated topic once that nothing is left to read."""
         if not self.topic.terminated or consumer.consumer_id in self._told_end or self.cursor.backlog():
             return
         self._told_end.add(consumer.consumer_id)
@@ -259,12 +259,12 @@ class Subscription:
             dispatcher.wake()
 
     def _messages_of(self, consumer: Consumer, positions: list[Position]) -> int:
-        """How many messages an acknowledgement of entries counts for: those that somebody holds, else one an entry."""
+        """Returns the number of messages in acknowledged entries: those that a consumer holds, else one an entry."""
         if self.type not in _MANY:
             return len(positions)
         try:
             return sum(map(consumer.pending.__getitem__, positions))
-        except KeyError:  # what another holds, or nobody any more
+        except KeyError:  # held by another consumer, or by none
             holders = [consumer.pending, *(other.pending for other in self.consumers)]
             return sum(next((held[one] for held in holders if one in held), 1) for one in positions)
 
@@ -280,17 +280,17 @@ class Subscription:
             self.cursor.ack_cumulative(self.cursor.before(position))
 
     def pass_over(self, position: Position) -> None:
-        """Acknowledges everything up to position, whoever has it: it is too old, or is skipped."""
+        """Acknowledges everything up to position, also pending entries: it has expired, or is skipped."""
         self.cursor.ack_cumulative(position)
         self._passed()
 
     async def skip(self, entries: int) -> None:
-        """Acknowledges the next entries of the backlog, whoever has them; durable when it returns."""
+        """Acknowledges the next entries of the backlog, also pending ones; durable when it returns."""
         await self.cursor.skip(entries)
         self._passed()
 
     def _passed(self) -> None:
-        """What the cursor has gone past is held by nobody any more; what of it waits to be sent is dropped when read.
+        """Releases pending entries up to the mark-delete position; queued ones are dropped when they are read.
 
         Java forgets it too, before its next read, but counts it as unacknowledged on: its consumers may stay blocked.
         """
@@ -321,7 +321,7 @@ class Subscription:
     # -- the cursor ----------------------------------------------------------------------------------------------------
 
     async def seek(self, position: Position, ack_set: Sequence[int] = ()) -> None:
-        """Makes position the next entry, or what ack_set leaves of it. Consumers are closed first, and come back.
+        """Makes position the next entry, or what ack_set leaves of it. Consumers are closed first, and reconnect.
 
         Raises:
             Refusal: SERVICE_NOT_READY while another seek is under way. Conflict, Unavailable: it could not be stored.
@@ -356,7 +356,7 @@ class Subscription:
             await asyncio.wait((self._moving,))
 
     def _come_back_or_go(self) -> None:
-        """A reader that was closed for its seek had time enough to come back."""
+        """Ends the wait for a reader that was closed for its seek."""
         if not self.consumers and not self.topic.closed:
             self._going = asyncio.ensure_future(self.forget_if_unused())
 
@@ -365,7 +365,7 @@ class Subscription:
         await self.seek(await self.ledger.find_by_publish_time(ms))
 
     def close(self, *, tell: bool = True) -> None:
-        """Sends nothing any more; consumers are told if wanted."""
+        """Stops sending; notifies the consumers if requested."""
         self.closed = True
         if tell:
             self.disconnect(list(self.consumers))

@@ -1,4 +1,4 @@
-"""Rates that are held to: token buckets for what producers send, consumers are sent, and how often they subscribe.
+"""Rate limits: token buckets for publishing, dispatching and subscribing.
 
     spend     takes what was let through; a bucket may go into debt, by one entry as a rule
     wait_s    how long the debt lasts: until then nothing more is let through
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from bkdaemon.broker.config import BrokerConfig
 
 CONSUMERS_MAX: Final = 10_000
-"""Of one topic, whose subscriptions are counted; with more the count begins anew."""
+"""Of one topic, whose subscriptions are counted; with more the count restarts."""
 UNLIMITED: Final = 1 << 62
 CLOCK_S: Final = 0.001
-"""What clocks tell apart: nobody waits less."""
+"""The resolution of clocks: no wait is shorter."""
 LOOK_S: Final = 1.0
-"""Whoever waits looks again after so long, for the rate may have been changed."""
+"""A waiting caller checks again after this time, as the rate may have changed."""
 
 
 class Rate(NamedTuple):
@@ -52,7 +52,7 @@ class Bucket:
     """Holds one rate; full at first, and never fuller than one period's worth.
 
     Attributes:
-        rate: what is held to.
+        rate: the limit.
         whose: Topic, Subscription, Broker, as statistics name it.
     """
 
@@ -104,7 +104,7 @@ Limits = tuple[Bucket, ...]
 
 
 def limited(old: Limits, rates: Iterable[Rate | None], clock: Callable[[], float], whose: str = "Topic") -> Limits:
-    """Buckets for the rates that limit; one that holds to the same rate goes on, with its debt."""
+    """Returns buckets for the limits; a bucket with the same rate is kept, with its debt."""
     known = {bucket.rate: bucket for bucket in old}
     wanted = [rate for rate in rates if rate is not None and rate.limits]
     return tuple(known.get(rate) or Bucket(rate, clock, whose) for rate in wanted)
@@ -175,7 +175,7 @@ class Subscribing:
 
 
 class BrokerLimits:
-    """What all topics of a broker together are held to."""
+    """The limits of all topics of a broker together."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.publish: Limits = ()
@@ -193,7 +193,7 @@ class BrokerLimits:
 
 
 class TopicLimits:
-    """What one topic, its subscriptions and their consumers are held to.
+    """The limits of one topic, its subscriptions and their consumers.
 
     Attributes:
         publish: its own, and the broker's.

@@ -3,8 +3,8 @@
     Sends ─► producer known? checksums, duplicates ─► ManagedLedger.add_many ─► on_confirmed ─► receipts, subscriptions
 
 What is sent stays one object from frame to ledger. `pending` remembers who sent what, in the order of the adds, which
-is the order of the confirmations. A ledger that fails closes the topic: clients are told that their producers and
-consumers are closed, hear nothing of what was not confirmed, and come back. Source: PersistentTopic.java.
+is the order of the confirmations. A ledger that fails closes the topic: it closes its producers and consumers,
+whose clients get no error for unconfirmed sends, and reconnect. Source: PersistentTopic.java.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class Topic:
         await self.producers.admit(producer)
 
     def check_welcome(self, *, encrypted: bool) -> None:
-        """Raises: Refusal, what forbids another producer, whoever it is."""
+        """Raises: Refusal, the reason why no further producer may join."""
         if 0 < self.rules.producers_max <= len(self.producers):
             raise Refusal(ErrorCode.PRODUCER_BUSY, f"Topic '{self.name}' reached max producers limit")
         if self.rules.backlog_exceeded == "producer_request_hold":
@@ -194,7 +194,7 @@ class Topic:
         return -1 if self.deduplication is None else self.deduplication.last(producer_name)
 
     async def remove_producer(self, producer: Producer) -> None:
-        """A producer has left; the first that waits may be let in, and is told."""
+        """Removes a producer; the first waiting one may be admitted and notified."""
         self.used_ms = self.now_ms()
         if self.producers.remove(producer) and not self.closed:
             waiting = await self.producers.next_waiting()
@@ -367,7 +367,7 @@ class Topic:
         try:
             await self.ledger.delete_cursor(subscription.name)
         except NotFound:
-            pass  # somebody else has deleted it meanwhile
+            pass  # another process has deleted it meanwhile
         except BkctlError:
             subscription.closed = False
             raise
@@ -377,7 +377,7 @@ class Topic:
             self.limits.forget(subscription.name)
 
     async def last_message_id(self) -> tuple[Position, int]:
-        """The last entry, and the index of its last message in its batch: -1 if it is none, or there is no entry."""
+        """The last entry, and the index of its last message in its batch; -1 without a batch or an entry."""
         last = self.ledger.last_confirmed
         for _ in range(LOOK_BACK_MAX):
             if last.entry_id < 0:
@@ -431,7 +431,7 @@ class Topic:
             subscription.close()
 
     async def close(self) -> None:
-        """Closes producers and consumers, which come back where the topic is then; stores the cursors.
+        """Closes producers and consumers, which reconnect to the topic's new owner; stores the cursors.
 
         Raises:
             BkctlError: the ledger could not be closed; the topic is closed all the same.

@@ -1,4 +1,4 @@
-"""The topics that this broker serves: opened when somebody asks, closed when they go elsewhere.
+"""The topics that this broker serves: opened by the first request, closed when another broker takes them.
 
 Who asks for a topic that is being opened waits for the same opening, and an opening for the end of the closing before
 it: it would fence the ledger that is being closed, and read cursors that are not stored yet.
@@ -39,8 +39,8 @@ class Topics:
 
     Attributes:
         open: those that are served now.
-        limits: the rates that all of them together are held to.
-        load_timeout_s: how long whoever asks waits for an opening, from its beginning; it goes on all the same.
+        limits: the rate limits of all of them together.
+        load_timeout_s: how long a request waits for an opening, from its beginning; the opening continues all the same.
     """
 
     def __init__(
@@ -173,11 +173,11 @@ class Topics:
         if topic is None:
             return False
         await topic.close()
-        await self._closed(name)  # somebody else may close it
+        await self._closed(name)  # another task may close it
         return True
 
     async def unload_all(self, of: Callable[[TopicName], bool]) -> None:
-        """Closes the topics of a bundle that was given up; those that are being opened find that it was."""
+        """Closes the topics of a released bundle; topics that are being opened notice it themselves."""
         opening = [task for (name, _), task in self._opening.items() if of(name)]
         closing = [asyncio.ensure_future(self.unload(name)) for name in self.open if of(name)]
         if not opening and not closing:
@@ -190,7 +190,7 @@ class Topics:
 
     @asynccontextmanager
     async def kept_closed(self, name: TopicName) -> AsyncIterator[None]:
-        """Closes a topic, and opens it for nobody while it is deleted: its clients come back at once.
+        """Closes a topic, and refuses to open it while it is deleted: its clients reconnect at once.
 
         Raises:
             Conflict: it is being deleted already.
@@ -219,6 +219,6 @@ class Topics:
 
 
 def _seen(task: asyncio.Task[AnyTopic]) -> None:
-    """Whoever waited has the error; if nobody did, it is of no interest."""
+    """Retrieves the error of an opening: the callers that waited have it already."""
     if not task.cancelled():
         task.exception()

@@ -9,7 +9,7 @@ turns. The broker cannot know which it has: it tries both while there is a backl
     behind for SUSTAINED_S ──► all (ALL_S) ──► turns (TURNS_S) ──► the faster one (KEEP_S) ──► all (ALL_S) …
 
 A turn is what a consumer's permits are; it ends when the consumer has asked for half of that again, or after TURN_S. So
-nobody waits longer for a turn than TURN_S for each other consumer of its connection, and nobody at all who is not
+no consumer waits longer for a turn than TURN_S for each other consumer of its connection, and none waits that is not
 behind: without backlog all this is forgotten.
 """
 

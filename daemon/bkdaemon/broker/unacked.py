@@ -47,7 +47,7 @@ class UnackedLimit:
         self.each = int(self.most * part)
 
     def add(self, dispatcher: Shared) -> None:
-        """A dispatcher that is held to it."""
+        """A dispatcher under this limit."""
         self._dispatchers.add(dispatcher)
 
     def remove(self, dispatcher: Shared) -> None:

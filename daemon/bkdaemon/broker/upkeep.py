@@ -3,9 +3,9 @@
     every UPKEEP_S                      rules and settings of every open topic, as policies say now
     backlogQuotaCheckInterval…          over its quota: producers are held or refused, or the oldest is acknowledged
     messageExpiryCheckInterval…         what is older than the time to live is acknowledged for everybody
-    subscriptionExpiryCheckInterval…    subscriptions that nobody used for long are deleted
+    subscriptionExpiryCheckInterval…    subscriptions that were not used for long are deleted
     brokerDeduplicationSnapshot…        what producers have sent is remembered, also of slow topics
-    brokerDeleteInactiveTopics…         topics that nobody uses are deleted
+    brokerDeleteInactiveTopics…         unused topics are deleted
 
 Retention and rollover are the managed ledger's own. Source: BrokerService.java (checkMessageExpiry,
 monitorBacklogQuota, checkGC, checkInactiveSubscriptions), BacklogQuotaManager.java, PersistentTopic.java.
@@ -139,7 +139,7 @@ class Upkeep:
                 await (self._policies(name, topic) if isinstance(topic, Topic) else self._rates(name, topic))
 
     async def _rates(self, name: TopicName, topic: NonPersistentTopic) -> None:
-        """What a topic that keeps nothing is held to."""
+        """The limits of a non-persistent topic."""
         topic.rules = await self._service.backend.policies.rules(name)
         topic.hold_to_rates(self._service.server.topics.limits)
 
@@ -201,7 +201,7 @@ class Upkeep:
         return slowest is not None and await self._age_s(topic, slowest, now) > quota.age_s
 
     async def _age_s(self, topic: Topic, subscription: Subscription, now: int) -> float:
-        """How old the first entry behind a cursor's mark-delete position is; 0 where there is none."""
+        """Returns the age of the first entry after a cursor's mark-delete position; 0 without a backlog."""
         log = topic.ledger
         first = log.next_position(subscription.cursor.mark_delete)
         found = await log.lost.look(first, log.next_position(log.last_confirmed))
@@ -290,7 +290,7 @@ class Upkeep:
     # -- unused topics ------------------------------------------------------------------------------------------------
 
     async def _delete_unused(self, name: TopicName, topic: Topic | NonPersistentTopic, now: int) -> None:
-        """Deletes a topic that nobody uses, where policies say so."""
+        """Deletes an unused topic, if policies say so."""
         rule = await self._service.backend.policies.inactivity(name)
         if topic.producers.by_name or any(one.consumers for one in subscriptions_of(topic)):
             topic.used_ms = now

@@ -1,6 +1,6 @@
 """Finds what stands still: a subscription that is sent nothing though it could be, a log whose adds are not confirmed.
 
-    asleep    the dispatcher waits to be woken, with somebody to send to and something to send: a bug; it is woken
+    asleep    the dispatcher waits to be woken, with a ready consumer and an available entry: a bug; it is woken
     reading   it is at one read, or fails at many: bookies are slow or gone; their own time-outs go on
     adding    adds wait, and none of them is stored
 
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Place(NamedTuple):
-    """Where something was found, since when, and whether that was told."""
+    """Where something was found, since when, and whether that was logged."""
 
     at: Hashable
     since_s: float

@@ -143,7 +143,7 @@ class LocalCluster:
         """The cluster of a directory.
 
         Raises:
-            NotFound: there is none. Corrupt: cluster.json is no such file.
+            NotFound: it does not exist. Corrupt: cluster.json is not valid.
         """
         path = directory / STATE_FILE
         try:
@@ -193,7 +193,7 @@ class LocalCluster:
     # -- up and down
 
     async def up(self) -> None:
-        """Starts what does not run: ZooKeeper, the cluster's metadata where there is none, bookies, then brokers.
+        """Starts what does not run: ZooKeeper, the cluster's metadata if they do not exist, bookies, then brokers.
 
         Raises:
             AlreadyExists: everything runs already. Unavailable: something did not start; what started is stopped.
@@ -395,11 +395,11 @@ def broker_configuration(
 
 _turn: Final = count(os.getpid() * PORTS_A_PROCESS)
 """Whose turn it is in PORTS: what was handed out comes last, and clusters that start at once begin at other places.
-Between the look at a port and the bind of its server nobody else is given it."""
+Between the check of a port and the bind of its server no other process gets it."""
 
 
 def free_ports(wanted: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on now, all different, none that this process was given before.
+    """Returns ports of 127.0.0.1 without a listener, all different, none that this process was given before.
 
     Raises:
         Unavailable: none are found.

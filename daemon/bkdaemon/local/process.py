@@ -1,4 +1,4 @@
-"""Processes by id and birth: a process id that the system has given to somebody else is never taken for ours.
+"""Processes by id and birth: a process id that the system has reused is never taken for ours.
 
 A process is named by its id and the time it was started, as the system counts it. Signals go through a process
 descriptor on Linux, so that nothing can happen between the look and the kill.
@@ -34,7 +34,7 @@ class Process:
 
     @property
     def running(self) -> bool:
-        """True while this very process runs; one that nobody has waited for yet counts as gone."""
+        """True while this very process runs; a zombie counts as gone."""
         return birth_of(self.pid) == self.birth
 
     def send(self, number: signal.Signals) -> bool:
@@ -81,7 +81,7 @@ class Process:
 
 
 def birth_of(pid: int) -> str | None:
-    """When the process was started, in the system's own words; None if there is none."""
+    """Returns when the process was started, in the system's own words; None if it does not exist."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except FileNotFoundError:
@@ -102,7 +102,7 @@ def _birth_by_ps(pid: int) -> str | None:
 
 @dataclass(slots=True)
 class Child:
-    """A process started here; it goes on when we end."""
+    """A process started here; it continues when we end."""
 
     name: str
     process: Process

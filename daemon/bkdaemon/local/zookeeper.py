@@ -8,7 +8,7 @@
 The server is a process of its own and outlives ours. Its directory holds
 
     zookeeper.json    pid, port, and when the process began, so that a pid used again is not mistaken for it
-    conf/             zoo.cfg and the log configuration, written anew at every start
+    conf/             zoo.cfg and the log configuration, written at every start
     data/             snapshots and transaction logs
     zookeeper.log     two files of at most 10 MB; zookeeper.out has what Java itself says
 
@@ -248,7 +248,7 @@ def find_java(environ: Mapping[str, str]) -> Path:
     """The java program that a local ZooKeeper runs on.
 
     Raises:
-        UsageError: there is none of version 17 or later.
+        UsageError: no Java of version 17 or later was found.
     """
     return _find_java(environ, purpose="a local ZooKeeper", extra="local")
 
@@ -287,7 +287,7 @@ def _read_state(directory: Path) -> dict[str, object]:
 
 
 def _began(pid: int) -> str:
-    """When the process began, in the kernel's words; "" if there is none, "?" where the system does not tell."""
+    """Returns when the process started, in the kernel's words; "" if it does not exist, "?" if unknown."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -5,7 +5,7 @@
     Shedding   the leader, once a round: a broker is unloaded only after ROUNDS in a row far above the average, and only
                of as many bundles as bring it half the way back, or of one where none is so small and it is better
                off without; a bundle that was moved stays for a while
-    goals      where those bundles go: the broker that is least busy, so that none comes back to where it was
+    goals      where those bundles go: the least loaded broker, so that no bundle returns to its old broker
     too_large  a bundle with more topics, clients, messages or bytes than a threshold, each a key of broker.conf
 
 Reports are LocalBrokerData, as Java's brokers store them too. Source: ModularLoadManagerImpl.java,
@@ -35,7 +35,7 @@ IDLE: Final = 0.3
 def choose(
     reports: Mapping[str, Report], assigned: Mapping[str, int], ours: str, overloaded: float = OVERLOADED
 ) -> str | None:
-    """The broker that shall take a bundle that nobody has; None where there is no broker.
+    """Returns the broker that shall take an unowned bundle; None if no broker is registered.
 
     Args:
         reports: by broker id; those without an address are passed over.
@@ -94,7 +94,7 @@ class Shedding:
     def decide(
         self, reports: Mapping[str, Report], now_s: float, movable: Callable[[Move], bool] = lambda _: True
     ) -> list[Move]:
-        """The bundles to be given up now; none in most rounds, and none that is not movable: no other may take it."""
+        """Returns the bundles to unload now; usually none, and never one that no other broker may take."""
         self._moved_at = {b: at for b, at in self._moved_at.items() if now_s - at < self.grace_s}
         usages = {name: usage_of(report) for name, report in reports.items()}
         if len(usages) < 2:

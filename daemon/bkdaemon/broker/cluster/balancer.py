@@ -1,6 +1,6 @@
 """The broker's part in balancing: splits its bundles that are too large; as the leader has others give up bundles.
 
-What is no bundle any more is given up too, whether or not load is balanced.
+Bundles that no longer exist are released too, whether or not load is balanced.
 
 A bundle of another broker is unloaded by its REST interface, as Java's leader does, so that both kinds of brokers
 understand each other. Source: ModularLoadManagerImpl.java (doLoadShedding, checkNamespaceBundleSplit).

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 async def take_namespaces(service: BrokerService) -> None:
-    """Takes those of the configuration, one after the other; what cannot be taken is told, and left."""
+    """Applies those of the configuration, one after the other; one that fails is logged and skipped."""
     for namespace in service.config.bootstrap_namespaces:
         try:
             await _take(service, namespace)

@@ -3,7 +3,7 @@
     a policy's namespace     its primary brokers; its secondary ones too while fewer than min_limit of those are up
     any other namespace      the brokers that are no policy's primary
 
-Namespaces and brokers are told by regular expressions; a broker's host is compared, without its port. Where several
+Namespaces and brokers are selected by regular expressions; a broker's host is compared, without its port. Where several
 policies fit, the first counts. usage_threshold is kept and told, as Java's load manager asks only how many are up.
 Source: NamespaceIsolationPolicies.java, LoadManagerShared.java (applyNamespacePolicies), MinAvailablePolicy.java.
 """

@@ -1,12 +1,12 @@
-"""Which bundles this broker owns: leases in the metadata store, the election of a leader, who takes what nobody has.
+"""The bundles this broker owns: leases in the metadata store, the leader's election, the assignment of unowned bundles.
 
     owner known                     the client is sent there
-    nobody, and we lead             the least loaded broker takes it: we do, or the client is sent there to insist
-    nobody, and another leads       the client is sent to the leader
-    nobody, and nobody leads        as if we did
-    nobody, and the client insists  we take it
+    unowned, and we lead            the least loaded broker takes it: we do, or the client is sent there to insist
+    unowned, and another leads      the client is sent to the leader
+    unowned, and there is no leader as if we led
+    unowned, and the client insists we take it
 
-A lease is an ephemeral node: it goes with its session. When our session expires every bundle is given up at once; what
+A lease is an ephemeral node: it goes with its session. When our session expires every bundle is released at once; what
 was written meanwhile is safe because the next owner fences, never because of the lease. Java's brokers keep the same
 nodes, and each respects the other's. Source: OwnershipCache.java, NamespaceService.java, ModularLoadManagerImpl.java.
 """
@@ -39,9 +39,9 @@ TOLD_CHANGE: Final = 0.1
 REGISTER_RETRY_S: Final = 0.5
 ACQUIRES_MAX: Final = 3  # times a bundle is found taken and free again
 LEAVES_AT_A_TIME_MAX: Final = 32
-"""Bundles that are given up together."""
+"""Bundles that are released together."""
 GIVING_UP_WAIT_S: Final = 3.0
-"""How long a lookup waits for a bundle that its owner gives up. Clients that are refused come back ever later."""
+"""How long a lookup waits for a bundle that its owner releases. Refused clients back off before they retry."""
 LOST_OWNER: Final = "the owner of {} is being changed; look it up again"
 NO_BROKER: Final = "No broker was available to own {}: the isolation policies of this cluster allow none that is up"
 
@@ -74,7 +74,7 @@ class Ownership:
         leaving: it takes no bundle any more.
         on_lost: called with bundles that are ours no more, their topics to be closed without a word to the store.
         report: makes the load report of the registration.
-        goals: the brokers that bundles go to which the leader has had given up.
+        goals: the target brokers of bundles that the leader had unloaded.
         overloaded: how busy, 0 to 1, a broker is that is sent nothing.
     """
 
@@ -160,7 +160,7 @@ class Ownership:
         self._wake.set()
 
     async def tell_load(self) -> None:
-        """Stores the load report anew."""
+        """Stores the load report again."""
         if self.registered.is_set():
             self._told_bundles = len(self.owned)
             await self.brokers.update_report(self.address.broker_id, self.report())
@@ -230,7 +230,7 @@ class Ownership:
         """Returns if the topic's bundle is ours.
 
         Raises:
-            Unavailable: it is another's, or nobody's.
+            Unavailable: another broker owns it, or none.
         """
         try:
             if await self.owns(topic):
@@ -240,10 +240,10 @@ class Ownership:
         raise Unavailable(f"{topic} is not served by this broker; look it up again", topic=str(topic))
 
     async def lookup(self, topic: TopicName, *, authoritative: bool) -> Lookup:
-        """Who serves a topic; this broker takes it where nobody does and it is its turn.
+        """Returns the owner of a topic; this broker takes an unowned topic if it is to.
 
         Raises:
-            NotFound: there is no such namespace. Unavailable: nobody can tell just now.
+            NotFound: the namespace does not exist. Unavailable: the owner is unknown now.
         """
         for _ in range(ACQUIRES_MAX):
             bundle = await self.bundle_of(topic)
@@ -270,7 +270,7 @@ class Ownership:
         raise Unavailable(LOST_OWNER.format(bundle), bundle=str(bundle))
 
     async def _owner(self, bundle: Bundle) -> Owner | None:
-        """Who owns a bundle; one that is being given up is waited for, GIVING_UP_WAIT_S at most."""
+        """Returns the owner of a bundle; waits up to GIVING_UP_WAIT_S for one that is being released."""
         owner = await self.brokers.owner(bundle)
         try:
             async with asyncio.timeout(GIVING_UP_WAIT_S):
@@ -281,7 +281,7 @@ class Ownership:
         return owner
 
     async def _next_owner(self, bundle: Bundle) -> Owner | None:
-        """Who owns a bundle once its lease, on which somebody is giving it up, has changed."""
+        """Returns the owner of a bundle that is being released, once its lease has changed."""
         changed = asyncio.Event()
         cancel = await self._store.watch_data(self.brokers.path(bundle), lambda _: changed.set())
         try:
@@ -324,7 +324,7 @@ class Ownership:
             task.exception()  # whoever waits has it
 
     async def _candidate(self, bundle: Bundle) -> Lookup | None:
-        """Where to go for a bundle that nobody has: None says here.
+        """Returns the broker for an unowned bundle; None for this one.
 
         Raises:
             NoBroker: none that is up may take it.
@@ -381,7 +381,7 @@ class Ownership:
     async def _still_one(self, bundle: Bundle) -> bool:
         """Gives back a lease on what is no bundle any more: another broker has split it, of which we had not heard.
 
-        Asked with the lease in our hands. Without it nobody splits the bundle, so the answer stays true.
+        Called while we hold the lease. Without it no broker splits the bundle, so the result stays true.
         """
         if bundle in (await self._namespaces.bundles(bundle.namespace)).all():
             return True
@@ -429,7 +429,7 @@ class Ownership:
     # -- giving up ----------------------------------------------------------------------------------------------------
 
     async def unload(self, bundle: Bundle, close: Callable[[Bundle], Awaitable[None]]) -> None:
-        """Gives a bundle up gracefully: nobody is sent here any more, topics are closed, the lease goes.
+        """Unloads a bundle gracefully: no client is sent here any more, topics are closed, the lease is deleted.
 
         Raises:
             NotFound: it is not ours.
@@ -456,7 +456,7 @@ class Ownership:
                 self._unloading.discard(bundle)
 
     async def give_up_strays(self, close: Callable[[Bundle], Awaitable[None]]) -> None:
-        """Gives up what is no bundle any more: its namespace was deleted, or made anew with others, at another broker.
+        """Releases bundles that no longer exist: another broker deleted the namespace, or created it again with others.
 
         Raises:
             Unavailable: the store does not answer.
@@ -471,7 +471,7 @@ class Ownership:
                 await self.unload(bundle, close)
 
     async def split(self, bundle: Bundle, close: Callable[[Bundle], Awaitable[None]], at: Sequence[int] = ()) -> None:
-        """Cuts a bundle, of ours or of nobody's, into halves or at places, each part for whoever takes it next.
+        """Splits a bundle, ours or an unowned one, into halves or at positions; any broker may take each part.
 
         Raises:
             UsageError: it is no bundle, or too small. Unavailable: another broker takes it, or we give it up just now.
@@ -484,7 +484,7 @@ class Ownership:
                 await close(closed)
                 await self._cut(bundle, at)
 
-            await self.unload(bundle, cut)  # nobody takes a part while a topic in it is being closed
+            await self.unload(bundle, cut)  # no broker takes a part while a topic in it is being closed
             return
         if bundle in self._unloading or not await self._acquire(bundle):
             raise Unavailable(LOST_OWNER.format(bundle), bundle=str(bundle))

@@ -6,7 +6,7 @@
     retention_policies                  minutes, MB; -1 for ever
     message_ttl_in_seconds              when unacknowledged messages are acknowledged for everybody
     backlog_quota_map                   bytes or age of the slowest backlog, and what happens then
-    inactive_topic_policies             what becomes of topics that nobody uses
+    inactive_topic_policies             what happens to unused topics
     subscription_expiration_time_minutes, max_topics_per_namespace, is_allow_auto_update_schema,
     publishMaxMessageRate, topicDispatchRate, subscriptionDispatchRate, clusterSubscribeRate,
     deduplicationEnabled, autoTopicCreationOverride, autoSubscriptionCreationOverride, max_*, delayed_delivery_policies,
@@ -81,7 +81,7 @@ class BacklogQuota:
 
 @dataclass(frozen=True, slots=True)
 class Inactivity:
-    """Whether a topic that nobody uses is deleted, by which mode, and after how long."""
+    """Whether an unused topic is deleted, by which mode, and after how long."""
 
     delete: bool
     mode: str
@@ -117,7 +117,7 @@ class TopicPolicies:
         elsewhere = await moved_to(self._namespaces.store, self._config.cluster, namespace)
         if elsewhere:
             policies = policies | {MIGRATED_KEY: elsewhere}
-        if policies.get("deleted"):  # asked again each time: it may be made anew at another broker at any moment
+        if policies.get("deleted"):  # read again each time: another broker may create it again at any moment
             self._known.pop(namespace, None)
             return policies
         if len(self._known) >= NAMESPACES_CACHED_MAX:
@@ -149,7 +149,9 @@ class TopicPolicies:
     async def ledger_settings(self, topic: TopicName) -> LedgerSettings:
         """How the log of a topic is kept."""
         settings = settings_of(self._config, await self._of(topic))
-        if topic.local.startswith(SYSTEM_PREFIX) and not always_compacted(topic):  # what is told once is kept
+        if topic.local.startswith(SYSTEM_PREFIX) and not always_compacted(
+            topic
+        ):  # a message that was sent once is kept
             return replace(settings, retention_s=FOR_EVER, retention_bytes=FOR_EVER)
         return settings
 
@@ -172,12 +174,12 @@ class TopicPolicies:
         return quota_of(self._config, await self._of(topic))
 
     async def subscription_expiry_minutes(self, topic: TopicName) -> int:
-        """Minutes after which a subscription that nobody uses is deleted, 0 for never."""
+        """Minutes after which an unused subscription is deleted, 0 for never."""
         found = (await self._of(topic)).get("subscription_expiration_time_minutes")
         return int(self._config.expire_subscriptions_minutes if found is None else found)
 
     async def inactivity(self, topic: TopicName) -> Inactivity:
-        """Whether and when a topic that nobody uses is deleted."""
+        """Whether and when an unused topic is deleted."""
         return inactivity_of(self._config, await self._of(topic))
 
     async def topics_max(self, namespace: str) -> int:
@@ -405,7 +407,7 @@ def limits_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicNam
 
 
 def rates_of(config: BrokerConfig, policies: Mapping[str, Any]) -> dict[str, Any]:
-    """The rates that a topic is held to, by their names in TopicRules."""
+    """The rate limits of a topic, by their names in TopicRules."""
 
     def told(key: str) -> Mapping[str, Any] | None:
         found = policies.get(key)

@@ -5,7 +5,7 @@
     global      those for all clusters have a key of their own, __G__ and the name; they count where others say nothing
 
 The topic is compacted by its owner, so that a namespace's policies are found in few ledgers however old it is.
-Anybody may read them without a broker: the ledgers are read as they are, nobody is fenced. Our broker ends the ledger
+They can be read without a broker: the ledgers are read as they are, without fencing. Our broker ends the ledger
 after each event, so that all of it can be read; of a ledger that a Java broker has open the last event may be missed
 until the next one. Fields that this broker does not know are kept. Source: SystemTopicBasedTopicPoliciesService.java,
 PulsarEvent.java, TopicPolicies.java; topic_policies.avsc is the schema that Pulsar 4.0.7 registers.
@@ -107,7 +107,7 @@ def decode_event(data: bytes) -> dict[str, Any]:
     """The event in a message's value.
 
     Raises:
-        Corrupt: it is none.
+        Corrupt: it is not valid.
     """
     from avro.io import BinaryDecoder, DatumReader
 
@@ -153,7 +153,7 @@ class TopicPolicyReader:
         self._known: dict[str, tuple[Version, dict[str, Policies]]] = {}
 
     async def of(self, namespace: str) -> dict[str, Policies]:
-        """The policies of a namespace's topics by their keys; what cannot be read now is told as it was."""
+        """The policies of a namespace's topics by their keys; what cannot be read now is returned as it was."""
         path = system_topic(namespace).path
         known = self._known.get(namespace)
         try:
@@ -172,7 +172,7 @@ class TopicPolicyReader:
         return found
 
     async def read(self, namespace: str) -> dict[str, Policies]:
-        """As `of`, read anew.
+        """As `of`, read again.
 
         Raises:
             BkctlError: they cannot be read now.
@@ -257,7 +257,7 @@ class _Local:
         self.stored = asyncio.Event()
 
     def queue(self, parts: object) -> None:
-        """Receipts are for nobody."""
+        """Drops receipts."""
 
     def confirmed(self, count: int) -> None:
         """The message is stored, or its topic is closed."""

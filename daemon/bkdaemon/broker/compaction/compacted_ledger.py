@@ -81,7 +81,7 @@ class CompactedLedger:
         return found
 
     async def last(self) -> tuple[Position, bytes] | None:
-        """The last entry, None where there is none.
+        """Returns the last entry; None if the ledger is empty.
 
         Raises:
             BadBytes, NoSuchEntry, Unavailable: as `read`.

@@ -3,7 +3,7 @@
     open        the cursor `__compaction` tells the ledger (a number of its own) and the horizon (its mark-delete)
     trigger     one at a time, in the background; COMPACTIONS_MAX at a time in one broker
     done        readers are shown the new ledger first, then the cursor is stored: what it lets go of in the topic may
-                be trimmed at once, and nobody shall look for it there
+                be trimmed at once, and no reader shall look for it there
 
 Source: PersistentTopic.java (triggerCompaction, compactionStatus), CompactedTopicImpl.java.
 """
@@ -42,7 +42,7 @@ class TopicCompaction:
 
     Attributes:
         horizon: the last entry that was compacted, None where none ever was.
-        record: what is told of compactions since the topic was opened.
+        record: the statistics of compactions since the topic was opened.
     """
 
     def __init__(self, name: TopicName, log: ManagedLedger, now_ms: Callable[[], int]) -> None:
@@ -81,7 +81,7 @@ class TopicCompaction:
         return self._compacted
 
     async def last_message_id(self, last: Position, batch_index: int) -> tuple[Position, int]:
-        """What readers of the compacted topic are told, where its last entry is this one.
+        """The last message id for readers of the compacted topic, if its last entry is this one.
 
         Raises:
             BkctlError: the compacted ledger cannot be read.
@@ -182,7 +182,7 @@ class TopicCompaction:
             await self._adopt(cursor, compacted, before)
 
     async def _adopt(self, cursor: Cursor, compacted: CompactedLedger, before: CompactedLedger | None) -> None:
-        """From now on it counts. Whether a write that failed was stored nobody knows: then both ledgers stay."""
+        """Makes it the current one. A write that failed may have been stored: then both ledgers stay."""
         self._compacted, self._ledger_id, self.horizon = compacted, compacted.ledger_id, compacted.horizon
         cursor.longs[COMPACTED] = compacted.ledger_id
         cursor.ack_cumulative(compacted.horizon)

@@ -70,7 +70,7 @@ class Compactor:
         self._latest = Latest(keep_unkeyed=keep_unkeyed, size_max=log.context.entry_size_max)
 
     async def run(self) -> CompactedLedger | None:
-        """The new ledger, closed, which nobody knows yet; None where nothing came since the last time.
+        """Returns the new, closed ledger, which no node names yet; None if nothing is new since the last time.
 
         Raises:
             BkctlError: an entry cannot be read, or the ledger not be written; it is deleted.

@@ -1,4 +1,4 @@
-"""What is told of the compactions of a topic since it was opened. Source: CompactionRecord.java."""
+"""Statistics of the compactions of a topic since it was opened. Source: CompactionRecord.java."""
 
 from __future__ import annotations
 

@@ -221,7 +221,7 @@ class EntryCache:
             if not fetches:
                 del self._fetches[ledger_id]
         if not task.cancelled():
-            task.exception()  # whoever waits has it; nobody has to
+            task.exception()  # its waiters have it, if any
 
     def forget(self, ledger_id: int) -> None:
         """A ledger is gone."""

@@ -68,7 +68,7 @@ class Pauses:
         self._next_s = 0.0
 
     def next_s(self, added: int) -> float:
-        """The pause after a failure; `added` counts the adds that were stored, and one more begins anew."""
+        """The pause after a failure; `added` counts stored adds; one more resets it."""
         if added != self._added:
             self._added, self._next_s = added, 0.0
         pause_s = self._next_s

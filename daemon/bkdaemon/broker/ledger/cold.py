@@ -132,7 +132,7 @@ async def read_topic(
     """One log as it is now; what bookies do not tell is left out if it need not be whole.
 
     Raises:
-        NotFound: there is none. Unavailable: too few bookies tell how long its open ledger is, or what a cursor has.
+        NotFound: it does not exist. Unavailable: too few bookies return the end of its open ledger, or of a cursor's.
     """
     info, version = await stores.ledgers.read(topic.path)
     wanted = [ledger.ledger_id for ledger in info.ledgers]
@@ -170,7 +170,7 @@ async def _measure(bookkeeper: BookKeeper, ledgers: LedgerList, record: LedgerRe
 
 
 async def length_of(bookkeeper: BookKeeper, record: LedgerRecord) -> tuple[int, int]:
-    """How many entries and bytes a ledger has: as its metadata say, or bookies of one that is open. Nobody is fenced.
+    """How many entries and bytes a ledger has: by its metadata, or by bookies of an open one, without fencing.
 
     Raises:
         NotFound: it is gone. BadBytes, Unauthorized, Unavailable: too few bookies tell.

@@ -57,7 +57,7 @@ class Edit:
     # -- cursors ----------------------------------------------------------------------------------------------------
 
     async def set_cursor(self, name: str, state: CursorState) -> None:
-        """Replaces a cursor's state, numbers and properties kept; its own ledger, which nobody names then, is deleted.
+        """Replaces a cursor's state, numbers and properties kept; its own ledger, which no node names then, is deleted.
 
         Raises:
             NotFound: it has gone. Conflict: it was changed, or a broker took the topic.
@@ -159,7 +159,7 @@ def skipped(cold: ColdTopic, cursor: ColdCursor, entries: int) -> CursorState:
 
 
 async def first_published(bookkeeper: BookKeeper, cold: ColdTopic, ms: int) -> Position:
-    """The first entry that was published at or after a time; the next to be written if there is none."""
+    """Returns the first entry published at or after a time; the next position if none was."""
     low, high = 0, cold.ledgers.entries_total
     while low < high:
         middle = (low + high) // 2

@@ -251,7 +251,7 @@ class Cursor:
         await future
 
     async def _store_all(self) -> None:
-        """Writes states until nobody waits for a later one."""
+        """Writes states until no caller waits for a later one."""
         error: BkctlError | None = None
         try:
             while True:
@@ -318,7 +318,7 @@ class Cursor:
         return full or now_s - self._writer_since >= settings.cursor_age_max_s
 
     async def _roll(self, state: CursorState) -> None:
-        """Goes over to another ledger; where none can be made the one that has the state goes on."""
+        """Switches to another ledger; if none can be created, the current one stays in use."""
         try:
             writer = await self._new_ledger(state, state)
         except BkctlError as e:
@@ -328,7 +328,7 @@ class Cursor:
         await self._switch_to(writer, state)
 
     async def _new_ledger(self, before: CursorState, state: CursorState) -> LedgerWriter:
-        """A ledger with this state, of which nobody knows yet."""
+        """Returns a ledger with this state, which no node names yet."""
         log = self._log
         marks = {"pulsar/managed-ledger": log.name, "pulsar/cursor": self.name}
         writer = await create_ledger(log.context.bookkeeper, log.settings, marks)
@@ -439,7 +439,7 @@ class Cursor:
         return await last_state(self._log, self.name, ledger_id)
 
     def let_go(self) -> None:
-        """No more writes by itself; whoever waits for one is told when the log has failed."""
+        """Stops its own writes; waiting callers get the log's error when it has failed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -466,7 +466,7 @@ class Cursor:
         self._stored = self._changed
 
     async def _close_in_ledger(self) -> None:
-        """Leaves the state in the cursor's ledger, a new one if there is none; in the node if it cannot be written."""
+        """Stores the state in the cursor's ledger, or a new one; in the node if no ledger can be written."""
         if self._stored < self._changed or self.ledger_id == NO_CURSOR_LEDGER:
             await self._store(self._acks.state(self.longs, self._log.settings.ranges_max))
         if self._writer is not None:

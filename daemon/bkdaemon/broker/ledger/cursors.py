@@ -64,7 +64,7 @@ async def delete_cursor(log: ManagedLedger, name: str) -> None:
     """Forgets a cursor for good, its ledger too.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     async with log.cursor_lock:
         cursor = log.cursors.get(name)

@@ -2,7 +2,7 @@
 
     brokerEntryMetadataInterceptors=….AppendBrokerTimestampMetadataInterceptor,….AppendIndexMetadataInterceptor
 
-Messages of a topic are numbered from 0. The number goes on from the last stored entry; where every entry is gone, from
+Messages of a topic are numbered from 0. The number continues from the last stored entry; without entries, from
 the property `index` of the topic's node, which is written with the list of ledgers. Source:
 AppendIndexMetadataInterceptor.java, ManagedLedgerInterceptorImpl.java.
 """
@@ -41,7 +41,7 @@ class EntryStamps:
 
     @classmethod
     async def recover(cls, ledger: ManagedLedger, rules: TopicRules, now_ms: Callable[[], int]) -> EntryStamps | None:
-        """Goes on where the topic's last owner was; None where nothing is to be stamped.
+        """Continues where the topic's last owner ended; None if entries are not stamped.
 
         Raises:
             Unavailable, …: the last entry cannot be read now.

@@ -108,7 +108,7 @@ class LedgerList:
 
     @property
     def last(self) -> Position:
-        """The last confirmed entry; entry -1 of the last ledger where there is none at all."""
+        """Returns the last confirmed entry; entry -1 of the last ledger if no entry exists."""
         for ledger_id in reversed(self._ids):
             entries = self.entries(ledger_id)
             if entries:
@@ -139,7 +139,7 @@ class LedgerList:
         return self.at_or_after(Position(position.ledger_id, position.entry_id + 1))
 
     def previous(self, position: Position) -> Position:
-        """The entry before a position; entry -1 of the first ledger where there is none."""
+        """Returns the entry before a position; entry -1 of the first ledger if none is."""
         index = self.index(position) - 1
         return self.at(index) if index >= 0 else self.before_first
 

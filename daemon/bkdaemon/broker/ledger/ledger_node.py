@@ -72,7 +72,7 @@ class LedgerNode:
         """The node as it is, or a new one.
 
         Raises:
-            NotFound: there is none, and create is false.
+            NotFound: it does not exist, and create is false.
         """
         try:
             return cls(store, name, await store.read(name))
@@ -101,7 +101,7 @@ class LedgerNode:
     async def write_cursor(self, cursor: str, info: ManagedCursorInfo, version: Version) -> Version:
         """Replaces a cursor's node and returns its version; the lock is held.
 
-        A Java broker that was deposed and has not noticed closes its topics in peace: it asks for the cursor's version
+        A Java broker that was deposed and has not noticed closes its topics as usual: it asks for the cursor's version
         alone, which its successor may not have changed yet. While the topic is ours its word does not count.
 
         Raises:

@@ -19,7 +19,7 @@ class LedgerSettings:
 
     A ledger is full at entries_max, size_max_bytes or rollover_max_s, but never before rollover_min_s (0: at once).
     retention_s and retention_bytes: FOR_EVER keeps everything, 0 nothing; a ledger goes when either is exceeded.
-    mark_delete_rate: cursor writes a second that nobody waits for; 0 writes at once.
+    mark_delete_rate: cursor writes per second without a waiting caller; 0 writes at once.
     groups, secondary_groups: of bookies, that new ledgers go to, the second where the first are too few; () for any.
     skip_lost: ledgers and entries that are lost for good are passed and acknowledged, not waited for.
     ranges_in_node_max: more ranges than that stay in the cursor's ledger when the cursor is closed.

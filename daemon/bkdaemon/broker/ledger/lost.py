@@ -5,8 +5,8 @@
               to it, one entry at a time; those beside it are delivered
     search    by time: the next entry that can be had stands for those that are lost; nothing is acknowledged
 
-What may come back is waited for: an entry one of whose bookies is away, or of which only bad copies are left; and so is
-what a Java broker moved to tiered storage, which this one does not read. Java is less careful: it takes the word of one
+Entries that may become readable are waited for: an entry with a bookie that is down, or with damaged copies only, and
+entries that a Java broker moved to tiered storage, which this one does not read. Java checks less: it trusts one
 bookie whose disk fails while the others are away, and with one lost entry skips all that it wanted to read at once, up
 to 100.
 Source: OpReadEntry.java, ManagedLedgerImpl.java (createManagedLedgerException, skipNonRecoverableLedger),
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 
 TOLD_MAX: Final = 1_000
-"""Ledgers of one topic that are told of by name."""
+"""Ledgers of one topic that are logged by name."""
 SINGLE_READS_MAX: Final = 100
 """Entries that are read one by one where a read of many has failed."""
 HOPELESS: Final = frozenset(map(status_name, (Status.NO_ENTRY, Status.NO_LEDGER, Status.IO_ERROR)))
@@ -71,10 +71,10 @@ class LostData:
                 return found
 
     async def look(self, start: Position, until: Position) -> tuple[Position, bytes] | None:
-        """The first entry from start on, before until, that is not lost; None where there is none.
+        """Returns the first entry from start on, before until, that is not lost; None if all are.
 
         Raises:
-            NoSuchEntry, NoSuchLedger, BadBytes, Unavailable: one that may come back, or that is not to be skipped.
+            NoSuchEntry, NoSuchLedger, BadBytes, Unavailable: an entry that may become readable, or must not be skipped.
         """
         ledgers, singly = self._log.ledgers, -1
         position = ledgers.at_or_after(start)

@@ -5,8 +5,8 @@
     roll    when full or old: close → create the next → one compare-and-set that tells both
     close   the ledger and the cursors; the list stays as it is, the next open completes it
 
-Positions come from BookKeeper, in order; nobody but this object writes the topic's node. Somebody else's fencing, or a
-node that was changed by somebody else, ends it: `on_failed` is called once and every later add is refused. A ledger
+Positions come from BookKeeper, in order; only this object writes the topic's node. A fence by another client, or a
+change of the node by another process, ends it: `on_failed` is called once and every later add is refused. A ledger
 that lost its bookies is recovered and followed by another: adds that were not confirmed go there, in order, with a
 pause between ledgers of which none could store an add.
 Source: ManagedLedgerImpl.java.
@@ -52,7 +52,7 @@ ROLLOVER_JITTER: Final = 0.05
 METADATA_WAIT_S: Final = 60.0
 """After a ledger became too old while the metadata store could not be reached: no ledger is closed then."""
 DEPOSED: Final = (LedgerFenced, LedgerClosed, Conflict)
-"""Errors after which somebody else owns the topic."""
+"""Errors after which another broker owns the topic."""
 
 _log = logging.getLogger(__name__)
 _new: Final = tuple.__new__
@@ -105,7 +105,7 @@ class ManagedLedger:
         """Takes the log over: fences and recovers its last ledger, starts a new one, loads the cursors.
 
         Raises:
-            NotFound: there is no such log, and create is false. Conflict: somebody else took it meanwhile.
+            NotFound: the log does not exist, and create is false. Conflict: another broker took it meanwhile.
             Unavailable, NotEnoughBookies: it cannot be opened now.
         """
         self = cls(context, name, settings)
@@ -116,7 +116,7 @@ class ManagedLedger:
         self.ledgers.remove(())
         try:
             if self.node.info.terminated is not None:
-                await self.node.write()  # whoever had it before can store no acknowledgement from now on
+                await self.node.write()  # the previous owner can store no acknowledgement from now on
                 self.state = State.TERMINATED
             else:
                 before = self.node.info.ledgers
@@ -125,7 +125,7 @@ class ManagedLedger:
                 await self._forget_empty(before)
             self.cursors.update(await load_cursors(self))
             if self.error is not None:
-                raise self.error  # somebody else took it meanwhile
+                raise self.error  # another broker took it meanwhile
         except BaseException as e:
             self.failed(known_error(e, f"{name} is not opened"))
             raise
@@ -331,7 +331,7 @@ class ManagedLedger:
         await self._roll()
 
     def failed(self, error: BkctlError) -> None:
-        """The end, as of a log that has another owner now: whoever uses it is told once."""
+        """Fails the log, which has another owner now; its user is notified once."""
         if self.state in (State.FAILED, State.CLOSED):
             return
         _log.warning("%s: the log ends here: %s", self.name, error)
@@ -348,7 +348,7 @@ class ManagedLedger:
 
     @property
     def last_confirmed(self) -> Position:
-        """The last entry that is safe; (first ledger, -1) where there is none."""
+        """Returns the last confirmed entry; (first ledger, -1) if none is."""
         return self.ledgers.last
 
     @property
@@ -365,7 +365,7 @@ class ManagedLedger:
         return self.ledgers.between(after, until)
 
     async def read(self, start: Position, entries_max: int, bytes_max: int) -> list[tuple[Position, bytes]]:
-        """Entries at or after start, at least one if there is one; [] if there is none yet.
+        """Returns entries at or after start, at least one if any exists; else [].
 
         Raises:
             NoSuchEntry, NoSuchLedger, BadBytes, Unavailable: an entry that no bookie could give, and why.
@@ -379,7 +379,7 @@ class ManagedLedger:
         return await self.lost.read(start, entries_max, bytes_max, cursor)
 
     async def find_by_publish_time(self, ms: int) -> Position:
-        """The first entry that was published at or after ms; the next position to be written if there is none."""
+        """Returns the first entry published at or after ms; the next position if none was."""
         return await first_published(self, ms)
 
     # -- cursors ---------------------------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ class ManagedLedger:
         """Forgets a cursor for good, its ledger too.
 
         Raises:
-            NotFound: there is none.
+            NotFound: it does not exist.
         """
         await delete_cursor(self, name)
         self._run(self.trim())
@@ -433,7 +433,7 @@ class ManagedLedger:
         return await self.trimmer.trim()
 
     async def drop_ledgers(self, ledger_ids: Sequence[int]) -> list[int]:
-        """Removes ledgers, the open one excepted, whoever still reads them; cursors inside of them move on."""
+        """Removes ledgers except the open one, even if they are being read; cursors inside move forward."""
         return await self.trimmer.drop(ledger_ids)
 
     def forget_ledgers(self, ledger_ids: Iterable[int]) -> None:
@@ -495,6 +495,6 @@ class ManagedLedger:
             self._queue_bytes = 0
             self._sent.clear()
             self._reads.tail.clear()
-            writer, self._writer = self._writer, None  # what it still confirms was given up
+            writer, self._writer = self._writer, None  # its pending adds have failed already
             if writer is not None:
                 writer.abandon()

@@ -9,7 +9,7 @@ class Origin:
     """Remembers what a mark-delete position does not tell: how far before the topic's first entry a cursor begins.
 
     Who reads a compacted topic begins there. A cursor that was loaded at the very beginning of a ledger, of which
-    nobody can tell whether something before that was acknowledged, begins with everything.
+    and it is unknown whether something before that was acknowledged, starts at the first entry.
     """
 
     def __init__(self, asked: Position, mark_delete: Position) -> None:
@@ -26,7 +26,7 @@ class Origin:
         return self._asked if mark_delete == self._mark_delete else _behind(mark_delete)
 
     def trimmed(self, before: Position, mark_delete: Position) -> Origin:
-        """After the topic lost ledgers, which moved the mark-delete position, and nobody has acknowledged anything."""
+        """After the topic lost ledgers, which moved the mark-delete position, and nothing was acknowledged."""
         return Origin(self.start(before), mark_delete)
 
 

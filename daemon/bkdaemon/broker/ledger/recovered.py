@@ -101,7 +101,7 @@ async def listed_ledger(
 
 
 async def delete_ledger(bookkeeper: BookKeeper, ledger_id: int) -> bool:
-    """Deletes a ledger that nobody names any more; what fails leaves an orphan, which is logged: false then."""
+    """Deletes a ledger that no node names; returns false on failure, which leaves a logged orphan."""
     try:
         await bookkeeper.delete(ledger_id)
     except NotFound:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 async def first_published(log: ManagedLedger, ms: int) -> Position:
-    """The first entry that was published at or after ms; the next position to be written if there is none.
+    """Returns the first entry published at or after ms; the next position if none was.
 
     Times of different producers may be out of order by a little; then the answer is one of the borders. Borders are
     kept as positions: what is trimmed meanwhile changes how many entries lie before them.

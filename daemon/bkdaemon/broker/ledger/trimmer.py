@@ -54,7 +54,7 @@ class Trimmer:
         await self.trim()
 
     async def delete(self, ledger_ids: Iterable[int]) -> None:
-        """Deletes ledgers that nobody names any more, now or later."""
+        """Deletes ledgers that no node names, now or later."""
         for ledger_id in ledger_ids:
             deleted = await delete_ledger(self._log.context.bookkeeper, ledger_id)
             if not deleted and len(self._orphans) < ORPHANS_MAX:

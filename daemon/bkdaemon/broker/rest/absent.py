@@ -1,6 +1,6 @@
 """What Pulsar has and this broker has not: offload, replication.
 
-What a Java broker has stored of them is told; changing it is refused with 405 and the reason, as nobody would act on
+What a Java broker has stored of them is returned; changing it is refused with 405 and the reason, as nothing acts on
 it. Permissions are refused with 501, as by a Java broker without authorization; transactions, packages and functions
 with 503, as by one without them. Source: NamespacesBase.java, PersistentTopicsBase.java, ResourceQuotasBase.java,
 BundlesQuotas.java, TransactionsBase.java.
@@ -41,7 +41,7 @@ STORED: Final[dict[str, tuple[str, Any]]] = {
     "offloadDeletionLagMs": ("offload_deletion_lag_ms", _NONE),
     "entryFilters": ("entryFilters", _NONE),
 }
-"""Of the path behind a namespace: the key in its policies, and what is told where it is not set."""
+"""Of the path behind a namespace: the key in its policies, and the value returned if it is not set."""
 STORED_OF_TOPIC: Final[dict[str, tuple[str, Any]]] = {
     "offloadPolicies": ("offloadPolicies", _NONE),
     "replicatorDispatchRate": ("replicatorDispatchRate", _NONE),
@@ -49,7 +49,7 @@ STORED_OF_TOPIC: Final[dict[str, tuple[str, Any]]] = {
     "shadowTopics": ("shadowTopics", _NONE),
     "entryFilters": ("entryFilters", _NONE),
 }
-"""Of the path behind a topic: the field in its own policies, and what is told where it is not set."""
+"""Of the path behind a topic: the field in its own policies, and the value returned if it is not set."""
 ELSEWHERE: Final = {
     f"{ADMIN}/functions": "Function worker service is not available: this broker runs no functions",
     f"{ADMIN}/worker": "Function worker service is not available: this broker runs no functions",
@@ -123,7 +123,7 @@ async def scanned(service: BrokerService, request: Request) -> Response:
 
 
 async def shutdown(service: BrokerService, request: Request) -> Response:
-    """A process is stopped by whoever started it."""
+    """A process is stopped by its supervisor."""
     return reason(METHOD_NOT_ALLOWED, "This broker is not stopped by REST: send SIGTERM, it leaves gracefully")
 
 

@@ -7,9 +7,9 @@
     rest_bookies      bookies and racks          rest_broker_stats    statistics of the broker
     rest_checks       what a policy must be      rest_absent          what this broker has not
     rest_isolation    which brokers a namespace may be on, which fail together
-    rest_permissions, rest_quotas, rest_stored, rest_groups    what is stored and told, but nobody is held to here
+    rest_permissions, rest_quotas, rest_stored, rest_groups    what is stored and returned, but not enforced
 
-A path that is none is answered with 404 and a reason, another method of one with 405.
+An unknown path is answered with 404 and a reason, another method with 405.
 
 Source: TenantsBase.java, BrokersBase.java, TopicLookupBase.java.
 """

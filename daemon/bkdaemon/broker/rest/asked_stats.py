@@ -72,7 +72,7 @@ def with_reads(told: dict[str, Any], topic: Topic) -> dict[str, Any]:
 
 
 def _waits(dispatcher: Dispatcher) -> bool:
-    """True if somebody can take entries, and there are none yet."""
+    """True if a consumer has permits and no entry is available."""
     log, cursor = dispatcher.subscription.ledger, dispatcher.subscription.cursor
     takers = [dispatcher.active] if isinstance(dispatcher, SingleActive) else dispatcher.consumers
     ready = not dispatcher.full and any(one is not None and one.ready for one in takers)

@@ -155,7 +155,7 @@ def reason(status: int, text: str) -> JSONResponse:
 
 
 async def body_of(request: Request, default: Any = None) -> Any:
-    """The JSON of a request; default where there is none.
+    """Returns the JSON of a request; default for an empty body.
 
     Raises:
         Answered: it is no JSON (400), or too much of it (413).
@@ -172,7 +172,7 @@ async def body_of(request: Request, default: Any = None) -> Any:
 
 
 async def object_of(request: Request) -> dict[str, Any]:
-    """The JSON object of a request, {} where there is none. Raises: Answered, it is none (400)."""
+    """Returns the JSON object of a request, {} for an empty body. Raises: Answered, not an object (400)."""
     given = await body_of(request)
     if given is not None and not isinstance(given, dict):
         raise Answered(BAD_REQUEST, f"the body is no JSON object: {type(given).__name__}")
@@ -180,19 +180,19 @@ async def object_of(request: Request) -> dict[str, Any]:
 
 
 async def texts_of(request: Request) -> dict[str, str]:
-    """The JSON object of texts of a request, as properties are. Raises: Answered, it is none (400)."""
+    """Returns the JSON object of texts of a request, as properties are. Raises: Answered, not valid (400)."""
     return texts(await object_of(request))
 
 
 def texts(given: Any) -> dict[str, str]:
-    """An object of texts; numbers become texts, as Java reads them. Raises: Answered, it is none (400)."""
+    """An object of texts; numbers become texts, as Java reads them. Raises: Answered, not valid (400)."""
     if not isinstance(given, dict) or any(isinstance(value, dict | list) for value in given.values()):
         raise Answered(BAD_REQUEST, "properties must be a JSON object of texts")
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
 
 
 def number(request: Request, name: str, default: int) -> int:
-    """A query parameter that is a whole number. Raises: Answered, it is none (404, as Java)."""
+    """Returns a query parameter as a whole number. Raises: Answered, not a number (404, as Java)."""
     text = request.query_params.get(name)
     if not text:
         return default
@@ -220,7 +220,7 @@ def namespace_of(request: Request) -> str:
 
 
 def topic_of(request: Request) -> TopicName:
-    """The topic of a path. Raises: UsageError, it is none."""
+    """Returns the topic of a path. Raises: UsageError, not a topic name."""
     p = request.path_params
     return TopicName.parse(f"{p.get('domain', 'persistent')}://{p['tenant']}/{p['namespace']}/{p['topic']}")
 
@@ -229,7 +229,7 @@ async def own(service: BrokerService, request: Request, topic: TopicName) -> Non
     """Returns if this broker serves the topic, having taken it over if it is its turn.
 
     Raises:
-        Elsewhere: another broker does. NotFound: no such namespace. Unavailable: nobody can tell now.
+        Elsewhere: another broker does. NotFound: the namespace does not exist. Unavailable: the owner is unknown.
         Refused: no broker may serve it.
     """
     ownership = service.backend.ownership

@@ -1,7 +1,8 @@
 """Bundles of namespaces in Pulsar's REST interface, and what is done for all topics of a namespace or a bundle.
 
-A topic's owner does it, whoever is asked. Source: NamespacesBase.java (internalClearNamespaceBacklogAsync,
-internalUnsubscribeNamespaceAsync, internalDeleteNamespaceBundleAsync), NonPersistentTopics.java (getListFromBundle).
+A topic's owner does it, whichever broker gets the request.
+Source: NamespacesBase.java (internalClearNamespaceBacklogAsync, internalUnsubscribeNamespaceAsync,
+internalDeleteNamespaceBundleAsync), NonPersistentTopics.java (getListFromBundle).
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ async def namespace_bundles(service: BrokerService, request: Request) -> Json:
 
 
 async def unload_namespace(service: BrokerService, request: Request) -> None:
-    """Has every bundle of a namespace given up, by us or whoever owns it."""
+    """Unloads every bundle of a namespace, at its owner."""
     await policies_of(service, request)
     await unload_bundles(service, request, namespace_of(request))
 
 
 async def unload_bundles(service: BrokerService, request: Request, namespace: str) -> None:
-    """Has every bundle of a namespace given up that somebody owns; what is none any more is left to its owner."""
+    """Unloads every owned bundle of a namespace; a bundle that no longer exists is left to its owner."""
     ownership = service.backend.ownership
     there = set((await service.backend.meta.namespaces.bundles(namespace)).all())
     for bundle, owner in (await ownership.brokers.owned(namespace)).items():
@@ -85,7 +86,7 @@ async def bundle_of(service: BrokerService, request: Request) -> Bundle:
 
 
 async def own_bundle(service: BrokerService, request: Request) -> Bundle:
-    """The bundle of a request, which is this broker's or nobody's. Raises: Elsewhere, it is another's."""
+    """Returns the bundle of a request, ours or unowned. Raises: Elsewhere, another broker owns it."""
     bundle, ownership = await bundle_of(service, request), service.backend.ownership
     if bundle not in ownership.owned:
         owner = await ownership.brokers.owner(bundle)
@@ -95,7 +96,7 @@ async def own_bundle(service: BrokerService, request: Request) -> Bundle:
 
 
 async def unload_bundle(service: BrokerService, request: Request) -> None:
-    """Gives up one bundle, to the broker that is named if one is; fine if nobody has it."""
+    """Unloads one bundle, to a broker if one is named; does nothing if it is unowned."""
     ownership = service.backend.ownership
     wanted = re.sub("^https?://", "", request.query_params.get("destinationBroker") or "")
     if wanted and wanted not in await ownership.brokers.brokers():
@@ -109,12 +110,12 @@ async def unload_bundle(service: BrokerService, request: Request) -> None:
 
 
 async def _take(service: BrokerService, request: Request, bundle: Bundle, broker_id: str) -> None:
-    """Has a broker take a bundle that nobody has: whoever is insistently asked for a topic of it does."""
+    """Has a broker take an unowned bundle, by an insistent lookup of a topic in it."""
     ownership = service.backend.ownership
     names = (f"persistent://{bundle.namespace}/{number}" for number in range(NAMES_MAX))
     found = next((name for name in names if bundle.lower <= hash_of(name) < bundle.upper), None)
     if found is None:
-        return  # a very small bundle: the leader gives it to somebody when a client comes
+        return  # a very small bundle: the leader assigns it at a client's lookup
     topic = TopicName.parse(found)
     if broker_id == ownership.address.broker_id:
         await ownership.lookup(topic, authoritative=True)
@@ -204,7 +205,7 @@ async def clear_backlog(service: BrokerService, request: Request) -> None:
 
 
 async def unsubscribe(service: BrokerService, request: Request) -> None:
-    """Forgets a subscription of every topic; fails at the first topic where somebody uses it."""
+    """Deletes a subscription of every topic; fails at the first topic where it is in use."""
     name = request.path_params["subscription"]
     if name.startswith(REPLICATORS):
         raise Refused("Cannot unsubscribe a replication cursor")

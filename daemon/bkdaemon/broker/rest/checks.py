@@ -238,7 +238,7 @@ def checked(key: str, value: Any, config: BrokerConfig | None = None) -> Any:
 
 
 def full_rate(key: str, value: Any) -> Json:
-    """A rate with all its fields. Raises: Answered, it is none (400)."""
+    """Returns a rate with all its fields. Raises: Answered, not valid (400)."""
     found: Json = typed(FULL_RATES[key], value, key)
     return found
 

@@ -76,7 +76,7 @@ async def _cluster(service: BrokerService, name: str) -> Json:
 
 
 async def cluster_there(service: BrokerService, request: Request) -> str:
-    """The name of a cluster. Raises: Refused, there is none."""
+    """Returns the name of the cluster. Raises: Refused, it does not exist."""
     if await service.store.exists(f"{CLUSTERS}/{_name(request)}") is None:
         raise Refused(f"Cluster {_name(request)} does not exist.")
     return _name(request)

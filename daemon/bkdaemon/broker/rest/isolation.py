@@ -53,7 +53,7 @@ async def store_document(store: MetadataStore, path: str, value: Json) -> None:
 
 
 async def stored_document(store: MetadataStore, path: str) -> Json | None:
-    """What a node holds; None where there is none, or `null`, which Java's broker stores where it was sent nothing."""
+    """Returns a node's value; None if it does not exist, or is `null`, which Java's broker stores for an empty body."""
     try:
         found = await read_document(store, path)
     except Corrupt:
@@ -112,7 +112,7 @@ async def set_policy(service: BrokerService, request: Request) -> None:
 
 
 async def delete_policy(service: BrokerService, request: Request) -> None:
-    """Deletes one; fine if there is none."""
+    """Deletes one, if it exists."""
     name, asked = await cluster_there(service, request), request.path_params["policy"]
     try:
         await service.store.create(isolation_path(name), b"{}", parents=True)

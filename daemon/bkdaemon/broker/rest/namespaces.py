@@ -1,6 +1,6 @@
 """Namespaces in Pulsar's REST interface: their policies, one by one or together, and their life.
 
-What a policy that is not set is told as is in UNSET. Source: NamespacesBase.java, Namespaces.java, Policies.java.
+UNSET has the value returned for a policy that is not set. Source: NamespacesBase.java, Namespaces.java, Policies.java.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ async def namespaces(service: BrokerService, request: Request) -> list[str]:
 
 
 async def policies_of(service: BrokerService, request: Request) -> Json:
-    """The policies of a request's namespace, as they are stored. Raises: NotFound, there is none."""
+    """The policies of a request's namespace, as they are stored. Raises: NotFound, it does not exist."""
     try:
         return await service.backend.meta.namespaces.policies(namespace_of(request))
     except NotFound:
@@ -170,7 +170,7 @@ async def remove_namespace(service: BrokerService, request: Request, namespace: 
     system = [topic for topic in topics if topic.local.startswith("__")]
     if (len(topics) > len(system) or await meta.topics.partitioned_topics(namespace)) and not force:
         raise Conflict("Cannot delete non empty namespace")
-    # no topic is made in it from here on, by whichever broker: clients come back at once
+    # no broker creates a topic in it from here on: clients reconnect at once
     await meta.namespaces.update_policies(namespace, lambda old: old | {"deleted": True})
     service.backend.policies.forget(namespace)
     for topic in await meta.topics.topics(namespace):
@@ -267,7 +267,7 @@ def _check_retention(config: BrokerConfig, policies: Json) -> None:
 
 
 def quota_kind(request: Request) -> str:
-    """Which backlog quota is meant. Raises: Answered, there is none of that name (404, as Java)."""
+    """Returns the backlog quota's type. Raises: Answered, unknown type (404, as Java)."""
     kind = request.query_params.get("backlogQuotaType") or QUOTA_BYTES
     if kind not in (QUOTA_BYTES, QUOTA_AGE):
         raise Answered(NOT_FOUND, f"there is no backlogQuotaType {kind}")

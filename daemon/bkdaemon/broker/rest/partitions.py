@@ -34,10 +34,10 @@ async def make_partitions(service: BrokerService, topic: TopicName, start: int, 
 
 
 async def subscribe_partitions(service: BrokerService, topic: TopicName, start: int, end: int) -> None:
-    """The durable subscriptions of the first partition, at the beginning of new ones that nobody has opened yet.
+    """The durable subscriptions of the first partition, at the beginning of new ones that no broker has opened yet.
 
     Raises:
-        Conflict: somebody opened one just now; to be tried again.
+        Conflict: a broker opened one just now; retry.
     """
     if not topic.persistent:
         return
@@ -55,7 +55,7 @@ async def _subscribe(service: BrokerService, partition: TopicName, stored: dict[
     ledgers = service.backend.meta.ledgers
     node = await ledgers.read(partition.path)
     if node.info.ledgers:
-        return  # it was used before, and whoever has it open would not know of them
+        return  # it was used before, and a broker that has it open would not know of them
     now_ms = service.world.clock.now_ms()
     for name, cursor in stored.items():
         info = ManagedCursorInfo(NO_CURSOR_LEDGER, CursorState(EARLIEST), now_ms, dict(cursor.info.properties))

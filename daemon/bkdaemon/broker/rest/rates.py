@@ -25,7 +25,7 @@ PATHS: Final[Mapping[str, tuple[str, ...]]] = {
     "subscribeRate": ("clusterSubscribeRate",),
     "replicatorDispatchRate": ("replicatorDispatchRate",),
 }
-"""Of the path behind a namespace; the first key is told, all are changed."""
+"""Of the path behind a namespace; the first key is returned, all are changed."""
 
 
 def _rate(path: str, keys: tuple[str, ...]) -> tuple[Handler, Handler, Handler]:

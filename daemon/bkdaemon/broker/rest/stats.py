@@ -1,4 +1,4 @@
-"""Statistics of topics in the shape of Pulsar's REST interface. What there is none of here, as transactions, is 0.
+"""Statistics of topics in the shape of Pulsar's REST interface; those of unsupported features, as transactions, are 0.
 
 Source: TopicStatsImpl.java, SubscriptionStatsImpl.java, ConsumerStatsImpl.java, PublisherStatsImpl.java,
 NonPersistentTopicStatsImpl.java, ManagedLedgerInternalStats.java.

@@ -76,7 +76,7 @@ async def _check_peers(service: BrokerService, name: str, names: list[str]) -> N
 
 
 async def auth_mode(service: BrokerService, request: Request) -> str:
-    """What subscriptions must be called, once somebody asks for authorization."""
+    """The naming rule of subscriptions, for authorization."""
     return str((await policies_of(service, request)).get("subscription_auth_mode") or AUTH_MODES[0])
 
 

@@ -83,7 +83,7 @@ MESSAGE_HEADERS: Final[dict[str, tuple[str, Callable[[Any], str]]]] = {
     "chunk_id": ("chunk-id", str),
     "null_partition_key": ("null-partition-key", _boolean),
 }
-"""What is told of a message where its producer has set it: X-Pulsar-…, and how."""
+"""The fields of a message that are returned if its producer has set them: X-Pulsar-…, and how."""
 COMPRESSIONS: Final = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
 ALMOST_CAUGHT_UP: Final = 1000
 """Entries behind connected consumers that are left to them, unless the first is much too old."""
@@ -160,7 +160,7 @@ async def _create(service: BrokerService, request: Request) -> bool:
 
 
 async def delete(service: BrokerService, request: Request) -> Any:
-    """Forgets a subscription that nobody uses; with force whoever does."""
+    """Deletes an unused subscription; with force also one in use."""
     if await on_partitions(service, request, delete) is not None:
         return NO_CONTENT
     topic, subscription = await _subscription(service, request)

@@ -44,7 +44,7 @@ FRESH: Final[Policies] = {
 
 
 class _Policy(NamedTuple):
-    """A path behind a topic: fields of TopicPolicies, the key in a namespace's policies, what is told if unset."""
+    """A path after a topic: fields of TopicPolicies, the key in a namespace's policies, the value returned if unset."""
 
     fields: tuple[str, ...]
     key: str

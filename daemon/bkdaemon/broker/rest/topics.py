@@ -106,7 +106,7 @@ async def create(service: BrokerService, request: Request) -> None:
 
 
 async def delete(service: BrokerService, request: Request) -> None:
-    """Deletes a topic that nobody uses; with force whoever does."""
+    """Deletes an unused topic; with force also one in use."""
     topic = topic_of(request)
     if topic.partition < 0 and await service.backend.meta.topics.partitions(topic):
         raise Conflict(
@@ -442,7 +442,7 @@ async def last_message_id(service: BrokerService, request: Request) -> dict[str,
     """Of the last message of a topic."""
     topic = await opened(service, request)
     position, batch_index = await topic.last_message_id()
-    if position == EARLIEST:  # there is none: before the first of the ledger that is written
+    if position == EARLIEST:  # no entry: before the first one of the ledger that is written
         position = topic.ledger.last_confirmed
     return message_id(topic.name, position, batch_index)
 
