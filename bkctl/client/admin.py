@@ -26,7 +26,7 @@ UNKNOWN_CALL: Final = 12
 class AdminClient:
     """One connection; use it as an async context manager.
 
-    Every call raises Unavailable where nobody answers, Refused where the bookie says no.
+    Every call raises Unavailable where the bookie does not answer, and Refused where it refuses.
     """
 
     def __init__(self, host: str, port: int, *, timeout_s: float = TIMEOUT_S) -> None:

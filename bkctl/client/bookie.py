@@ -297,9 +297,9 @@ class BookieConnection:
         self._broken()
 
     def _broken(self) -> None:
-        """Gives up on all that waits, and rests before the next attempt; an idle connection may end in peace."""
+        """Fails all requests in flight and delays the next attempt; an idle connection may end without an error."""
         if not self._waiting:
-            self._fail_all(UNREACHABLE)  # nobody to tell; the next connection begins anew
+            self._fail_all(UNREACHABLE)  # no listener is left; the next connection starts from scratch
             return
         self._back_off_s = min(max(self._back_off_s * 2, BACK_OFF_FIRST_S), BACK_OFF_MAX_S)
         self._rest_until = self._loop.time() + self._back_off_s

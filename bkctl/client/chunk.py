@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class ChunkRead:
-    """Entries first to last of one ensemble; `heard` is told what bookies say is confirmed while the ledger is open."""
+    """Entries first to last of one ensemble; `heard` takes the last confirmed entry that bookies report."""
 
     def __init__(
         self,

@@ -142,7 +142,7 @@ class BookKeeper:
         return LedgerWriter(self.context, new_id, metadata, version, digest_for(digest_type, password), password)
 
     async def open(self, ledger_id: int, password: bytes = b"", digest_type: DigestType | None = None) -> LedgerReader:
-        """A ledger for reading, as it is: nobody is fenced and nothing is changed. An open one may grow meanwhile.
+        """Opens a ledger for reading without fencing or changing it. An open ledger may grow meanwhile.
 
         digest_type takes effect only for metadata that names none (format 1); None detects it there.
 
@@ -195,7 +195,7 @@ class BookKeeper:
         """Removes the ledger's metadata, whatever its state; bookies collect its entries later.
 
         Raises:
-            NoSuchLedger: there is none. Conflict: it is being changed.
+            NoSuchLedger: it does not exist. Conflict: it is being changed.
         """
         _, version = await self.ledgers.read(ledger_id)
         await self.ledgers.delete(ledger_id, version)

@@ -1,4 +1,4 @@
-"""What a client may be told, under BookKeeper's own key names where it comes from a file.
+"""The settings of a client, under BookKeeper's own key names where they come from a file.
 
     key of the file                      field                     unit there
     useV2WireProtocol                    version                   true: 2, false: 3

@@ -1,7 +1,7 @@
 """Carries out what the core of a writer, or of a recovery, decides; brings every outcome back.
 
 Adds and reads go to the pool, metadata to the store, replacements to the placement. An answer of the store that was
-lost is told as lost; the core then asks to read. Everything runs on the event loop; no action is carried out while
+lost is reported as lost; the core then asks to read. Everything runs on the event loop; no action is carried out while
 another one is, so a core never sees two events at once.
 """
 

@@ -9,7 +9,7 @@ from bkctl.model.bookie import Endpoint, is_loopback
 
 
 async def usable(endpoint: Endpoint | None, bookie_host: str) -> Endpoint | None:
-    """The endpoint; None if there is none, or if it is on the loopback address of another machine.
+    """Returns the endpoint; None if it does not exist or is on the loopback address of another machine.
 
     A connection to such an address would reach a server of this machine instead of the bookie.
 

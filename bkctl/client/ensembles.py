@@ -142,7 +142,7 @@ class IsolatedPlacement:
     """Chooses only bookies of certain groups; spread as the placement below it spreads.
 
     Args:
-        groups: the bookies of each group, asked anew each time.
+        groups: the bookies of each group, called for each choice.
         primary, secondary: names of groups; see `isolated`.
     """
 

@@ -1,6 +1,6 @@
 """Connections to all bookies, by bookie id; who listens where; who fails too often.
 
-A connection is made at its first request and closed when nobody used it for a while. One timer polls all of them for
+A connection is opened by its first request and closed when it was not used for a while. One timer polls all of them for
 requests that are too old. A bookie whose connections fail again and again, or that refuses adds, is put in quarantine:
 new ensembles do without it for a time, if they can.
 """

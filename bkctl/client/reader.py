@@ -2,8 +2,8 @@
 
 `read` asks for chunks of consecutive entries, some chunks ahead, and hands them out in order. How far ahead is a matter
 of bytes that are known, not guessed: see reader_sizes.py. Each entry goes to the first bookie of its write set; in v2,
-where every bookie has every entry (E = Qw), a chunk is one batch read of one bookie. Whatever does not come back well,
-or not soon, is asked of the next replica entry by entry.
+where every bookie has every entry (E = Qw), a chunk is one batch read of one bookie. Entries that are not
+returned soon, or not valid, are requested from the next replica one by one.
 """
 
 from __future__ import annotations
@@ -338,7 +338,7 @@ class LedgerReader:
             for task in waits:
                 task.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
-        if asyncio.get_running_loop().time() - started < TAIL_RETRY_S:  # nobody waited for us: do not spin
+        if asyncio.get_running_loop().time() - started < TAIL_RETRY_S:  # the bookie did not wait: do not spin
             await asyncio.sleep(TAIL_RETRY_S)
 
     async def _long_poll(self, bookie: BookieId) -> None:
@@ -368,7 +368,7 @@ class _Ahead:
         self._measuring: asyncio.Task[None] | None = None
 
     def extend(self) -> None:
-        """Goes on as far as bytes allow; what is not known is asked for meanwhile."""
+        """Continues as far as bytes allow; sizes that are not known are requested meanwhile."""
         if self._measuring is not None:
             if not self._measuring.done():
                 return

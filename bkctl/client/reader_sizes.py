@@ -2,7 +2,7 @@
 
 Every entry carries the ledger's length up to and including itself, so two entries tell exactly what lies between them,
 however much one differs from the next; those further out bound it. What has to be seen for that, and was not, is named:
-whoever reads asks for these entries first. Source: LedgerHandle.java (addToLength).
+the reader requests these entries first. Source: LedgerHandle.java (addToLength).
 """
 
 from __future__ import annotations

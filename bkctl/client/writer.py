@@ -165,7 +165,7 @@ class LedgerWriter(CoreDriver):
         """Waits until everything is confirmed, then closes the ledger; returns its last metadata.
 
         Raises:
-            BkctlError: the writer ended before, or somebody else closed the ledger with another end.
+            BkctlError: the writer ended before, or another client closed the ledger with another last entry.
         """
         if self.error is None and self.core.takes_entries:
             try:
@@ -185,7 +185,7 @@ class LedgerWriter(CoreDriver):
         return self.error
 
     def abandon(self) -> None:
-        """Goes away without closing, as after a crash; somebody will have to recover the ledger."""
+        """Ends without closing the ledger, as after a crash; another client has to recover it."""
         self.stop()
         self._end()
         if self.error is None and not self.core.settled:

@@ -9,7 +9,7 @@
                    0       8     i64    journal id, 0: no mark
                    8       8     i64    byte offset in that journal
     lastId         the highest entry-log id in hexadecimal, LF
-    BOOKIE_STATUS  "1," READ_ONLY or READ_WRITE "," milliseconds of writing ["," true or false: set by hand] LF
+    BOOKIE_STATUS  "1," READ_ONLY or READ_WRITE "," milliseconds of writing ["," true or false: set manually] LF
     bkctl.index    one line for each database of the index: name, RocksDB's IDENTITY, a sequence number that it has
                    reached, separated by spaces, LF
     VERSION        layout version LF, then
@@ -137,7 +137,7 @@ def encode_status(status: BookieStatusFile) -> bytes:
 
 
 def decode_status(data: bytes, *, source: str) -> BookieStatusFile:
-    """Reads a BOOKIE_STATUS file; an older line of three fields counts as set by hand. Else Corrupt."""
+    """Reads a BOOKIE_STATUS file; an older line of three fields was set manually. Else Corrupt."""
     line = data.split(b"\n", 1)[0]
     fields = [field.strip() for field in line.decode("ascii", "replace").split(",")]
     if len(fields) not in (3, 4) or fields[0] != str(STATUS_LAYOUT):

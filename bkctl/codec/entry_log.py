@@ -68,7 +68,7 @@ _DIRECT_FILLER_SIZE: Final = BLOCK_SIZE - HEADER_SIZE - 4
 
 @unique
 class FrameKind(StrEnum):
-    """What a frame is. filler: the direct-I/O logger's dummy; unknown: negative ids that nobody writes."""
+    """The kind of a frame. filler: the direct-I/O logger's dummy; unknown: negative ids that no bookie writes."""
 
     ENTRY = "entry"
     LEDGERS_MAP = "ledgers_map"
@@ -150,7 +150,7 @@ def decode_ledgers_map(data: bytes, header: LogHeader, *, source: str) -> dict[i
     Trusted only whole: every part sound, and as many ledgers as the header counts. Otherwise the caller scans.
 
     Raises:
-        Corrupt: a part that is none, or another number of ledgers.
+        Corrupt: a part is not valid, or has another number of ledgers.
         TornTail: the file ends inside the map.
     """
     sizes: dict[int, int] = {}

@@ -43,7 +43,7 @@ _SLOT: Final = struct.Struct(">q")
 
 @dataclass(frozen=True, slots=True)
 class IndexHeader:
-    """What an .idx file says of its ledger. explicit_lac is None in version 0 and where there is none."""
+    """The header of an .idx file. explicit_lac is None in version 0 and where it was never set."""
 
     version: int
     master_key: bytes

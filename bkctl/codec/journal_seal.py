@@ -77,7 +77,7 @@ def encode_seal_of(offset: int, records_size: int, checksum: int, alignment: int
 
 
 def decode_seal(data: bytes) -> Seal | None:
-    """The seal in the last bytes of a group; None where there is none."""
+    """Returns the seal in the last bytes of a group; None where the group has no seal."""
     if len(data) < SEAL_SIZE:
         return None
     mark, offset, size, checksum = _SEAL.unpack_from(data, len(data) - SEAL_SIZE)

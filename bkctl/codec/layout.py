@@ -51,7 +51,7 @@ _OLD_NAMES: Final = {manager: name for name, manager in _OF_OLD_NAME.items()}
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What LAYOUT says. Format 1 is read, never written anew."""
+    """The content of LAYOUT. Format 1 is read, and never written."""
 
     manager: LedgerManager = LedgerManager.HIERARCHICAL
     format: int = FORMAT_CURRENT
@@ -70,7 +70,7 @@ def decode_layout(data: bytes, *, source: str) -> Layout:
     """Reads the LAYOUT node: how the ledgers lie below the root.
 
     Raises:
-        Corrupt: not a layout, a format or manager version nobody knows, or an unknown manager.
+        Corrupt: not a layout, or an unknown format, manager or manager version.
     """
     match = _LAYOUT.fullmatch(data)
     if match is None:

@@ -155,7 +155,7 @@ def _custom(data: bytes, at: int, custom: dict[str, bytes]) -> int:
 
 
 def _size(data: bytes, at: int) -> tuple[int, int]:
-    """A length of one or two bytes, and where what it measures begins; longer ones are told by an IndexError."""
+    """A length of one or two bytes, and where what it measures begins; longer ones raise an IndexError."""
     size = data[at]
     if size < 0x80:
         return size, at + 1

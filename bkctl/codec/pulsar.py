@@ -29,7 +29,7 @@ MESSAGE_SIZE_MAX: Final = 5 * 1024 * 1024
 FRAME_HEADROOM: Final = 10 * 1024
 """What a frame may have on top of maxMessageSize."""
 NO_REQUEST: Final = 2**64 - 1
-"""The request id of what nobody asked for."""
+"""The request id of a command that answers no request."""
 
 LENGTH: Final = struct.Struct(">I")
 LENGTHS: Final = struct.Struct(
@@ -101,7 +101,7 @@ class Command(IntEnum):
 
 @unique
 class ErrorCode(IntEnum):
-    """ServerError: what a client is told."""
+    """ServerError: the code of an error that is sent to a client."""
 
     UNKNOWN = 0
     METADATA = 1
@@ -171,7 +171,7 @@ def decode_command(data: bytes, *, source: str = "peer", offset: int = 0) -> tup
     """The type and the message of a BaseCommand.
 
     Raises:
-        Corrupt: no protobuf, a required field is missing, a type nobody knows, or the message of another type.
+        Corrupt: no protobuf, a required field is missing, an unknown type, or the message of another type.
     """
     try:
         base = _BASE(data)

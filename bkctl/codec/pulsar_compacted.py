@@ -33,7 +33,7 @@ def decode_compacted(data: bytes, *, source: str) -> tuple[Position, bytes]:
     """(place in the topic, body) of an entry of a compacted ledger.
 
     Raises:
-        Corrupt: it is none.
+        Corrupt: it is not valid.
     """
     try:
         size = int(_U32.unpack_from(data, 0)[0])

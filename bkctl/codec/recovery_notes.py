@@ -64,7 +64,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class SwitchChange(Record):
-    """Somebody turned auto recovery off (until a time, or for good) or on."""
+    """Auto recovery was disabled (until a time, or for good) or enabled."""
 
     enabled: bool
     at_ms: int
@@ -94,7 +94,7 @@ class AuditorNote(Record):
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest(Record):
-    """Somebody wants a check now."""
+    """A request for a check now."""
 
     check: CheckName
     who: str

@@ -8,7 +8,7 @@
     }
 
 Written exactly as Java's TextFormat does: every byte outside 0x20..0x7e escaped, octal with three digits. Read a
-little more widely: comments, single quotes, adjacent strings, separators, raw UTF-8. A field nobody knows is refused,
+little more widely: comments, single quotes, adjacent strings, separators, raw UTF-8. An unknown field is refused,
 as BookKeeper 4.17 does: it would be lost by the next write.
 Source: TextFormat.java, TextFormatEscaper.java (protobuf 3.25).
 """

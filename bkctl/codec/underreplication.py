@@ -103,7 +103,7 @@ def encode_holder(bookie_id: str) -> bytes:
 
 
 def decode_holder(data: bytes, *, source: str) -> str | None:
-    """Reads a lock, a vote or the election node; None where nobody is named, as before the first election.
+    """Reads a lock, a vote or the election node; None where no owner is named, as before the first election.
 
     Raises:
         Corrupt: not a LockDataFormat or AuditorVoteFormat.

@@ -67,7 +67,7 @@ class Request(NamedTuple):
 
     protocol is 2 or 3, version the number in the packet's header; txn is v3's txnId or a v2 batch read's request id.
     body is the entry of an ADD, the packet of a WRITE_LAC, the payload of an AUTH.
-    refused is the Status a server must answer without looking further (a wrong version, an operation nobody handles).
+    refused is the Status a server must answer without looking further (a wrong version, an unknown operation).
     """
 
     operation: int

@@ -95,7 +95,7 @@ def decode_request(body: bytes, *, source: str = "v2 request") -> Request:
 
 
 def _decode_header(body: bytes, source: str) -> tuple[int, int, int]:
-    """(version, opcode, flags); Corrupt for an opcode nobody knows."""
+    """(version, opcode, flags); Corrupt for an unknown opcode."""
     _require(body, _HEADER_SIZE, source)
     version = body[0]
     opcode = body[1] if version else int.from_bytes(body[:_HEADER_SIZE], "big")

@@ -6,8 +6,9 @@
                field 2    status
                field 10x  the operation's own message, again with the status and the ids
 
-Adds and reads, a hundred thousand a second, are matched by one regular expression each and packed by hand, in the order
-of fields that Java writes; whatever looks unusual (another order, unknown fields, extra flags) goes through protobuf.
+Adds and reads, a hundred thousand a second, are matched by one regular expression each and packed without protobuf, in
+the order of fields that Java writes; whatever looks unusual (another order, unknown fields, extra flags) goes
+through protobuf.
 Sources: BookkeeperProtocol.proto, PacketProcessorBaseV3.java, *ProcessorV3.java.
 """
 
@@ -259,7 +260,7 @@ def decode_reply(body: bytes, *, source: str = "v3 reply") -> Reply:
     """Reads the body of one frame from a bookie; token is its txnId.
 
     Raises:
-        Corrupt: no protobuf Response, a required field missing, or a status or operation nobody knows.
+        Corrupt: no protobuf Response, a required field missing, or an unknown status or operation.
     """
     m = _parse("Response", body, source)
     operation = m.header.operation

@@ -17,7 +17,7 @@
               5      set data     string path, buffer data, i32 the new version
               14     multi        vector of (i32 type, buffer); a type -1 among them: none of it was done
               -11    close        the session ends, and its ephemeral nodes with it
-              others              nothing of what is told here
+              others              without effect on what is read here
 
 Integers are big-endian; strings and buffers have an i32 size before them, -1 for null. A snapshot is fuzzy: it holds
 some of what the log says after its zxid, and what the log says is applied again. Times are milliseconds since 1970.

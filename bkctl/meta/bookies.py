@@ -38,7 +38,7 @@ STALE_WAIT_S: Final = 10.0 + SERVER_TICKS_S  # zkTimeout's default: by then the 
 SESSIONS_REMEMBERED_MAX: Final = 16  # of this store, in which it tried to register
 LOST_ANSWERS_MAX: Final = 2  # to creations, before the store counts as unavailable
 WATCH_RETRY_S: Final = 0.2  # between looks while the store does not answer
-REGISTER_ROUNDS_MAX: Final = 10  # creations lost to somebody else's node before giving up
+REGISTER_ROUNDS_MAX: Final = 10  # creations that fail because of another process's node
 
 _log = logging.getLogger(__name__)
 

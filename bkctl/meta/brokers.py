@@ -97,11 +97,11 @@ class BrokerStore:
         )
 
     async def update_report(self, broker_id: str, report: Json) -> None:
-        """Replaces the load report; nobody else writes it."""
+        """Replaces the load report; no other process writes it."""
         await self.store.overwrite(f"{BROKERS}/{broker_id}", encode_json(report))
 
     async def unregister(self, broker_id: str) -> None:
-        """Deletes the registration of this session; fine if there is none."""
+        """Deletes the registration of this session, if it exists."""
         await self._delete_own(f"{BROKERS}/{broker_id}")
 
     # -- the leader -------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class BrokerStore:
     # -- bundles ----------------------------------------------------------------------------------------------------
 
     def path(self, bundle: Bundle) -> str:
-        """Where the owner of a bundle is told."""
+        """The path of the node that names the owner of a bundle."""
         return f"{OWNERS}/{bundle}"
 
     async def owner(self, bundle: Bundle) -> Owner | None:

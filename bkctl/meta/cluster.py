@@ -39,7 +39,7 @@ FORMATTED_UNDERREPLICATION: Final = ("ledgers", "locks")
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """What a cluster's root says about it; layout and instance_id are None where a node is missing."""
+    """The state of a cluster's root; layout and instance_id are None where a node is missing."""
 
     root: str
     layout: Layout | None
@@ -110,7 +110,7 @@ async def cluster_info(store: MetadataStore, root: str) -> ClusterInfo:
     """What is known of the cluster at root.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     instance_id = await read_instance_id(store, root)
     bookies = BookieRegistry(store, root)
@@ -192,7 +192,7 @@ async def nuke_cluster(store: MetadataStore, root: str, instance_id: str | None)
 
 
 async def delete_tree(store: MetadataStore, path: str) -> int:
-    """Deletes a node and all below it, the deepest first, and returns their number; fine if there is none."""
+    """Deletes a node and all below it, the deepest first, and returns their number; 0 if it does not exist."""
     deleted = 0
     for _ in range(DELETE_ROUNDS_MAX):
         nodes = await _below(store, path)
@@ -231,7 +231,7 @@ async def _delete_batch(store: MetadataStore, nodes: list[str]) -> int:
     try:
         await store.multi([Delete(node, ANY_VERSION) for node in nodes])
         return len(nodes)
-    except (NotFound, NotEmpty):  # somebody else works here too: one by one, what is gone is gone
+    except (NotFound, NotEmpty):  # another process deletes here too: delete one by one and skip missing nodes
         return sum([await _forget(store, node) for node in nodes])
 
 

@@ -94,7 +94,7 @@ class Election:
         return bool(votes) and votes[0].path == vote.path and votes[0].session_id == self.store.session_id
 
     async def _standing(self, candidate: BookieId) -> tuple[Vote, Vote | None]:
-        """Our vote, made if there is none of this session, and the one just before it."""
+        """Returns our vote, created if this session has none, and the one just before it."""
         while True:
             votes = await self.votes()
             own = [index for index, vote in enumerate(votes) if vote.session_id == self.store.session_id]

@@ -33,7 +33,7 @@ class LedgerIds:
         self._long_begun = False
 
     async def next(self) -> LedgerId:
-        """An id nobody else gets. It may still be taken by a ledger that was created with a chosen id.
+        """Returns an id that no other client gets. It may still be taken by a ledger that was created with a chosen id.
 
         Raises:
             Unavailable: the layout has no ids left, or the store does not answer.

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 def new_client(hosts: Sequence[str], session_timeout_s: float) -> KazooClient:
-    """A client that is not started yet; it goes on reconnecting for as long as it is not stopped."""
+    """Returns a client that is not started yet; it reconnects until it is stopped."""
     handler = _Handler()
     retry = KazooRetry(
         max_tries=-1,

@@ -20,7 +20,7 @@ async def read_layout(store: MetadataStore, root: str) -> Layout | None:
 
 
 async def write_layout(store: MetadataStore, root: str, layout: Layout) -> None:
-    """Writes LAYOUT where there is none; losing the race against an equal one is fine.
+    """Writes LAYOUT if it does not exist; an equal one that another process wrote first is accepted.
 
     Raises:
         Conflict: another layout is there.

@@ -1,8 +1,8 @@
 """Ledgers in the metadata store: create, read, change by version, delete, list.
 
-Every change is a compare-and-set on the data version of the ledger's node. A create whose answer was lost is told from
-somebody else's ledger by a random token in the record (format 3 only). Source: AbstractZkLedgerManager.java,
-HierarchicalLedgerManager.java, MetadataUpdateLoop.java.
+Every change is a compare-and-set on the data version of the ledger's node. A create whose answer was lost is
+distinguished from another client's ledger by a random token in the record (format 3 only).
+Source: AbstractZkLedgerManager.java, HierarchicalLedgerManager.java, MetadataUpdateLoop.java.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bkctl.model.ledger import Ensemble, LedgerMetadata
 from bkctl.world import Random
 
 CREATE_ATTEMPTS_MAX: Final = 3  # for one ledger whose answers are lost
-ID_ATTEMPTS_MAX: Final = 10_000  # generated ids that are taken, as after idgen was deleted by hand
+ID_ATTEMPTS_MAX: Final = 10_000  # generated ids that are taken, as after a manual deletion of idgen
 UPDATE_ROUNDS_MAX: Final = 100  # compare-and-set rounds lost to others before giving up
 READ_BATCH: Final = 1000  # ledgers asked for together
 BATCHES_AHEAD_MAX: Final = 3  # asked for while those before them are looked at
@@ -82,7 +82,7 @@ class LedgerStore:
             try:
                 return new, await self._create(new, metadata)
             except AlreadyExists:
-                continue  # somebody chose this very id by hand
+                continue  # a client created a ledger with this id
         raise Unavailable(f"{ID_ATTEMPTS_MAX} new ledger ids in a row are taken already")
 
     async def _create(self, ledger_id: LedgerId, metadata: LedgerMetadata) -> Version:
@@ -121,7 +121,7 @@ class LedgerStore:
         """The metadata and the version to change it by.
 
         Raises:
-            NoSuchLedger: there is none.
+            NoSuchLedger: it does not exist.
             BadBytes: the node holds something else.
         """
         record = await self.read_record(ledger_id)
@@ -141,7 +141,7 @@ class LedgerStore:
     ) -> AsyncIterator[LedgerRecord]:
         """The records of many ledgers, in the order given, some batches ahead; those gone are left out.
 
-        A record that cannot be decoded goes to on_bad, or is raised where there is none.
+        A record that cannot be decoded goes to on_bad, or raises an error without on_bad.
         """
         async for batch, nodes in self._nodes(_each_of(_batches(ledger_ids, READ_BATCH))):
             for (ledger_id, path), node in zip(batch, nodes, strict=True):
@@ -223,10 +223,10 @@ class LedgerStore:
             return False
 
     async def write(self, ledger_id: int, metadata: LedgerMetadata, version: Version) -> Version:
-        """Replaces the metadata if nobody has since this version.
+        """Replaces the metadata if its version is still this one.
 
         Raises:
-            Conflict: somebody has. NoSuchLedger: it was deleted.
+            Conflict: it has changed. NoSuchLedger: it was deleted.
             Unavailable: no answer; read again to learn whether it was done.
         """
         data = encode_metadata(replace(metadata, creation_token=0) if metadata.creation_token else metadata)
@@ -280,7 +280,7 @@ class LedgerStore:
             try:
                 await self.store.delete_any(path)
             except BkctlError:
-                return  # not empty, or somebody else's turn: tidiness is no reason to fail
+                return  # not empty, or deleted by another process: an empty directory is no reason to fail
             path = parent_of(path)
 
     async def watch(self, ledger_id: int, callback: WatchCallback) -> Cancel:

@@ -106,10 +106,10 @@ class ManagedLedgerStore:
         return StoredLedger(ManagedLedgerInfo(), FIRST_VERSION)
 
     async def write(self, name: str, info: ManagedLedgerInfo, version: Version) -> Version:
-        """Replaces the list if nobody has since this version.
+        """Replaces the list if its version is still this one.
 
         Raises:
-            Conflict: somebody has; the topic is somebody else's now. NotFound: it was deleted.
+            Conflict: it has changed, so another broker owns the topic. NotFound: it was deleted.
             Unavailable: no answer, again and again.
         """
         return await self._set(self.path(name), encode_ledger_info(info), version)
@@ -167,7 +167,7 @@ class ManagedLedgerStore:
     async def write_cursor(
         self, name: str, cursor: str, info: ManagedCursorInfo, version: Version, owned: Version
     ) -> Version:
-        """Replaces a cursor's node if nobody has since this version, and the managed ledger's node has that of its own.
+        """Replaces a cursor's node if its version is still this one, and the managed ledger's node has that of its own.
 
         An owner that was deposed is stopped here even where the new one has not touched the cursor yet.
 

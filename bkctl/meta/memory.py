@@ -291,7 +291,7 @@ class MemoryStore:
 
     def session_expired(self, watches: list[_Watch]) -> None:
         """Called by the tree, which has ended this session and taken these watches off."""
-        if self._closed or self._suspended:  # nobody is there to hear it, or not yet
+        if self._closed or self._suspended:  # no callback may be called, or not yet
             return
         for watch in watches:
             watch.fire(WatchEvent.LOST)

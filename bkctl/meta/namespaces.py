@@ -104,7 +104,7 @@ class NamespaceStore:
         """Deletes a tenant without namespaces.
 
         Raises:
-            NotFound: there is none. Conflict: it has namespaces.
+            NotFound: it does not exist. Conflict: it has namespaces.
         """
         path = f"{POLICIES}/{tenant}"
         node = await self.store.get(path)
@@ -179,7 +179,7 @@ class NamespaceStore:
         """Deletes the nodes of a namespace that has no topics any more.
 
         Raises:
-            NotFound: there is none.
+            NotFound: it does not exist.
         """
         node = await self.store.get(f"{POLICIES}/{namespace}")
         operations: list[Create | Delete] = [Delete(f"{POLICIES}/{namespace}", node.stat.version)]
@@ -203,7 +203,7 @@ class NamespaceStore:
         """Cuts one of the bundles that count, into halves or at places, whatever others cut meanwhile; returns all.
 
         Raises:
-            UsageError: it is none of them, or too small, or a place is not inside.
+            UsageError: it is unknown, or too small, or a boundary is not inside.
         """
         found: list[Bundles] = []
 
@@ -219,12 +219,12 @@ class NamespaceStore:
     # -- what a cluster keeps of a namespace for itself ---------------------------------------------------------------
 
     async def local_policies(self, namespace: str) -> Json:
-        """The local policies of a namespace: `bundles`, `bookieAffinityGroup`; {} where there are none."""
+        """The local policies of a namespace: `bundles`, `bookieAffinityGroup`; {} if they do not exist."""
         found = await read_document(self.store, f"{LOCAL_POLICIES}/{namespace}")
         return {} if found is None else found.value
 
     async def update_local_policies(self, namespace: str, change: Callable[[Json], Json | None]) -> None:
-        """Changes the local policies; where there are none, they begin with the bundles of the policies."""
+        """Changes the local policies; new ones start with the bundles of the policies."""
         path = f"{LOCAL_POLICIES}/{namespace}"
         begin = {"bundles": bundles_value(await self.bundles(namespace)), "migrated": False}
         try:

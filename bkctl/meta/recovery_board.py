@@ -6,7 +6,7 @@
     workers/<name>    ephemeral, what a worker does
     lost/<ledger>     ledgers with entries that no bookie has
 
-Java looks at none of it. Nobody needs it to be right: without it everything is found again by the next check.
+Java does not read it. Nothing depends on it: without it, the next check finds everything again.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class RecoveryBoard:
         return await self.store.exists(f"{self._requests}/{name}") is not None
 
     async def answered(self, name: str) -> None:
-        """Takes a request away: its check has ended, or nobody wants it any more."""
+        """Deletes a request whose check has ended or is no longer requested."""
         await self._drop(f"{self._requests}/{name}")
 
     async def watch_requests(self, callback: WatchCallback) -> Cancel:
@@ -178,7 +178,7 @@ class RecoveryBoard:
         return [_decoded(record, path, node) for path, node in zip(places, nodes, strict=True)]
 
     async def _put(self, path: str, data: bytes) -> None:
-        """Whoever writes last is right."""
+        """Replaces the node; the last writer wins."""
         for _ in range(WRITE_ROUNDS_MAX):
             try:
                 await self.store.create(path, data, parents=True)
@@ -220,7 +220,7 @@ class RecoveryBoard:
 
 
 def _decoded(record: type[RecordT], path: str, node: Node | None) -> RecordT | None:
-    """A note, or None for none; one that cannot be read is told and counts as none: nobody depends on it."""
+    """Returns a note, or None; a note that cannot be decoded is logged and ignored, as nothing depends on it."""
     if node is None:
         return None
     try:

@@ -33,7 +33,7 @@ from bkctl.meta.store import (
 from bkctl.world import Clock
 
 ROUNDS_MAX: Final = 20
-"""Transactions lost to somebody else before giving up."""
+"""Transactions that fail because of concurrent changes before an error is raised."""
 OUR_VERSION: Final = Version(FIRST_VERSION + 1)
 """Of a `disable` that bkctl made."""
 
@@ -89,7 +89,7 @@ class RecoverySwitch:
         raise _restless()
 
     async def turn_on(self, who: str, reason: str) -> bool:
-        """Turns auto recovery on, whoever turned it off. False: it was on."""
+        """Enables auto recovery. False: it was enabled."""
         for _ in range(ROUNDS_MAX):
             log, version = await self._read()
             stat = await self.store.exists(self._disable)
@@ -101,7 +101,7 @@ class RecoverySwitch:
         raise _restless()
 
     async def end_pause(self, who: str) -> bool:
-        """Turns auto recovery on if a pause is over. False: there is none, or it is not over, or somebody else did."""
+        """Enables auto recovery if a pause is over. False: no pause, it is not over, or another process did."""
         log, version = await self._read()
         stat = await self.store.exists(self._disable)
         state = _state(log, None if stat is None else stat.version)

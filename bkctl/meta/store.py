@@ -190,7 +190,7 @@ class MetadataStore(Protocol):
         """Calls back at every change of the session, until cancelled."""
 
     async def close(self) -> None:
-        """Ends the session: its ephemeral nodes are deleted, its watches fire LOST, so that nobody waits for ever.
+        """Ends the session: its ephemeral nodes are deleted, its watches fire LOST, so that no caller waits forever.
 
         Every later call raises Unavailable. Idempotent.
         """
@@ -223,7 +223,7 @@ def join(parent: str, name: str) -> str:
 
 
 def refuse_any(version: int) -> None:
-    """A CAS needs the version that was read; giving none is a bug of the caller, and would lose somebody's write."""
+    """A compare-and-set needs the version that was read; without it another process's write would be lost."""
     if version < 0:
         raise UsageError(f"version {version} is not one a node can have: overwrite and delete_any are other methods")
 

@@ -123,10 +123,10 @@ class TopicStore:
     async def write_schema_versions(
         self, topic: TopicName, index: Sequence[SchemaIndex], version: Version | None
     ) -> Version:
-        """Stores all versions if nobody changed them since they were read; version None makes the node.
+        """Stores all versions if they have not changed since they were read; version None creates the node.
 
         Raises:
-            Conflict, AlreadyExists: somebody did; read and decide again.
+            Conflict, AlreadyExists: they have changed; read and decide again.
         """
         path, data = self.schema_path(topic), encode_schema_locator(index)
         if version is None:

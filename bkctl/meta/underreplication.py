@@ -4,7 +4,7 @@
     ledgers/…/urL<id>          marked by an auditor, merged by compare-and-set, deleted by the worker that has repaired
                                the ledger, with the version it saw before it took the lock
     locks/urL<id>              ephemeral; held from before a worker looks at a ledger until its marker is gone
-    disable                    while it is there nobody audits, and nobody picks a ledger
+    disable                    while it exists, no auditor audits and no worker picks a ledger
     lostBookieRecoveryDelay    seconds; writing it, even the same value, triggers an audit. Never deleted: a Java
                                auditor would lose its watch
 
@@ -53,7 +53,7 @@ class HeldLock:
 
 
 class LockInfo(NamedTuple):
-    """Who holds a lock, as the lock says; session_id is 0 where it is not ephemeral, which nobody should make."""
+    """The holder of a lock; session_id is 0 if the node is not ephemeral, which it should always be."""
 
     ledger_id: LedgerId
     holder: str | None
@@ -83,7 +83,7 @@ class Underreplication:
         """Makes the directories and LAYOUT where they are missing.
 
         Raises:
-            Corrupt: a LAYOUT that nobody knows; nothing is to be touched then.
+            Corrupt: an unknown LAYOUT; nothing may be changed then.
         """
         layout = f"{self.base}/LAYOUT"
         await self._make(layout, codec.encode_layout())
@@ -179,7 +179,7 @@ class Underreplication:
         for directory, ledger_id, node in zip(directories, ledger_ids, nodes, strict=True):
             if node is not None:
                 found.append(ledger_id)
-            else:  # repaired meanwhile, or by somebody who writes names in another way
+            else:  # repaired meanwhile, or marked by a program that writes names in another way
                 found += _ledgers(await self._names(directory))
         return found
 
@@ -196,7 +196,7 @@ class Underreplication:
         return f"{self._locks}/{codec.marker_name(ledger_id)}"
 
     async def lock(self, ledger_id: int, holder: str) -> HeldLock | None:
-        """Takes the lock of a marked ledger; None if it is not marked any more, or somebody else has the lock.
+        """Takes the lock of a marked ledger; None if it is no longer marked, or another worker has the lock.
 
         holder is written into the lock for people: Java writes the machine's host name.
         """
@@ -207,7 +207,7 @@ class Underreplication:
         try:
             await self.store.create(path, codec.encode_holder(holder), ephemeral=True, parents=True)
         except AlreadyExists:
-            # our own, if the answer to an earlier try was lost; without a look it would stay locked by nobody
+            # our own, if the answer to an earlier try was lost; without this check the ledger would stay locked
             found = await self.store.exists(path)
             if found is None or found.ephemeral_owner != self.store.session_id:
                 return None
@@ -216,7 +216,7 @@ class Underreplication:
     async def complete(self, lock: HeldLock) -> bool:
         """The ledger is repaired: deletes its marker and releases the lock.
 
-        False, and the marker stays, if somebody marked the ledger again after the lock was taken, or the lock was lost
+        False, and the marker stays, if the ledger was marked again after the lock was taken, or the lock was lost
         with its session: the ledger is to be looked at again.
         """
         path = self.marker_path(lock.ledger_id)
@@ -294,7 +294,7 @@ class Underreplication:
     # -- the switch -----------------------------------------------------------------------------------------------
 
     async def enabled(self) -> bool:
-        """True unless somebody switched auto recovery off."""
+        """Returns true unless auto recovery is disabled."""
         return await self.store.exists(self._disable) is None
 
     async def disable(self) -> bool:
@@ -331,7 +331,7 @@ class Underreplication:
             return None
 
     async def init_delay(self, delay_s: int) -> None:
-        """Writes the configured delay where there is none: the stored one wins."""
+        """Writes the configured delay if none is stored."""
         await self._make(self._delay, codec.encode_delay(delay_s))
 
     async def set_delay(self, delay_s: int) -> None:

@@ -1,8 +1,8 @@
 """The metadata store in ZooKeeper, through kazoo, for an event loop.
 
-kazoo does its work in threads of its own; everything comes back through call_soon_threadsafe, so callers see one
+kazoo does its work in threads of its own; every result arrives through call_soon_threadsafe, so callers see one
 thread. It finds its way back to the servers by itself, and begins a new session when the old one has expired; all that
-is told by session events, and every watch fires LOST when its connection breaks.
+is reported by session events, and every watch fires LOST when its connection breaks.
 
     reads     asked again when the connection breaks, READ_ATTEMPTS_MAX times in all, within the timeout
     writes    sent once: a connection that breaks leaves open whether they were done
@@ -54,7 +54,7 @@ SESSION_TIMEOUT_S: Final = 10.0  # BookKeeper's zkTimeout
 OPERATION_TIMEOUT_S: Final = 30.0
 CLOSE_TIMEOUT_S: Final = 3.0
 READ_ATTEMPTS_MAX: Final = 3
-PARENT_ATTEMPTS_MAX: Final = 10  # parents deleted under our hands as often as this are somebody's will
+PARENT_ATTEMPTS_MAX: Final = 10  # a parent that is deleted this often is deleted on purpose
 BATCH_SIZE: Final = 250  # reads in one request
 BATCHES_IN_FLIGHT_MAX: Final = 8
 
@@ -161,7 +161,7 @@ class ZooKeeperStore:
         try:
             self._loop.call_soon_threadsafe(call, *args)
         except RuntimeError:
-            pass  # the loop is closed: nobody is there to hear it
+            pass  # the loop is closed: no callback is left
 
     async def close(self) -> None:
         """Ends the session: its ephemeral nodes are deleted."""
@@ -171,7 +171,7 @@ class ZooKeeperStore:
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
                     await done.wait()
             except TimeoutError:
-                pass  # the thread goes on; if it cannot tell the server, the session ends by its timeout
+                pass  # the thread continues; if it cannot tell the server, the session ends by its timeout
 
     def _begin_close(self) -> asyncio.Event:
         """Stops kazoo in a thread of our own: without a connection that takes as long as a connection attempt."""

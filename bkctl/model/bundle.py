@@ -44,7 +44,7 @@ def parse_range(namespace: str, text: str) -> Bundle:
     """Reads 0xLLLLLLLL_0xUUUUUUUU.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a bundle.
     """
     match = _RANGE.fullmatch(text)
     if match is None or int(match[1], 16) >= int(match[2], 16):

@@ -17,7 +17,7 @@ class ClusterSnapshot:
     """Bookies and ledgers as read together; nothing in it changes.
 
     writable and read_only are the registered bookies, known those with a cookie. ledgers_of holds, for every bookie
-    that any ensemble of any ledger names, the ids of those ledgers, ascending; it is empty where nobody has looked.
+    that any ensemble of any ledger names, the ids of those ledgers, ascending; it is empty where ledgers were not read.
     """
 
     writable: frozenset[BookieId] = frozenset()

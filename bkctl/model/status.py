@@ -8,7 +8,7 @@
     IO_ERROR                101   501   try another replica
     UNAUTHORIZED            102   502   give up: wrong ledger password
     BAD_VERSION             103   503
-    FENCED                  104   504   stop writing: somebody recovers the ledger
+    FENCED                  104   504   stop writing: the ledger is being recovered
     READ_ONLY               105   505   replace the bookie
     TOO_MANY_REQUESTS       106   506   slow down
     UNKNOWN_LEDGER_STATE    107   507   count it as "unknown", never as "not here"

@@ -80,7 +80,7 @@ class TopicName(NamedTuple):
 
     @property
     def partitioned(self) -> TopicName:
-        """The topic this is a partition of; itself if it is none."""
+        """Returns the topic that this is a partition of; itself if it is not a partition."""
         match = _PARTITION.fullmatch(self.local)
         return self._replace(local=match[1]) if match else self
 

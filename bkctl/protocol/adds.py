@@ -3,7 +3,7 @@
 One int an entry holds its acknowledgements; there is no object an (entry, bookie). The rules:
 
 * An answer of a bookie that is no longer at its index is ignored: it was replaced.
-* Entries are confirmed strictly in order, and only by `advance()`, which nobody calls during an ensemble change.
+* Entries are confirmed strictly in order, and only by `advance()`, which is not called during an ensemble change.
   So the last confirmed entry stands still from the moment a change is begun until it is settled, and a new
   ensemble that starts right behind it takes over every entry that is on its way.
 * A new bookie at an index takes away the acknowledgement that the old one gave; an entry that was complete

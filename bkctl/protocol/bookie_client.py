@@ -2,7 +2,7 @@
 
 Every request gets a token, a number that its reply will carry. v3 replies are matched by txnId; v2 replies by
 operation, ledger and entry as they were in the request, where two equal requests may be answered in any order; v2
-batch reads by their request id. A reply nobody waits for is dropped: its request was given up (`forget`).
+batch reads by their request id. A reply without a pending request is dropped: its request was abandoned (`forget`).
 Sources: PerChannelBookieClient.java, CompletionValue.java.
 """
 

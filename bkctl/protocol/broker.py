@@ -3,7 +3,7 @@
 Everything that has arrived is parsed in one go. What a producer sent in a row comes out as one `Sends`; any other
 command as a `Call`; so does a SEND of a transaction, or one that names its own place. Garbage, a command before
 CONNECT, a second CONNECT, a frame above the limit: `failed` is set and nothing more is read; the owner answers what
-came before it and closes. Nobody is asked who the client is: the owner decides on CONNECT, and says `accept`.
+came before it and closes. The client's identity is not checked here: the owner decides on CONNECT, and calls `accept`.
 
     silence    tick() every half minute: a PING, or "dead" if nothing at all came since the last one
 
@@ -101,10 +101,10 @@ class Call(NamedTuple):
 
 
 class BrokerConversation:
-    """Parses what a client says on one connection, and knows what it may be told.
+    """Parses the commands of one connection, and knows which commands the client supports.
 
     Args:
-        message_size_max: the limit clients are told for metadata and payload; frames may be a little longer.
+        message_size_max: the limit for metadata and payload that is sent to clients; frames may be a little longer.
         expose_broker_metadata: entries keep what the broker put in front of them, for clients that can read it.
         source: names the peer in errors.
 
@@ -308,7 +308,7 @@ def _as_it_is(entry: bytes) -> bytes:
 
 
 def _is_choice(message: Any) -> bool:
-    """False if a choice that must be there is none of those there are."""
+    """Returns false if a required choice is not one of the known values."""
     name = message.DESCRIPTOR.name
     for field, value in message.ListFields():
         last = _CHOICES.get((name, field.name))

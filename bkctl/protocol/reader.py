@@ -4,7 +4,7 @@
                   found at the first good copy; absent only if Qw − Qa + 1 said so explicitly; else unknown
     last entry    every bookie of the ensemble is asked; done at coverage with at least one valid answer
 
-"Absent" and "unknown" are told apart everywhere: a time-out, a lost connection, a bad digest or a bookie that is not
+"Absent" and "unknown" are distinguished everywhere: a time-out, a lost connection, a bad digest or a bookie that is not
 sure (UNKNOWN_LEDGER_STATE) never counts as "no such entry".
 
 One reading is stricter than upstream's: an answer whose digest is wrong does not count towards coverage; upstream
@@ -136,5 +136,5 @@ class Survey:
 
     @property
     def exhausted(self) -> bool:
-        """True once every bookie answered, or was given up."""
+        """True once every bookie answered or was abandoned."""
         return len(self.answers) == self.quorum.ensemble_size

@@ -1,7 +1,7 @@
 """Recovery of a ledger whose writer is gone: claim, fence, read to the end, write back, close. Events in, actions out.
 
     phase      does                                                                 then
-    CLAIMING   compare-and-set OPEN → IN_RECOVERY (already so: goes on)             FENCING; found CLOSED: DONE
+    CLAIMING   compare-and-set OPEN → IN_RECOVERY (already so: continues)           FENCING; found CLOSED: DONE
     FENCING    fencing read of the highest entry, to the whole last ensemble        covered: READING
     READING    fencing reads of last confirmed + 1, + 2, …; each found entry is     first absent entry: DRAINING
                written back to its write set
@@ -10,9 +10,9 @@
     CLOSING    compare-and-set IN_RECOVERY → CLOSED, with the ensembles changed     DONE
     DONE, FAILED
 
-A lost answer of the store is settled by reading; a conflict means somebody else changed the ledger: CLOSED is adopted
-as it is. Bookies that fail while entries are written back are replaced in memory; metadata learns of it with the close.
-Whatever cannot be known stops the recovery: it can be tried again, the ledger stays IN_RECOVERY, nothing is cut off.
+A lost answer of the store is settled by reading; a conflict means that another client changed the ledger: CLOSED is
+adopted as it is. Bookies that fail while entries are written back are replaced in memory, and in the metadata by
+the close. Anything unknown stops the recovery: it can be tried again, the ledger stays IN_RECOVERY and loses nothing.
 
 Two defects of earlier BookKeepers (up to 4.13) are kept out, each in one place:
   * `recovery_read_flags`: the reads fence as well, so that a bookie that said "no such entry" can never hold it later.
@@ -223,7 +223,7 @@ class RecoveryCore:
         return [] if self.settled else self._fail(Reason.METADATA, detail)
 
     def _close_over(self, metadata: LedgerMetadata, version: int) -> list[Action]:
-        """Closes what the store holds, if somebody else has not; whoever closed first is right."""
+        """Closes the ledger as it is in the store, unless another client has; the first close is valid."""
         if metadata.state is LedgerState.CLOSED:
             expected = self.merged(self.metadata).closed_at(self.last_confirmed, self.length)
             self.metadata, self.version = metadata, version
@@ -325,7 +325,7 @@ class RecoveryCore:
         return [SendRead(index, bookie, read.entry_id, flags)]
 
     def read_slow(self, entry_id: int) -> list[Action]:
-        """Nobody answered for this entry in a while: asks the next replica beside the first."""
+        """Asks the next replica beside the first, as no bookie answered for this entry in a while."""
         read = self._reads.get(entry_id)
         return self._ask(read, self.recovery_read_flags()) if read and self.phase is RecoveryPhase.READING else []
 

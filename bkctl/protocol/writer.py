@@ -315,7 +315,7 @@ class WriterCore:
         return [WriteMetadata(self.metadata.closed_at(self.last_confirmed, self.length), self.version)]
 
     def _close_over(self, metadata: LedgerMetadata, version: int) -> list[Action]:
-        """Closes what the store holds now, if somebody else has not."""
+        """Closes the ledger as it is in the store now, unless another client has."""
         self.metadata, self.version = metadata, version
         if metadata.state is not LedgerState.CLOSED:
             return self._begin_close()
@@ -329,7 +329,7 @@ class WriterCore:
         return [Closed(metadata, version, by_us=True)]
 
     def _fail(self, reason: Reason, detail: str = "") -> list[Action]:
-        """The end without a close of ours; the first reason stays the one that is told."""
+        """Ends the writer without closing the ledger; the first reason stays the reported one."""
         told = self.reason not in (None, Reason.CLOSED)
         self.phase = WriterPhase.FAILED
         self._asked = ()

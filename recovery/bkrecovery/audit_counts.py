@@ -73,7 +73,7 @@ class Found:
             self.findings.append(Finding(ledger_id, text))
 
     def broken(self, ledger_id: int, error: BadBytes) -> None:
-        """A ledger whose metadata cannot be read: it is told and left out."""
+        """A ledger whose metadata cannot be read: it is logged and skipped."""
         self.figures["broken_ledgers"] += 1
         self.note(ledger_id, f"its metadata cannot be read: {error}")
 

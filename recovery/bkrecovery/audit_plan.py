@@ -5,9 +5,9 @@
                                     some are gone:  delay 0, or more than one is gone     audit now
                                                     one is gone, no audit is delayed yet  audit in `delay`
     delay changed                   to 0, or written again as it was (a trigger)          audit now
-                                    otherwise, if an audit is delayed                     delay it anew, in full
+                                    otherwise, if an audit is delayed                     restart the delay, in full
     the delayed audit is due        audit now
-    somebody asks for a check       audit now
+    a check is requested            audit now
 
 An audit is always the check of all bookies, never only of those that went. Source: Auditor.java (submitAuditTask,
 LostBookieRecoveryDelayChangedCb), AuditorBookieCheckTask.java; the order of steps is that of recovery.md 3.
@@ -108,7 +108,7 @@ class Watchfulness:
         return replace(self, delayed=False)._audit([], f"lost {_names(self.awaiting)}, and the delay is over")
 
     def asked(self) -> tuple[Watchfulness, list[Step]]:
-        """Decides when somebody asks for the check of all bookies."""
+        """Decides when the check of all bookies is requested."""
         return self._audit([], "asked for")
 
     def _audit(self, steps: list[Step], reason: str) -> tuple[Watchfulness, list[Step]]:

@@ -1,6 +1,6 @@
 """The auditor: hears of lost bookies, looks through all ledgers, and puts those that lack copies into the queue.
 
-    at the start     delay written where there is none → bookies watched → delay watched → bookie check
+    at the start     delay written if none is stored → bookies watched → delay watched → bookie check
     bookies change   what audit_plan decides with the delay that the store has
     periodically     bookie check; checks of all ledgers, of placement, of replicas, each first as long after its last
                      run as its interval says
@@ -144,7 +144,7 @@ class Auditor:
         self._tell(_Event.BOOKIES)
 
     async def _watch_delay(self) -> None:
-        """Sets the watch again; the node may be absent, and changes while nobody watched are looked for."""
+        """Sets the watch again; the node may not exist, and changes without a watch are detected."""
 
         def written(event: WatchEvent) -> None:
             self._delay_cancel = None
@@ -185,7 +185,7 @@ class Auditor:
                 # a bookie that is waited for gets its time, unlike in Java's periodic check: nothing is lost by it
                 state, steps = self._state, [] if self._state.delayed else [AuditNow("the periodic check")]
         await self._apply(steps)
-        self._state = state  # only now: what failed is decided anew at the next event
+        self._state = state  # only now: after a failure the next event decides again
 
     async def _apply(self, steps: Iterable[Step]) -> None:
         for step in steps:
@@ -237,7 +237,7 @@ class Auditor:
         except BkctlError as e:
             _log.warning("the result of the check %s is not kept: %s", result.check, e)
             if result.check is CheckName.BOOKIES and result.served:
-                self._later(_Event.REQUEST, RETRY_S)  # somebody waits for an answer; the other checks run again anyway
+                self._later(_Event.REQUEST, RETRY_S)  # a client waits for the result; the other checks run again anyway
 
     async def check_bookies(self) -> CheckResult:
         """Marks every ledger that names a bookie which is not registered."""
@@ -248,7 +248,7 @@ class Auditor:
         return await self.run_check(CheckName.ALL)
 
     async def _check_for_ever(self, name: CheckName, interval_s: float) -> None:
-        """Runs a check when it is due, and when somebody asks for it; interval_s <= 0: only then."""
+        """Runs a check when it is due, and when it is requested; interval_s <= 0: only then."""
         while True:
             try:
                 if not self._asked[name]:

@@ -1,4 +1,4 @@
-"""Which fragments of a ledger have lost copies: asks bookies, changes nothing, fences nobody.
+"""Finds the fragments of a ledger that have lost copies: asks bookies, changes and fences nothing.
 
     an index of a fragment's ensemble             is bad
     its bookie is not registered                  yes, nothing is read

@@ -7,7 +7,7 @@
     replicas    the bookies' own lists; closed ledgers         no
 
 While auto recovery is disabled none begins, and one under way stops; that counts as its end, as in Java. A ledger
-whose metadata cannot be read is told and left out: Java's bookie check stops there, and the next auditor after it.
+whose metadata cannot be read is logged and skipped: Java's bookie check stops there, and the next auditor after it.
 Source: AuditorBookieCheckTask.java, AuditorCheckAllLedgersTask.java, AuditorPlacementPolicyCheckTask.java,
 AuditorReplicasCheckTask.java.
 """

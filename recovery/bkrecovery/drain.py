@@ -1,7 +1,7 @@
 """Takes everything off bookies while they live: claimed, read-only, copied, handed over, verified.
 
-    claim      a node in the metadata store says who drains the bookie; an ephemeral child, that somebody is at it now.
-               A second operator is told; one whose process died goes on where it was
+    claim      a node in the metadata store names who drains the bookie; an ephemeral child: a process drains it now.
+               A second operator gets an error; after a crash the drain resumes
     read-only  the bookie takes no new entries, so writers leave it at their next add
     copy       what is settled, as every job does
     hand over  open ledgers are waited for, by a watch on each; or fenced and closed, if that was asked for
@@ -61,7 +61,7 @@ class DrainClaim:
         """The claim in a node.
 
         Raises:
-            Corrupt: it is none.
+            Corrupt: it is not valid.
         """
         try:
             record = json.loads(data)
@@ -107,7 +107,7 @@ class DrainClaims:
         """Becomes the one who drains a bookie, or goes on where a process that ended left off; returns what holds.
 
         Raises:
-            Conflict: somebody is at it now.
+            Conflict: another process drains it now.
         """
         path = self.path(bookie)
         for _ in range(CLAIM_ROUNDS_MAX):
@@ -131,10 +131,10 @@ class DrainClaims:
         raise Conflict(f"the claim on bookie {bookie} changes all the time", bookie=bookie)
 
     async def _wait_gone(self, bookie: BookieId, wait_s: float) -> None:
-        """Until nobody is at it: one that died is forgotten with its session.
+        """Waits until no process drains it; the claim of a dead process ends with its session.
 
         Raises:
-            Conflict: somebody still is.
+            Conflict: a process still drains it.
         """
         worker = f"{self.path(bookie)}/worker"
         gone = asyncio.Event()
@@ -192,7 +192,7 @@ class DrainClaims:
         await self.forget(bookie)
 
     async def forget(self, bookie: BookieId) -> None:
-        """Removes the claim, as once the bookie is out of the cluster; fine if there is none."""
+        """Removes the claim, if it exists, as once the bookie is out of the cluster."""
         await self._forget(f"{self.path(bookie)}/worker")
         await self._forget(self.path(bookie))
 
@@ -203,7 +203,7 @@ class DrainClaims:
             pass
 
     async def until_cancelled(self, bookie: BookieId) -> str:
-        """Returns who took the claim away from us, once somebody has."""
+        """Returns the operator that cancelled our claim, once one has."""
         while True:
             changed = asyncio.Event()
             cancel = await self.store.watch_data(self.path(bookie), wakes(changed))
@@ -320,7 +320,7 @@ class Drain:
                     if todo:
                         await changed.get()
         except TimeoutError:
-            pass  # they are told as what is left
+            pass  # they are reported as remaining ledgers
         finally:
             for cancel in cancels.values():
                 cancel()
@@ -342,7 +342,7 @@ def drained(claims: dict[BookieId, DrainClaim]) -> frozenset[BookieId]:
 
 
 def refuse_drained(claims: dict[BookieId, DrainClaim], targets: Iterable[BookieId]) -> None:
-    """Copies must not go to a bookie that somebody empties.
+    """Copies must not go to a bookie that is being drained.
 
     Raises:
         Refused: one of these is.

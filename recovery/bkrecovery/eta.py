@@ -33,7 +33,7 @@ def bytes_to_copy(metadata: LedgerMetadata, missing: Collection[BookieId]) -> in
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Seconds left, or None and the reason why nobody can tell."""
+    """Seconds left, or None and the reason why they are unknown."""
 
     seconds: float | None
     reason: str

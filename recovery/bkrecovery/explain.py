@@ -1,4 +1,4 @@
-"""Tells what a recovery would find, and changes nothing: nobody is fenced, nothing is written back or closed.
+"""Reports what a recovery would find, and changes nothing: it does not fence, write back or close.
 
     question                                   answer from
     could the writer be fenced for sure?       who answers: no ack quorum without a bookie that did (Quorum.covered)
@@ -6,7 +6,7 @@
                                                sets: the first one that none gives
     could an acknowledged entry be cut off?    that entry may be on Qa bookies, if so many of its write set do not say
                                                explicitly that they do not have it
-    what if these bookies never come back?     the same, with them counted as bookies that have nothing
+    what if these bookies never return?        the same, with them counted as bookies that have nothing
 
 The rules are recovery's own (protocol.recovery, protocol.reader). A writer that lives may change the answer the next
 moment.
@@ -63,7 +63,7 @@ class BookieAnswer:
 class Explanation:
     """What recovery would find. closes_at None: it would have to wait for waits_for.
 
-    end_entry_id is the first entry that nobody gives, end_answers what each bookie of its write set says of it.
+    end_entry_id is the first entry that no bookie returns, end_answers what each bookie of its write set replied.
     could_lose: closing there could cut off an entry that was acknowledged; holes: entries before it that only the
     bookies declared lost had.
     """
@@ -241,7 +241,7 @@ class _Look:
     def _verdict(self, entry_id: int, *, lost_is_absent: bool) -> tuple[Verdict, ReplicaRead]:
         """Recovery's verdict on an entry, from the answers that are here.
 
-        A lost bookie does not have it if nobody else of the write set has, and all of them say so.
+        A lost bookie does not have it if all others of the write set reply that they do not.
         """
         read = ReplicaRead(self._quorum, entry_id)
         answers = self._entries.get(entry_id, {})

@@ -1,6 +1,6 @@
 """Fences a ledger without closing it: its writer can add nothing more, and the end is still open.
 
-The metadata says IN_RECOVERY afterwards, until somebody recovers the ledger. Fencing cannot be taken back.
+The metadata says IN_RECOVERY afterwards, until the ledger is recovered. Fencing cannot be taken back.
 """
 
 from __future__ import annotations

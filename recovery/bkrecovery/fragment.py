@@ -27,7 +27,7 @@ PERCENT: Final = 100
 class Fragment:
     """Entries first_entry_id to last_entry_id of a ledger (none if last < first) on the bookies of one ensemble.
 
-    bad are the indexes whose copies are missing, ascending. settled says that nobody writes here any more.
+    bad are the indexes whose copies are missing, ascending. settled: no writer writes here any more.
     last says that it is the ledger's last segment.
     """
 
@@ -101,7 +101,7 @@ def fragments_of(ledger_id: int, metadata: LedgerMetadata, last_confirmed: int) 
 
 
 def may_be_unwritten(fragment: Fragment) -> bool:
-    """True for the one entry of an open last segment that perhaps nobody wrote: if none of its bookies has it, the
+    """True for the one entry of an open last segment that was perhaps never written: if none of its bookies has it, the
     fragment says nothing about lost copies."""
     return fragment.last and not fragment.settled and fragment.first_entry_id == fragment.last_entry_id
 

@@ -1,11 +1,11 @@
-"""The engine of all work by hand on many ledgers: plan, apply, verify. The copying is the replication worker's.
+"""The engine of manual jobs on many ledgers: plan, apply, verify. The copying is the replication worker's.
 
     plan     what is copied from where to where, what has to be fenced first, what cannot be done and why (plan.py)
-    apply    several ledgers at a time; goes on past those that fail, up to a number; tells how each went
+    apply    several ledgers at a time; continues after failures, up to a number; reports each result
     verify   reads all metadata again: what is still to be done
 
 Every fragment is done by compare-and-set when all of its copies are there and their digests were right; a conflict is
-planned again. So a job that was stopped anywhere goes on when it is started again: what is done shows in the metadata.
+planned again. So a job that was stopped anywhere resumes when it is started again: what is done shows in the metadata.
 The state of a job (job_state.py) saves the reading of all ledgers, and keeps what failed. A job takes no locks and
 marks nothing; it can race with workers, and the compare-and-set decides. Source: BookKeeperAdmin.java.
 """
@@ -44,7 +44,7 @@ from bkrecovery.resume import CopyLog
 LEDGERS_AT_ONCE: Final = 16
 LEDGERS_AT_ONCE_MAX: Final = 256
 ROUNDS_MAX: Final = 5
-"""Looks at one ledger: its recovery changes it once, somebody else may another time."""
+"""Looks at one ledger: its recovery changes it once, another process may change it again."""
 COPIES: Final = "copies"
 """In the note of a job's state: how far the copies of large fragments are (resume.py)."""
 TOO_MANY_ERRORS: Final = "not tried: too many others had failed"
@@ -52,7 +52,7 @@ TOO_MANY_ERRORS: Final = "not tried: too many others had failed"
 
 @dataclass(slots=True)
 class MoveResult:
-    """How one ledger went: error is None where nothing is left to do. waiting: its writer still uses the bookie."""
+    """The result of one ledger: error is None if nothing is left to do. waiting: its writer still uses the bookie."""
 
     ledger_id: int
     fragments: int = 0
@@ -212,7 +212,7 @@ class MoveJob:
     # -- apply ----------------------------------------------------------------------------------------------------
 
     async def apply(self, plan: MovePlan, done: Callable[[MoveResult], None] = lambda _: None) -> list[MoveResult]:
-        """Carries the plan out; goes on past ledgers that fail, up to max_errors. done hears of each ledger.
+        """Executes the plan; continues after ledgers that fail, up to max_errors. done is called for each ledger.
 
         Raises:
             SessionExpired, and whatever else is no fault of one ledger.
@@ -319,7 +319,7 @@ class MoveJob:
             error = await self._repair(move, now, known, result)
             if isinstance(error, Conflict):
                 known = None
-                continue  # somebody else was at it: look again
+                continue  # another process changed it: check again
             if error is not None:
                 raise error
             if now.waits:

@@ -5,7 +5,7 @@
     <directory>/bookie-drain-1a2b….control    what is asked of it, written by others; read every LOOK_S
 
 A request holds for the run that it was made in: a job forgets what was asked when it takes its lock, and when it
-gives it back. Whoever removes a lock file holds it.
+gives it back. The process that removes a lock file holds it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class JobControl:
         """The request in a file.
 
         Raises:
-            Refused: it is none.
+            Refused: it is not valid.
         """
         try:
             record = json.loads(data)
@@ -88,7 +88,7 @@ class ControlFile:
         return control
 
     async def obey(self, apply: Callable[[JobControl], None], unreadable: Callable[[str], None]) -> str:
-        """Hears what is asked, for ever; returns who wants the job to end, once somebody does.
+        """Receives requests until one asks for the job's end; returns the requester.
 
         Args:
             apply: does what is asked; called once for each change.

@@ -1,4 +1,4 @@
-"""What a job by hand remembers between two runs: a file, replaced as a whole, that the same command finds again.
+"""The state of a manual job between two runs: a file, replaced as a whole, that the same command finds again.
 
     {"version": 1, "kind": "bookie recover", "cluster": "…", "subjects": ["b1:3181"], "started_ms": …,
      "left": [7, 9], "done": 120, "failed": {"8": "why"}, "bytes_copied": …, "seconds": …, "cursor": null, "note": {}}
@@ -31,7 +31,7 @@ NAME_DIGITS: Final = 12
 
 @dataclass(slots=True)
 class JobState:
-    """How far a job has come. left is None before it has a plan; cursor is where a scan of all ledgers goes on.
+    """How far a job has come. left is None before it has a plan; cursor is where a scan of all ledgers continues.
 
     seconds counts time spent copying, over all runs; note holds what one kind of job wants to know again.
     """
@@ -64,7 +64,7 @@ class JobState:
         """The state in a file.
 
         Raises:
-            Refused: it is none, or of another version.
+            Refused: it is not valid, or of another version.
         """
         try:
             record = json.loads(data)

@@ -47,7 +47,7 @@ class RecoveryReport:
 
     fencing and end tell, by bookie, what was answered to the fencing reads, and to the reads of the first entry that
     turned out not to exist: the two quorums that the result rests on. closed_by_us is False if the ledger was
-    closed before, or by somebody else meanwhile.
+    closed before, or by another process meanwhile.
     """
 
     ledger_id: LedgerId
@@ -85,7 +85,7 @@ async def recover_ledger(
         NoSuchLedger; Unauthorized: another password.
         Unavailable: too few bookies answered; nothing was cut off, try again when they are back.
         NotEnoughBookies: entries cannot be written back to enough bookies.
-        Conflict: somebody else changed the ledger in a way that recovery does not expect.
+        Conflict: another process changed the ledger in a way that recovery does not expect.
     """
     return await run_recovery(bookkeeper, ledger_id, password, digest_type, fence_only=False, lost=lost)
 
@@ -262,7 +262,7 @@ class _RecoveryDriver(CoreDriver):
                 self.perform(self.core.fencing_answered(i, Status.NO_LEDGER, None))
 
     def _release(self, entry_id: int) -> None:
-        """Once all others have answered: if none has the entry, neither had the lost; else nobody knows."""
+        """Once all others have answered: if none has the entry, the lost had none either; else it is unknown."""
         metadata = self.core.metadata
         bookies = metadata.ensemble_of(entry_id).bookies
         indexes = write_set(entry_id, metadata.ensemble_size, metadata.write_quorum_size)

@@ -3,7 +3,7 @@
     try     1      2       3       4      …    9 and more    LOST_TRIES_MAX
     next    5 min  10 min  20 min  40 min      a day         never by itself
 
-Between two tries nobody holds the ledger's lock: it can be purged, repaired by hand, or picked by Java's workers. The
+Between two tries the ledger is not locked: it can be purged, repaired manually, or picked by Java's workers. The
 note goes when the ledger is repaired, deleted or taken out of the queue, and with `queue requeue`, after which it is
 tried at once. Entries of which only one bookie that is down may know are not lost: those wait as all failures do.
 """

@@ -3,7 +3,7 @@
     registered endpoint   read-only                                          writable
     grpc (ours)           SetReadOnly, with who and why                      SetWritable
     http (Java's)         PUT /api/v1/bookie/state/readonly {"readOnly": …}  the same
-    neither               NoWay: nobody can tell the bookie
+    neither               NoWay: the bookie cannot be reached
 
 An endpoint on the loopback address of another machine cannot be used from here.
 
@@ -31,7 +31,7 @@ ANYWHERE: Final = ("0.0.0.0", "::")
 
 
 class NoWay(Refused):
-    """The bookie has no port on which it could be told."""
+    """The bookie has no port for the request."""
 
     kind = "no_admin_port"
 

@@ -1,4 +1,4 @@
-"""Ledgers that lack copies for too long: nobody repairs them, or nobody can."""
+"""Ledgers that lack copies for too long: no worker repairs them, or none can."""
 
 from __future__ import annotations
 

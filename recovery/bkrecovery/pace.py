@@ -49,7 +49,7 @@ class ByteRate:
         self._changed = asyncio.Event()
 
     def change(self, now: float, bytes_per_s: float) -> None:
-        """Another rate from now on, also for those who wait: what they have left to wait is measured anew."""
+        """Changes the rate, for waiting callers too: their remaining time is recomputed."""
         before, self.bytes_per_s = self.bytes_per_s, bytes_per_s
         if before > 0:
             left_s = max(self._free_at - now, 0.0) * before / bytes_per_s if bytes_per_s > 0 else 0.0

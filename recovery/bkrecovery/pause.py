@@ -1,4 +1,4 @@
-"""Ends a pause of auto recovery when its time is over, whoever made it.
+"""Ends a pause of auto recovery when its time is over, whichever process started it.
 
 Every auto recovery process does this, the auditor or not; one of them comes first, the others find nothing to do.
 Where none runs, a pause stays until a command of bkctl that throws the switch, or Java's, ends it. The time is that of

@@ -45,7 +45,7 @@ class PlacementRule:
         place_of: the rack, or region, of a bookie; None for the policy that places at random.
         places_min: racks that a write set is to have, if it is large enough.
         places: those that the cluster's bookies are on.
-        refused: a place that nobody should be on, or None.
+        refused: a place that no bookie should have, or None.
     """
 
     place_of: Callable[[BookieId], str] | None = None
@@ -74,7 +74,7 @@ class PlacementRule:
     def improve(
         self, bookies: Sequence[BookieId], write_quorum_size: int, candidates: Iterable[BookieId]
     ) -> Mapping[int, BookieId]:
-        """Index → bookie: few replacements after which the ensemble is no longer FAIL; empty where there are none.
+        """Index → bookie: few replacements after which the ensemble is no longer FAIL; empty if none helps.
 
         One place after another is changed, each time the one that helps most. Of candidates with the same rack the
         first is taken, so shuffle them.

@@ -1,4 +1,4 @@
-"""What a job by hand is going to do: which fragments are copied from where to where, how much, and what cannot be done.
+"""What a manual job is going to do: which fragments are copied from where to where, how much, and what cannot be done.
 
     a fragment that names a bookie to leave         the plan
     settled, another replica of all it stores       copy; the targets are chosen here, and taken if they still can be
@@ -233,7 +233,7 @@ def with_targets(
 
 
 def without_replica(fragment: Fragment, available: AbstractSet[BookieId]) -> str | None:
-    """Why a fragment cannot be copied: entries that no registered bookie stores; None if there are none."""
+    """Why a fragment cannot be copied: entries that no registered bookie stores; None if all are stored."""
     first = fragment.first_entry_id
     for entry_id in range(first, min(first + len(fragment.bookies), fragment.last_entry_id + 1)):
         holders = [fragment.bookies[index] for index in fragment.write_set(entry_id)]

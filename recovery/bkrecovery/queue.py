@@ -1,4 +1,4 @@
-"""Finds marked ledgers that nobody works on, and knows when to look again: watches on what was read, no polling.
+"""Finds marked ledgers that no worker repairs, and knows when to check again: watches on what was read, no polling.
 
 A marker makes a new directory for itself in one that was listed; a lock that is given back disappears from the list of
 locks. So a watch on every directory listed hears of everything. There is a bound on watches; past it, and in case one
@@ -90,7 +90,7 @@ class QueueWatch:
         self._changed.clear()
 
     def look_again(self) -> None:
-        """Wakes whoever waits for a change."""
+        """Wakes the callers that wait for a change."""
         self._changed.set()
 
     async def _names(self, path: str) -> list[str]:

@@ -5,7 +5,7 @@
     OPEN, its last segment names the old id                 blocked unless `open_too`: its writer would lose its ledger
     any other                                               renamed in every segment, by one compare-and-set
 
-Ledgers are done in order of their ids, so a job that was stopped goes on behind the last one. Each change is paced.
+Ledgers are done in order of their ids, so a job that was stopped resumes after the last one. Each change is paced.
 Source: UpdateLedgerOp.java, SearchReplaceBookieIdCommand.java.
 """
 
@@ -106,7 +106,7 @@ class Rename:
         plan.open_ledgers += metadata.state is LedgerState.OPEN
 
     async def apply(self, plan: RenamePlan, done: Callable[[MoveResult], None] = lambda _: None) -> list[MoveResult]:
-        """Changes the ledgers of the plan, some at a time; goes on past those that fail."""
+        """Changes the ledgers of the plan, several at a time; continues after failures."""
         results: list[MoveResult] = []
         errors = 0
         for start in range(0, len(plan.ledgers), CHANGES_IN_FLIGHT_MAX):
@@ -143,7 +143,7 @@ class Rename:
         try:
             await self._ledgers.update(ledger_id, transform)
         except NoSuchLedger:
-            pass  # deleted meanwhile: it names nobody
+            pass  # deleted meanwhile: it names no bookie
         except SessionExpired:
             raise
         except BkctlError as e:

@@ -1,4 +1,4 @@
-"""Takes the end of a closed ledger back: CLOSED → IN_RECOVERY by compare-and-set, so that recovery finds it anew.
+"""Takes the end of a closed ledger back: CLOSED → IN_RECOVERY by compare-and-set, so that recovery determines it again.
 
 For a ledger that was closed in the wrong place: bookies were thought lost and came back with entries behind the end.
 It is never opened for writing again: its bookies are fenced, and its writer has gone on to another ledger. Recovery
@@ -72,12 +72,12 @@ async def plan_reopen(bookkeeper: BookKeeper, ledger_id: int, password: bytes | 
 
 
 async def reopen_ledger(bookkeeper: BookKeeper, plan: ReopenPlan) -> Version:
-    """Makes the ledger IN_RECOVERY if nobody has changed it since the plan; returns the new version.
+    """Sets the ledger to IN_RECOVERY if it has not changed since the plan; returns the new version.
 
     A last ensemble that starts behind the old end of the ledger, as an empty one may, stays: recovery begins there.
 
     Raises:
-        Conflict: somebody has.
+        Conflict: it has changed.
     """
     if plan.metadata.state is LedgerState.IN_RECOVERY:
         return plan.version

@@ -123,7 +123,7 @@ class EntryLists:
         self._told: set[BookieId] = set()
 
     def newly_silent(self) -> list[tuple[BookieId, str]]:
-        """Who was given up since the last call, and why: each is told once, whoever asks first."""
+        """Returns the bookies that were skipped since the last call, and why; each is returned once."""
         found = sorted((bookie, why) for bookie, why in self.silent.items() if bookie not in self._told)
         self._told.update(self.silent)
         return found

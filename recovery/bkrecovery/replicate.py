@@ -53,7 +53,7 @@ class ReplicateJob(MoveJob):
     async def repair(
         self, replicator: Replicator, fragment: Fragment, metadata: LedgerMetadata, keys: LedgerKeys, known: Known
     ) -> None:
-        """Copies to other bookies; where there are none, gives the bookies back what they lack."""
+        """Copies to other bookies; without others, writes missing entries back to their own bookies."""
         try:
             await replicator.repair(fragment, metadata, keys, known)
         except NotEnoughBookies:

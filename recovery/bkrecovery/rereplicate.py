@@ -147,7 +147,7 @@ class Replicator:
         """Gives every bad index another bookie with all the copies it should have; returns index → new bookie.
 
         Where there are fewer other bookies than bad indexes it sees to as many: what it frees may serve the rest. Empty
-        if somebody else has changed the segment meanwhile, so that nothing is left to do. `known` saves reading the
+        if another process has changed the segment meanwhile, so that nothing is left to do. `known` saves reading the
         metadata before it is changed, and is what was written then.
 
         Raises:

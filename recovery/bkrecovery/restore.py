@@ -10,7 +10,7 @@
 
 The metadata stays as it is, so an ensemble with a bookie that is well is not changed for one bad sector; nothing is
 fenced, and an entry that meanwhile has another write set is left alone. What is sound by now is not written again, so
-a repair that was stopped goes on when it is started again. The old record stays in the bookie's log until compaction.
+a repair that was stopped resumes when it is started again. The old record stays in the bookie's log until compaction.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Restorer:
         self._bookkeeper = bookkeeper
 
     async def apply(self, plan: RestorePlan, done: Callable[[Restored], None] = lambda _: None) -> list[Restored]:
-        """Fills the holes, ledger by ledger; goes on past those that fail. done hears of each."""
+        """Writes the missing copies, ledger by ledger; continues after failures. done is called for each ledger."""
         results: list[Restored] = []
         wrong = {(h.ledger_id, h.bookie): h for h in plan.holes if h.sure}
         for hole in plan.holes:

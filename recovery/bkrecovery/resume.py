@@ -1,4 +1,4 @@
-"""Where the copy of a large fragment goes on after its process has died: what its targets had acknowledged.
+"""Where the copy of a large fragment resumes after its process has died: what its targets had acknowledged.
 
     {"7:0": {"targets": {"1": "b5:3181"}, "through": 41234}}
     ledger 7, fragment at 0: index 1 is copied to b5, which has acknowledged everything up to entry 41234
@@ -26,7 +26,7 @@ COPIES_MAX: Final = 1_000
 
 
 class CopyLog:
-    """The progress of copies, in a dictionary that somebody keeps.
+    """The progress of copies, in a dictionary that the caller stores.
 
     Args:
         kept: what the last run left; changed in place.
@@ -38,7 +38,7 @@ class CopyLog:
         self._changed = changed
 
     def begun(self, fragment: Fragment) -> Mapping[int, BookieId]:
-        """The targets that an earlier run has begun to fill, by index; empty where there are none."""
+        """The targets that an earlier run has begun to fill, by index."""
         found = _sound(self._kept.get(_name(fragment)))
         return {int(i): BookieId(b) for i, b in found["targets"].items()} if found else {}
 

@@ -1,4 +1,4 @@
-"""What auto recovery may be told, under BookKeeper's own key names and with Java's defaults.
+"""The settings of auto recovery, under BookKeeper's own key names and with Java's defaults.
 
     key                                      field                       unit in the file, meaning
     lostBookieRecoveryDelay                  lost_bookie_delay_s         s; only where the cluster has none yet
@@ -9,7 +9,7 @@
     auditorReplicasCheckInterval             replicas_check_s            s; <= 0: never
     repairedPlacementPolicyNotAdhering-      repair_placement            ledgers that lie badly are moved
       BookieEnabled
-    underreplicatedLedgerRecoveryGracePeriod recovery_grace_s            s in the queue, then it is told; <= 0: never
+    underreplicatedLedgerRecoveryGracePeriod recovery_grace_s            s in the queue, then it is logged; <= 0: never
     auditorLedgerVerificationPercentage      verify_percentage           entries looked at between first and last
     openLedgerRereplicationGracePeriod       open_grace_s                ms; then an open ledger is fenced
     lockReleaseOfFailedLedgerGracePeriod     failure_pause_s             ms; the longest pause after a failure
@@ -21,7 +21,7 @@
 
 Keys of Java's that have no use here are in UNUSED_KEYS, and told when auto recovery starts with them. Pulsar's
 bookkeeper.conf sets rereplicationEntryBatchSize: as a bound of entries in flight it would make every such cluster
-copy at the pace of a round trip for each batch, which nobody asked for.
+copy at the pace of a round trip for each batch, which was not requested.
 Source: ServerConfiguration.java, recovery.md 13.
 """
 

@@ -1,12 +1,12 @@
 """A replication worker: picks marked ledgers, locks them, gives them back their copies.
 
     one ledger            marked → locked → checked → fragments copied → checked again
-    nothing is missing    marker deleted (if nobody marked again meanwhile), lock given back
+    nothing is missing    marker deleted (unless marked again meanwhile), lock released
     an open part is bad,  the lock is kept for openLedgerRereplicationGracePeriod; if it is still so then, the ledger is
       or its ensemble     recovered, which fences its writer; lock given back, the marker stays: the ledger is closed
-      is not writable     now, and comes up again. Not while auto recovery is disabled: then it is left, and waits anew
-    a recovery was begun  likewise, though nothing is missing: whoever began it has that time to end it (Java unmarks
-      and has not ended   the ledger, which then is IN_RECOVERY until somebody reads it)
+      is not writable     now, and is picked again. Not while auto recovery is disabled: then the wait starts again
+    a recovery was begun  likewise, though nothing is missing: the process that began it has that time to end it (Java
+      and has not ended   unmarks the ledger, which then is IN_RECOVERY until a client reads it)
     something is missing  the lock is kept for a pause that grows with each failure
     entries are lost      noted, lock given back; the next try is as bkrecovery.lost says
     it lies badly         where placement is repaired: moved, as copies of lost ones are made
@@ -51,14 +51,14 @@ LEDGERS_TRIED_MAX: Final = 4
 """Ledgers in work of which nothing much was copied yet, and those that just failed: where nothing can be repaired, no
 more are tried at a time."""
 LEDGERS_AT_ONCE_MAX: Final = 16
-"""Ledgers in work: large ones whose copies arrive keep nobody from being tried."""
+"""Ledgers in work: large ledgers in progress do not keep others from being tried."""
 LARGE_BYTES: Final = 1024 * 1024
 """Copies acknowledged from which on a ledger is one of those."""
 HELD_MAX: Final = 2_000
 """Locks kept for a grace period or a pause; past it nothing new is picked."""
 STORE_RETRY_S: Final = 1.0
 SWEEP_S: Final = 10.0
-"""Between looks for locks of this session that nobody works under: an answer of the store was lost."""
+"""Between checks for locks of this session without a running repair: an answer of the store was lost."""
 UNREADABLE_KEPT_MAX: Final = 1_000
 """Ledgers whose unreadable entries are remembered, to be shown."""
 
@@ -353,7 +353,7 @@ class ReplicationWorker:
         self.counts.ledgers_moved += bool(moves)
 
     async def _repair(self, fragment: Fragment, metadata: LedgerMetadata, keys: LedgerKeys) -> None:
-        """Copies one fragment; what stops it is told, and the other fragments get their turn."""
+        """Copies one fragment; an error is logged, and the other fragments are copied all the same."""
         try:
             known = self.unreadable.get(fragment.ledger_id)
             if known is not None:

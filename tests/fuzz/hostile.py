@@ -177,6 +177,8 @@ class Fuzz:
             data = self._make(random)
             step = random.choice((1, 100, 1 << 16)) if len(data) < 5000 else 1 << 16
             for at in range(0, len(data), step):
+                if writer.transport.is_closing():  # asyncio logs each further write
+                    return "closed by the server"
                 writer.write(data[at : at + step])
                 if step == 1 and at % 50 == 0:
                     await asyncio.sleep(0)

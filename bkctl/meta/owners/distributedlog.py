@@ -25,7 +25,8 @@ FUNCTIONS_NAMESPACE: Final = "/pulsar/functions"
 FORMAT_MAX: Final = 5
 _FORMAT_MASK: Final = 0xFF
 _SEGMENTS: Final = "ledgers"
-_SEGMENT_PREFIXES: Final = ("logrecs_", "inprogress_")
+_IN_PROGRESS: Final = "inprogress_"
+_SEGMENT_PREFIXES: Final = ("logrecs_", _IN_PROGRESS)
 _ALLOCATION: Final = "allocation"
 _POOL: Final = ".allocation_pool"
 _FIELDS_MIN: Final = 3
@@ -56,6 +57,16 @@ def references(namespaces: Sequence[str], path: str, data: bytes) -> Iterator[Re
         yield Reference(_allocated(data, path), _stream(namespace, parts[:-2], path))
     elif parts[0] == _POOL and data:
         yield Reference(_allocated(data, path), _stream(namespace, parts, path))
+
+
+def is_segment(path: str) -> bool:
+    """True for the node of a log segment, false for an allocator's."""
+    return path.rpartition("/")[2].startswith(_SEGMENT_PREFIXES)
+
+
+def is_in_progress(path: str) -> bool:
+    """True for the node of a segment that a writer may still append to."""
+    return path.rpartition("/")[2].startswith(_IN_PROGRESS)
 
 
 def _stream(namespace: str, parts: Sequence[str], path: str) -> Owner:
