@@ -89,6 +89,7 @@ class Facts:
     kept_files: int = 0
     read_files: int = 0
     scans: dict[Path, list[str] | None] = field(default_factory=dict)
+    _about_files: dict[Path, DataFrame] = field(default_factory=dict)
 
     def read(self, needs: Iterable[str]) -> Mapping[str, Callable[[], DataFrame]]:
         """Reads what these tables need; returns how each is made."""
@@ -228,7 +229,7 @@ class Facts:
     def _scan_fresh(self, reading: Reading, options: dict[str, str], known: str) -> None:
         folder = self.folder / "scan"
         self._scan_into(folder, reading.fresh, options)
-        self._parquet("scan").createOrReplaceTempView("scan")
+        self._about_files_of(folder).createOrReplaceTempView("about_files")
         torn = {row.file for row in self.spark.sql(views.SEAMS_SQL).limit(MISMATCHES_MAX).collect()}
         whole = [file for file in reading.fresh if file.file not in torn]
         write_inventory(folder, whole, known)
@@ -260,6 +261,7 @@ class Facts:
     def _scan_tables(self, makers: dict[str, Callable[[], DataFrame]]) -> None:
         self.stage("what the files say")
         self.scan().createOrReplaceTempView("scan")
+        self._scanned(self._about_files_of).createOrReplaceTempView("about_files")
         for name, sql in (("log_files", views.LOG_FILES_SQL), ("log_maps", views.LOG_MAPS_SQL)):
             self.spark.sql(sql).write.parquet(str(self.folder / name))
             makers[name] = lambda name=name: self._parquet(name)  # type: ignore[misc]
@@ -270,10 +272,22 @@ class Facts:
         makers["entries"] = lambda: self._over_scan(views.ENTRIES_SQL)
 
     def scan(self) -> DataFrame:
-        """All rows of all scans that count."""
+        """Returns the rows of all scans that this run uses."""
+        return self._scanned(self._rows_of)
+
+    def _rows_of(self, scan: Path) -> DataFrame:
+        return self.spark.read.schema(SCAN.ddl).parquet(str(scan))
+
+    def _about_files_of(self, scan: Path) -> DataFrame:
+        """The rows of a scan that are not records: few, read once and kept by Spark."""
+        if scan not in self._about_files:
+            self._about_files[scan] = self._rows_of(scan).where("kind < 'a'").persist()
+        return self._about_files[scan]
+
+    def _scanned(self, rows_of_scan: Callable[[Path], DataFrame]) -> DataFrame:
         union: DataFrame | None = None
         for folder, files in self.scans.items():
-            rows = self.spark.read.schema(SCAN.ddl).parquet(str(folder))
+            rows = rows_of_scan(folder)
             if files is not None:
                 from pyspark.sql.functions import broadcast
 

@@ -40,6 +40,8 @@ RUN_FILE: Final = "run.json"
 RUN_FORMAT: Final = 1
 SECOND_LOOK_LEDGERS_MAX: Final = 100_000
 """Ledgers that are looked at again; findings about more than these are reported as they were first seen."""
+SHARED: Final = "shared"
+"""The folder of what checks share, below that of the facts: removed at the end."""
 POLL_S: Final = 0.5
 _WORKER_ENDED: Final = "Python worker exited unexpectedly"
 MIN_AGE_MS: Final = 3_600_000
@@ -102,7 +104,7 @@ def run(spark: SparkSession, request: Request, progress: Progress | None = None)
         needs = {name for check in checks for name in check.NEEDS}
         makers = dict(facts.read(needs | {"ledgers", "fragments"} if needs - OWN_METADATA else needs))
         live = request.sources.metadata is not None and is_live(request.sources.metadata)
-        tables = Tables(spark, as_of_ms, makers, live=live, min_age_ms=request.min_age_ms)
+        tables = Tables(spark, as_of_ms, makers, live=live, min_age_ms=request.min_age_ms, folder=str(folder / SHARED))
         tables.sampled, tables.empty = _share(request.sources), facts.empty
         tables.by_time = request.sources.selection.since_ms is not None
         findings = request.to.absolute() / f"findings-{as_of_ms}"
@@ -234,6 +236,7 @@ def second_tables(tables: Tables, facts: Facts, ids: Sequence[int]) -> Tables:
     return Tables(
         tables.spark, tables.as_of_ms, makers, live=True, second_look=True,
         min_age_ms=tables.min_age_ms, sampled=tables.sampled, by_time=tables.by_time,
+        folder=str(facts.folder / "second" / SHARED),
     )  # fmt: skip
 
 
@@ -250,7 +253,7 @@ def _finish(request: Request, facts: Facts, findings: Path, outcome: Outcome) ->
     for old in [*request.to.absolute().glob("facts-*"), *request.to.absolute().glob("findings-*")]:
         if old not in used:
             shutil.rmtree(old, ignore_errors=True)
-    for name in ("first-look", "second-look", "second"):
+    for name in ("first-look", "second-look", "second", SHARED):
         shutil.rmtree(facts.folder / name, ignore_errors=True)
 
 

@@ -38,6 +38,7 @@ class Tables:
         sampled: the share of ledgers that was asked for, None for all.
         by_time: True where only ledgers of a time were asked for: what `ledgers` lacks may be older ones.
         empty: tables that are known to hold nothing.
+        folder: where Spark writes what checks share and what is large; None keeps it in Spark's memory and disks.
     """
 
     spark: SparkSession
@@ -49,7 +50,9 @@ class Tables:
     sampled: float | None = None
     by_time: bool = False
     empty: frozenset[str] = frozenset()
+    folder: str | None = None
     _made: dict[str, DataFrame] = field(default_factory=dict)
+    _kept: dict[str, DataFrame] = field(default_factory=dict)
 
     def has(self, name: str) -> bool:
         """True where this run has a source for the table, be it empty."""
@@ -65,6 +68,21 @@ class Tables:
             maker = self.makers.get(table(name).name)
             self._made[name] = maker() if maker else self.spark.createDataFrame([], TABLES[name].ddl)
         return self._made[name]
+
+    def keep(self, name: str, make: Callable[[], DataFrame], *, as_files: bool = False) -> DataFrame:
+        """What checks share and no source yields: made by the first that asks and computed once.
+
+        as_files: it grows with entries, and is written as Parquet at once; Spark's cache is slower and larger then.
+        """
+        if name not in self._kept:
+            rows = make()
+            if as_files and self.folder is not None:
+                path = f"{self.folder}/{name}"
+                rows.write.parquet(path)
+                self._kept[name] = self.spark.read.parquet(path)
+            else:
+                self._kept[name] = rows.persist()
+        return self._kept[name]
 
     def __getattr__(self, name: str) -> DataFrame:
         """`tables.ledgers` for `tables["ledgers"]`."""

@@ -42,20 +42,20 @@ SELECT f.bookie_id, f.file, regexp_replace(f.file, '/[^/]*$', '') AS directory, 
   coalesce(c.records, 0) AS records, coalesce(c.entries, 0) AS entries, coalesce(c.entry_bytes, 0) AS entry_bytes,
   CAST(get_json_object(f.note, '$.mark[0]') AS bigint) AS mark_journal_id,
   CAST(get_json_object(f.note, '$.mark[1]') AS bigint) AS mark_offset
-FROM (SELECT * FROM scan WHERE kind = '_file') f LEFT JOIN (
+FROM (SELECT * FROM about_files WHERE kind = '_file') f LEFT JOIN (
   SELECT file, max(offset + size) AS data_end, count(*) AS records, count_if(kind = 'entry') AS entries,
     sum(CASE WHEN kind = 'entry' THEN size + 4 ELSE 0 END) AS entry_bytes
   FROM scan WHERE kind >= 'a' GROUP BY file) c ON f.file = c.file
 """
-"""Spark's dialect: a run keeps the rows. Shuffles by file."""
+"""Spark's dialect: a run keeps the rows. Shuffles by file; `about_files`: the rows of a scan that are not records."""
 
-LOG_MAPS_SQL: Final = "SELECT bookie_id, file, ledger_id, size FROM scan WHERE kind = '_map'"
+LOG_MAPS_SQL: Final = "SELECT bookie_id, file, ledger_id, size FROM about_files WHERE kind = '_map'"
 
 DAMAGE_SQL: Final = """
 SELECT bookie_id, file, source, get_json_object(note, '$.code') AS code, offset,
   CAST(get_json_object(note, '$.resumed_at') AS bigint) AS resumed_at, get_json_object(note, '$.message') AS message,
   get_json_object(note, '$.evidence') AS evidence, ledger_id, entry_id
-FROM scan WHERE kind = '_damage'
+FROM about_files WHERE kind = '_damage'
 """
 """Spark's dialect: a run keeps the rows."""
 
@@ -81,7 +81,7 @@ SELECT file FROM (
           CAST(get_json_object(note, '$.end') AS bigint) AS `end`,
           CAST(get_json_object(note, '$.first') AS bigint) AS first,
           CAST(get_json_object(note, '$.next') AS bigint) AS next
-        FROM scan WHERE kind = '_part')
+        FROM about_files WHERE kind = '_part')
   GROUP BY file) WHERE NOT ok
 """
 """Files in which two ranges do not meet: where one ends is not where the next began. Shuffles a row a range."""

@@ -1,8 +1,7 @@
 """Every copy of every entry against the write sets: the one plan behind the checks of copies, and who yields to whom.
 
-    suspects   records and index rows → one row an entry, by cheap aggregates (hash, shuffle by ledger and entry) →
-               joined with its fragment (shuffle by ledger, or a broadcast) → entries that are not plainly whole
-    details    the rows of suspects alone, collected an entry at a time (shuffle by ledger and entry) → `faults`
+    suspects   entries that are not plainly whole: see `_summary`, which partitions and keeps what this plan reads
+    details    the rows of suspects alone, collected an entry at a time (no shuffle) → `faults`
     absent     entries counted a fragment at a time; only where the count is short, ranges are spelled out
 
 A copy of an expected entry is in one state, so one physical fault is one finding:
@@ -30,9 +29,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
-from pyspark.sql.window import Window
 
 from bkinspect.audit.checks._states import STEPS
+from bkinspect.audit.checks._summary import FOUND, KEY, parts, seen, suspects
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,15 +40,8 @@ if TYPE_CHECKING:
 
 COPIES: Final = (*("fragments", "entries", "records", "index", "bookie_ledgers", "bookies", "damage", "log_files"),)
 """Tables that the plan reads."""
-_KEY: Final = ("ledger_id", "entry_id")
-_ROW: Final = (
-    *("bookie_id", "what", "file", "offset", "size", "last_confirmed", "length", "digest_ok", "content_digest"),
-    "index",
-)
-_WITHIN: Final = (
-    "ledger_id = part_ledger_id and entry_id >= first_entry_id and (last_part or entry_id <= last_entry_id)"
-)
-"""Which part an entry is in: the last one takes everything behind it."""
+_ENTRY: Final = ("ledger_id", "entry_id")
+_PART: Final = ("ledger_id", "fragment_index")
 _COLUMNS: Final = (
     *("kind", "ledger_id", "entry_id", "last_id", "rank", "bookie_id", "file", "offset", "size", "index", "others"),
     *("copies", "first_entry_id", "state", "confirmed"),
@@ -63,119 +55,14 @@ _FAULTS_DDL: Final = (
 
 def faults(tables: Tables) -> DataFrame:
     """One row a copy, or entry, that is not as metadata has it; made once for a run and kept."""
-    known: DataFrame | None = tables.__dict__.get("_copy_faults")
-    if known is None:
-        if tables.has("entries") or tables.has("index"):
-            known = _details(tables).unionByName(_absent(tables)).persist()
-        else:  # no copies were read: the plan would shuffle all fragments to find nothing
-            known = tables.spark.createDataFrame([], _FAULTS_DDL)
-        tables.__dict__["_copy_faults"] = known
-    return known
+    return tables.keep("faults", lambda: _faults(tables))
 
 
-def indexed_bookies(tables: Tables) -> DataFrame:
-    """Bookies whose index was read: of the others every record counts as served."""
-    return tables.bookie_ledgers.select("bookie_id").union(tables.index.select("bookie_id")).distinct()
-
-
-def plain_rows(tables: Tables) -> DataFrame:
-    """Records and index rows under each other; what: index, log, journal (to be replayed), live (served as it is)."""
-    indexed = indexed_bookies(tables).withColumn("indexed", F.lit(True))
-    records = (
-        tables.entries.where("source != 'journal' or replayed")
-        .join(F.broadcast(indexed), "bookie_id", "left")
-        .withColumn(
-            "what",
-            F.expr(
-                "case when source = 'journal' then 'journal' when source = 'entry_log' and indexed then 'log' "
-                "else 'live' end"
-            ),
-        )
-        .withColumn("index", F.lit(None).cast("string"))
-    )
-    rows = tables.index.withColumn("what", F.lit("index"))
-    for column in ("size", "last_confirmed", "length", "content_digest"):
-        rows = rows.withColumn(column, F.lit(None).cast("bigint"))
-    rows = rows.withColumn("digest_ok", F.lit(None).cast("boolean"))
-    return records.select(*_KEY, *_ROW).unionByName(rows.select(*_KEY, *_ROW))
-
-
-def parts(tables: Tables) -> DataFrame:
-    """Fragments with what is said of their neighbours: last_part, other_bookies; and scanned, of their own bookies.
-
-    `closed_at` is the ledger's last entry by metadata, null while it is not CLOSED.
-    `ends` is the last entry that counts: of a ledger that is not closed, the last that any copy confirms.
-    """
-    scanned = tables.bookies.where("scanned").agg(F.collect_set("bookie_id").alias("all_scanned"))
-    ledger = Window.partitionBy("ledger_id")
-    return (
-        tables.fragments.withColumn(
-            "last_part", F.expr("fragment_index = max(fragment_index) over (partition by ledger_id)")
-        )
-        .withColumn(
-            "closed_at",
-            F.expr(
-                "max(case when last_part and state = 'CLOSED' then last_entry_id end) over (partition by ledger_id)"
-            ),
-        )
-        .withColumn("lists", F.collect_list(F.struct("fragment_index", "bookies")).over(ledger))
-        .withColumn(
-            "other_bookies",
-            F.expr("flatten(transform(filter(lists, l -> l.fragment_index != fragment_index), l -> l.bookies))"),
-        )
-        .drop("lists")
-        .crossJoin(F.broadcast(scanned))
-        .withColumn("scanned", F.expr("filter(bookies, b -> array_contains(all_scanned, b))"))
-        .drop("all_scanned")
-        .withColumn(
-            "marks",
-            F.expr(
-                "transform(sequence(0, ensemble_size - 1), r -> aggregate(sequence(0, write_quorum_size - 1), 0L, "
-                "(sum, i) -> sum ^ xxhash64(bookies[(r + i) % ensemble_size])))"
-            ),
-        )
-    )
-
-
-def entries_seen(tables: Tables) -> DataFrame:
-    """One row an entry of which anything was found, with what tells at once whether it is whole."""
-    known: DataFrame | None = tables.__dict__.get("_entries_seen")
-    if known is None:
-        on_disk = "what in ('index', 'log')"
-        held = "what in ('log', 'live')"
-        known = (
-            plain_rows(tables)
-            .groupBy(*_KEY)
-            .agg(
-                F.expr("count_if(what = 'index')").alias("index_rows"),
-                F.expr("count_if(what = 'log')").alias("log_rows"),
-                F.expr("count_if(what = 'live')").alias("live_rows"),
-                F.expr("count_if(what = 'journal')").alias("journal_rows"),
-                F.expr(f"bit_xor(case when {on_disk} then xxhash64(bookie_id, file, offset) end)").alias("places"),
-                F.expr(f"bit_xor(case when {held} then xxhash64(bookie_id) end)").alias("holders"),
-                F.expr("min(content_digest)").alias("least"),
-                F.expr("max(content_digest)").alias("most"),
-                F.expr("bool_or(not coalesce(digest_ok, true))").alias("bad"),
-                F.expr("max(last_confirmed)").alias("last_confirmed"),
-            )
-        )
-        tables.__dict__["_entries_seen"] = known
-    return known
-
-
-def _inside(entries: DataFrame, found: DataFrame) -> DataFrame:
-    """Entries with their part of the ledger, nulls if it has none."""
-    return entries.join(found.withColumnRenamed("ledger_id", "part_ledger_id"), F.expr(_WITHIN), "left")
-
-
-def _suspects(tables: Tables) -> DataFrame:
-    whole = (
-        "index_rows = log_rows and coalesce(places, 0) = 0 and journal_rows = 0 and not coalesce(bad, false) and "
-        "least <=> most and log_rows + live_rows = write_quorum_size and "
-        "holders <=> marks[cast(entry_id % ensemble_size as int)]"
-    )
-    wanted = f"not coalesce({whole}, false) or coalesce(entry_id > closed_at, false)"
-    return _inside(entries_seen(tables), parts(tables)).where(wanted).select(*_KEY)
+def _faults(tables: Tables) -> DataFrame:
+    if tables.has("entries") or tables.has("index"):
+        return _details(tables).unionByName(_absent(tables))
+    # No copies were read: the plan would shuffle all fragments to find nothing.
+    return tables.spark.createDataFrame([], _FAULTS_DDL)
 
 
 def damaged_places(tables: Tables) -> DataFrame:
@@ -200,34 +87,42 @@ def touched(records: DataFrame, tables: Tables) -> DataFrame:
 
 def _details(tables: Tables) -> DataFrame:
     """The suspects' copies, each in its state; one row a fault."""
-    rows = touched(plain_rows(tables).join(_suspects(tables), list(_KEY), "left_semi"), tables)
-    rows = rows.withColumn("bad", F.expr("damaged or not coalesce(digest_ok, true)"))
-    entries = rows.groupBy(*_KEY).agg(F.collect_list(F.struct(*_ROW, "bad")).alias("rows"))
-    placed = _inside(entries, _with_ends(tables))
+    names = tables.index.select("index").distinct().withColumn("index_hash", F.xxhash64("index"))
+    copies = suspects(tables).where(f"suspect and {FOUND}").join(F.broadcast(names), "index_hash", "left")
+    copies = touched(copies, tables).withColumn("bad", F.expr("damaged or not coalesce(digest_ok, true)"))
+    entries = copies.groupBy(*KEY, "fragment_index").agg(F.flatten(F.collect_list(F.expr(_ROWS))).alias("rows"))
+    placed = entries.join(parts(tables), list(_PART), "left")
     for name, expression in STEPS:
         placed = placed.withColumn(name, F.expr(expression))
     faulty = (
         placed.withColumn("fault", F.explode("faults"))
         .withColumn("rank", F.expr(_RANK.format(b="fault.bookie_id")))
-        .select(*_KEY, "fault.*", "rank", "first_entry_id", "state", F.expr("size(well)").alias("copies"))
+        .select(*_ENTRY, "fault.*", "rank", "first_entry_id", "state", F.expr("size(well)").alias("copies"))
         .withColumn("last_id", F.col("entry_id"))
     )
     return _unexplained(faulty.persist(), tables)
 
 
+_ROW: Final = (
+    "named_struct('bookie_id', bookie_id, 'what', {what}, 'file', file, 'offset', offset, 'size', {size}, "
+    "'last_confirmed', {last_confirmed}, 'length', {length}, 'digest_ok', {digest_ok}, "
+    "'content_digest', {content_digest}, 'index', {index}, 'bad', {bad})"
+)
+_RECORD: Final = ("size", "last_confirmed", "length", "digest_ok", "content_digest")
+_ROWS: Final = (
+    "filter(array(if(index is null, null, "
+    + _ROW.format(what="'index'", **{name: f"nullif({name}, {name})" for name in _RECORD}, index="index", bad="false")
+    + "), if(what is null or what = 'stale', null, "
+    + _ROW.format(what="what", **{name: name for name in _RECORD}, index="nullif(index, index)", bad="bad")
+    + ")), r -> r is not null)"
+)
+"""The rows of a place: the index's, and the record."""
 _RANK: Final = (
     "(entry_id div ensemble_size) * write_quorum_size + size(filter(sequence(0, ensemble_size - 1), "
     "r -> r < entry_id % ensemble_size and pmod(array_position(bookies, {b}) - 1 - r, ensemble_size) "
     "< write_quorum_size))"
 )
 """Counts the entries that a bookie stores of an ensemble: its neighbours there differ by one."""
-
-
-def _with_ends(tables: Tables) -> DataFrame:
-    """`parts` with ends, the last entry that counts: of a ledger that is not closed, the last confirmed by any copy."""
-    confirmed = entries_seen(tables).groupBy("ledger_id").agg(F.max("last_confirmed").alias("confirmed"))
-    found = parts(tables).join(confirmed, "ledger_id", "left")
-    return found.withColumn("ends", F.expr("coalesce(last_entry_id, confirmed, first_entry_id - 1)"))
 
 
 def _unexplained(faulty: DataFrame, tables: Tables) -> DataFrame:
@@ -237,7 +132,7 @@ def _unexplained(faulty: DataFrame, tables: Tables) -> DataFrame:
     """
     dangling = faulty.where("kind = 'dangling'")
     places = F.broadcast(damaged_places(tables))
-    rotten = tables.entries.where("not digest_ok and source = 'entry_log'").select("bookie_id", "file", "offset")
+    rotten = suspects(tables).where("not digest_ok and source = 'entry_log'").select("bookie_id", "file", "offset")
     unknown = tables.records.where("kind = 'unknown' and source = 'entry_log'").select("bookie_id", "file", "offset")
     rotten = rotten.union(unknown)
     within = (
@@ -261,11 +156,13 @@ def _unexplained(faulty: DataFrame, tables: Tables) -> DataFrame:
 def _absent(tables: Tables) -> DataFrame:
     """Entries of which nothing at all was found, where all that should hold one were looked at; as ranges or one by
     one. kind: nothing (the whole ledger), lost (no copy is left), missing (other bookies were not looked at)."""
-    counted = _inside(entries_seen(tables), _with_ends(tables)).where("entry_id <= ends")
-    counted = counted.groupBy("ledger_id", "fragment_index").agg(F.count("*").alias("found"))
+    counted = (
+        seen(tables).where("found").join(parts(tables).select(*_PART, "ends"), list(_PART)).where("entry_id <= ends")
+    )
+    counted = counted.groupBy(*_PART).agg(F.count("*").alias("found"))
     short = (
-        _with_ends(tables)
-        .join(counted, ["ledger_id", "fragment_index"], "left")
+        parts(tables)
+        .join(counted, list(_PART), "left")
         .fillna(0, ["found"])
         .withColumn("wanted", F.expr("greatest(ends - first_entry_id + 1, 0)"))
         .withColumn("looked_at_all", F.expr("size(array_except(bookies, scanned)) = 0"))
@@ -279,11 +176,10 @@ def _absent(tables: Tables) -> DataFrame:
         *("ledger_id", "first_entry_id as entry_id", "ends as last_id", "first_entry_id as rank"),
         *("cast(null as string) as bookie_id", "first_entry_id", "state", "bookies as others"),
     )
-    seen = entries_seen(tables).select(*_KEY)
     single = (
         short.where("not (found = 0 and looked_at_all)")
         .withColumn("entry_id", F.expr("explode(sequence(first_entry_id, ends))"))
-        .join(seen, list(_KEY), "left_anti")
+        .join(seen(tables).where("found").select(*_ENTRY), list(_ENTRY), "left_anti")
         .withColumn("others", F.expr(_EXPECTED))
         .withColumn("looked", F.array_intersect("others", "scanned"))
         .where("size(looked) > 0 and (state = 'CLOSED' or size(looked) = write_quorum_size)")
@@ -292,7 +188,7 @@ def _absent(tables: Tables) -> DataFrame:
             "bookie_id", F.expr("explode(case when kind = 'lost' then array(cast(null as string)) else looked end)")
         )
         .withColumn("rank", F.expr(f"case when kind = 'lost' then entry_id else {_RANK.format(b='bookie_id')} end"))
-        .selectExpr("kind", *_KEY, "entry_id as last_id", "rank", "bookie_id", "first_entry_id", "state", "others")
+        .selectExpr("kind", *_ENTRY, "entry_id as last_id", "rank", "bookie_id", "first_entry_id", "state", "others")
     )
     nowhere = "cast(null as string) as file, cast(null as bigint) as offset, cast(null as bigint) as size"
     columns = (

@@ -1,6 +1,6 @@
 """What entries say of their ledger: the length grows by each payload, the last confirmed never falls.
 
-Plan: sound copies → one row an entry (shuffle by ledger and entry) → joined with metadata (shuffle by ledger) → two
+Plan: `_summary.seen`, one row an entry → joined with metadata (shuffle by ledger) → two
 windows over the ledger in order of entries, on the same partitions.
 
 Told of what all copies agree in; where they differ, that is divergent-copies' to say. A last confirmed that falls
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from bkinspect.audit.checks._rows import findings_of, union
+from bkinspect.audit.checks._summary import seen
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 NAME: Final = "growth"
 CODES: Final = ("BKC431", "BKC432")
-NEEDS: Final = ("ledgers", "entries")
-TEXT: Final = "lengths and last confirmed grow as entries do; shuffles entries by id, then by ledger"
+NEEDS: Final = ("ledgers", "entries", "index", "bookie_ledgers")
+TEXT: Final = "lengths and last confirmed grow as entries do; shuffles entries by ledger"
 
 _ORDER: Final = "over (partition by ledger_id order by entry_id)"
 _LOOK_BACK: Final = (
@@ -48,11 +49,11 @@ _LOOK_BACK: Final = (
 
 def findings(tables: Tables) -> DataFrame:
     """BKC431 by the entry, BKC432 by the ledger."""
-    rows = _entries(tables)
+    found = _entries(tables)
     for name, expression in _LOOK_BACK:
-        rows = rows.withColumn(name, F.expr(expression))
+        found = found.withColumn(name, F.expr(expression))
     wrong = findings_of(
-        rows.where("wrong"),
+        found.where("wrong"),
         "BKC431",
         subject="concat('entry ', entry_id, ' of ledger ', ledger_id)",
         message="case when falls and not off then concat('last confirmed falls from ', confirmed_before, ' to ', "
@@ -66,7 +67,7 @@ def findings(tables: Tables) -> DataFrame:
         ledger_id="ledger_id",
         entry_id="entry_id",
     )
-    ends = rows.where("entry_id = last_entry_id and not wrong and length != ledger_length").select(
+    ends = found.where("entry_id = last_entry_id and not wrong and length != ledger_length").select(
         "ledger_id", "last_entry_id", "length", "ledger_length"
     )
     empty = tables.ledgers.where("state = 'CLOSED' and last_entry_id < 0 and length != 0").selectExpr(
@@ -85,20 +86,11 @@ def findings(tables: Tables) -> DataFrame:
 
 def _entries(tables: Tables) -> DataFrame:
     """One row an entry that its ledger counts and whose sound copies agree."""
-    agreed = (
-        tables.entries.where("coalesce(digest_ok, true) and length is not null")
-        .groupBy("ledger_id", "entry_id")
-        .agg(
-            F.min("length").alias("length"),
-            F.max("length").alias("most"),
-            F.min("payload_size").alias("payload_size"),
-            F.min("last_confirmed").alias("last_confirmed"),
-        )
-    )
+    agreed = seen(tables).select("ledger_id", "entry_id", "length", "length_most", "payload_size", "last_confirmed")
     known = tables.ledgers.where("damage is null").selectExpr(
         "ledger_id as known_id", "last_entry_id", "length as ledger_length"
     )
-    joined = agreed.where("length = most").join(
+    joined = agreed.where("length = length_most").join(
         known, F.expr("ledger_id = known_id and entry_id <= coalesce(last_entry_id, entry_id)")
     )
-    return joined.drop("known_id", "most")
+    return joined.drop("known_id", "length_most")

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from bkinspect.audit.checks._copies import COPIES, faults
 from bkinspect.audit.checks._rows import findings_of, union
+from bkinspect.audit.checks._summary import ABSURD, summary, sums, suspects
 from bkinspect.finding import CODES as KNOWN
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _named(tables: Tables, rows: DataFrame) -> DataFrame:
 def _pointed_to(tables: Tables) -> DataFrame:
     """Torn ends of logs behind which an index points to entries that no journal will replay."""
     torn = tables.damage.where("code = 'BKC102'").selectExpr("file", "offset as torn_at")
-    replayed = tables.entries.where("source = 'journal' and replayed").select("ledger_id", "entry_id", "bookie_id")
+    replayed = summary(tables).where("what = 'journal'").select("ledger_id", "entry_id", "bookie_id")
     behind = tables.index.join(F.broadcast(torn), "file").where("offset >= torn_at")
     behind = behind.join(replayed, ["ledger_id", "entry_id", "bookie_id"], "left_anti")
     return behind.selectExpr("file", "torn_at as offset").distinct()
@@ -121,10 +122,7 @@ def _records(tables: Tables) -> DataFrame:
         evidence=ids,
         **_PLACE,
     )
-    possible = "last_confirmed between -1 and entry_id - 1 and length >= 0"
-    judged = tables.entries.where(
-        f"source = 'entry_log' and coalesce(digest_ok, true) and not coalesce({possible}, false)"
-    )
+    judged = suspects(tables).where(ABSURD)
     if tables.has("ledgers"):  # without metadata its writer is unknown: orphan-ledgers reports it
         judged = judged.join(tables.ledgers.select("ledger_id"), "ledger_id", "left_semi")
     absurd = findings_of(
@@ -146,15 +144,16 @@ def _maps(tables: Tables) -> DataFrame:
     maps = tables.log_maps.select("bookie_id", "file", "ledger_id", F.col("size").alias("told"))
     mapped = maps.select("file").distinct()
     frames = (
-        tables.entries.where("source = 'entry_log'")
+        sums(tables)
+        .where("source = 'entry_log'")
         .groupBy("file", "ledger_id")
-        .agg(F.sum(F.expr("size + 4")).alias("counted"), F.first("bookie_id").alias("own_bookie_id"))
+        .agg(F.sum("bytes").alias("counted"), F.first("bookie_id").alias("own_bookie_id"))
     )
     frames = frames.join(F.broadcast(mapped), "file", "left_semi")
     spoiled = (
         tables.damage.where("code in ('BKC101', 'BKC102', 'BKC103', 'BKC105')")
         .select("file")
-        .union(tables.entries.where("not digest_ok and source = 'entry_log'").select("file"))
+        .union(suspects(tables).where("not digest_ok and source = 'entry_log'").select("file"))
         .union(tables.records.where("kind = 'unknown'").select("file"))
         .union(faults(tables).where("kind = 'dangling'").select("file"))
         .distinct()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from bkinspect.audit.checks._rows import findings_of, text_of, union
+from bkinspect.audit.checks._summary import sums
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "orphan-ledgers"
 CODES: Final = ("BKC411", "BKC412", "BKC415")
-NEEDS: Final = ("ledgers", "topics", "metadata_damage", "bookie_ledgers", "entries")
+NEEDS: Final = ("ledgers", "topics", "metadata_damage", "bookie_ledgers", "entries", "index")
 TEXT: Final = "every ledger has an owner and metadata; shuffles ledgers by id"
 _PULSAR: Final = "pulsar"
 _PULSARS: Final = "k -> k like 'pulsar/%'"
@@ -86,12 +87,14 @@ def _unowned(tables: Tables) -> DataFrame:
 
 def _without_metadata(tables: Tables) -> DataFrame:
     indexed = tables.bookie_ledgers.selectExpr("ledger_id", "bookie_id", "entries")
-    replayed = tables.entries.where("(source = 'journal' and replayed) or source = 'live'")
-    replayed = replayed.groupBy("ledger_id", "bookie_id").agg(F.count("*").alias("entries"))
-    indexless = tables.entries.where("source = 'entry_log'").join(
-        F.broadcast(tables.bookie_ledgers.select("bookie_id").distinct()), "bookie_id", "left_anti"
+    replayed = sums(tables).where("what = 'journal' or source = 'live'")
+    replayed = replayed.groupBy("ledger_id", "bookie_id").agg(F.sum("entries").alias("entries"))
+    indexless = (
+        sums(tables)
+        .where("source = 'entry_log'")
+        .join(F.broadcast(tables.bookie_ledgers.select("bookie_id").distinct()), "bookie_id", "left_anti")
     )
-    indexless = indexless.groupBy("ledger_id", "bookie_id").agg(F.count("*").alias("entries"))
+    indexless = indexless.groupBy("ledger_id", "bookie_id").agg(F.sum("entries").alias("entries"))
     rows = indexed.unionByName(replayed).unionByName(indexless)
     rows = rows.groupBy("ledger_id").agg(
         F.array_sort(F.collect_set("bookie_id")).alias("bookies"), F.sum("entries").alias("entries")

@@ -1,6 +1,6 @@
 """Whose bytes are in the entry logs, and why they are still there.
 
-Plan: records of logs and index rows → each record live in the index or not (shuffle by place) → summed by bookie and
+Plan: `_summary.sums` → summed by bookie and
 ledger (a shuffle of partial sums) → joined with metadata and topics (shuffle by ledger) → summed by owner.
 
     live              the index points to it, and the ledger's ensembles name the bookie
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from bkinspect.audit.checks._rows import findings_of, text_of
+from bkinspect.audit.checks._summary import sums as stored
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 NAME: Final = "space"
 CODES: Final = ("BKC501",)
 NEEDS: Final = ("entries", "index", "bookie_ledgers", "ledgers", "fragments", "topics")
-TEXT: Final = "bytes by owner and reason; shuffles records by place"
+TEXT: Final = "bytes by owner and reason; the plan of missing-copies, then shuffles sums"
 DEAD_SIZE_MIN: Final = 1 << 30
 """Bytes; less is not worth a word."""
 _NOBODY: Final = "'-'"
@@ -33,13 +34,11 @@ _NOBODY: Final = "'-'"
 
 def space(tables: Tables) -> DataFrame:
     """The rows of the table `space`, which a run keeps."""
-    indexed = F.broadcast(tables.bookie_ledgers.select("bookie_id").union(tables.index.select("bookie_id")).distinct())
-    logs = tables.entries.where("source = 'entry_log'").join(indexed, "bookie_id", "left_semi")
-    pointers = tables.index.select("bookie_id", "file", "offset").withColumn("served", F.lit(True))
     sums = (
-        logs.join(pointers, ["bookie_id", "file", "offset"], "left")
-        .groupBy("bookie_id", "ledger_id", F.coalesce("served", F.lit(False)).alias("served"))
-        .agg(F.count("*").alias("entries"), F.sum(F.expr("size + 4")).alias("bytes"))
+        stored(tables)
+        .where("what = 'log'")
+        .groupBy("bookie_id", "ledger_id", "served")
+        .agg(F.sum("entries").alias("entries"), F.sum("bytes").alias("bytes"))
     )
     members = tables.fragments.select("ledger_id", F.explode("bookies").alias("bookie_id")).distinct()
     members = members.withColumn("member", F.lit(True))

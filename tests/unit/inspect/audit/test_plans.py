@@ -29,11 +29,14 @@ from tests.bench import audit as bench
 from tests.unit.inspect.audit.test_two_workers import SETTINGS
 
 LOGS: Final = 4
-LOG_SIZE: Final = 3 << 20
+LOG_SIZE: Final = 15 << 20
 ENTRY_SIZE: Final = 56
 PAYLOAD_SIZE: Final = ENTRY_SIZE - 36
 LEDGERS_A_LOG: Final = 100
 ROWS_IN_ONE_TASK_MAX: Final = 100_000
+READS_OF_ENTRIES_MAX: Final = 3
+ROWS_ABOUT_FILES_MAX: Final = 2_000
+"""Rows of the scan that are not records: maps, files and ranges."""
 TIMEOUT_S: Final = 500
 TYPES: Final = {column.name: column.type for column in FINDINGS.columns}
 _READ: Final = ("internal.metrics.input.recordsRead", "internal.metrics.shuffle.read.recordsRead")
@@ -48,17 +51,40 @@ class Stage(NamedTuple):
     records: int
 
 
+def events(folder: Path) -> Iterator[dict[str, Any]]:
+    """The events of the logs below a folder."""
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.name.startswith((".", "appstatus")):
+            yield from map(json.loads, path.read_text().splitlines())
+
+
 def stages(folder: Path) -> Iterator[Stage]:
     """The stages of the event logs below a folder."""
-    for path in folder.rglob("*"):
-        if not path.is_file() or path.name.startswith((".", "appstatus")):
-            continue
-        for line in path.read_text().splitlines():
-            event: dict[str, Any] = json.loads(line)
-            if event["Event"] == "SparkListenerStageCompleted":
-                info = event["Stage Info"]
-                read = sum(int(one["Value"]) for one in info["Accumulables"] if one["Name"] in _READ)
-                yield Stage(f"{info['Stage ID']} {info['Stage Name']}", info["Number of Tasks"], read)
+    for event in events(folder):
+        if event["Event"] == "SparkListenerStageCompleted":
+            info = event["Stage Info"]
+            read = sum(int(one["Value"]) for one in info["Accumulables"] if one["Name"] in _READ)
+            yield Stage(f"{info['Stage ID']} {info['Stage Name']}", info["Number of Tasks"], read)
+
+
+def rows_read(folder: Path, table: str) -> int:
+    """Rows that all scans of a folder of Parquet with this name gave, by the metrics of Spark's plans."""
+    metrics: set[int] = set()
+    values: dict[int, int] = {}
+
+    def visit(plan: dict[str, Any]) -> None:
+        if plan["nodeName"].startswith("Scan parquet") and f"/{table}]" in plan["metadata"].get("Location", ""):
+            metrics.update(one["accumulatorId"] for one in plan["metrics"] if one["name"] == "number of output rows")
+        for child in plan["children"]:
+            visit(child)
+
+    for event in events(folder):
+        if "sparkPlanInfo" in event:
+            visit(event["sparkPlanInfo"])
+        for one in event.get("Stage Info", {}).get("Accumulables", ()):
+            if one.get("Name") == "number of output rows":
+                values[one["ID"]] = max(int(one["Value"]), values.get(one["ID"], 0))
+    return sum(values.get(metric, 0) for metric in metrics)
 
 
 def export(path: Path, cookie: bytes) -> int:
@@ -92,7 +118,9 @@ def test_findings_are_compacted_in_order(spark: Any, tmp_path: Path, monkeypatch
     assert sorted(one for ids in files for one in ids) == list(range(100))
 
 
-def test_no_stage_of_one_task_reads_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_over_a_million_entries_reads_them_three_times_at_most_and_never_in_one_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bench, "LOG_SIZE", LOG_SIZE)
     bench.make_logs(tmp_path / "bookie", LOGS * LOG_SIZE, ENTRY_SIZE)
     cookie = (tmp_path / "bookie/ledgers/current/VERSION").read_bytes()
@@ -122,3 +150,5 @@ def test_no_stage_of_one_task_reads_many_rows(tmp_path: Path, monkeypatch: pytes
     found = list(stages(tmp_path / "events"))
     assert max(stage.records for stage in found if stage.tasks > 1) >= entries, "the facts were read"
     assert [stage for stage in found if stage.tasks == 1 and stage.records > ROWS_IN_ONE_TASK_MAX] == []
+    read = rows_read(tmp_path / "events", "scan")
+    assert entries <= read <= READS_OF_ENTRIES_MAX * (entries + ROWS_ABOUT_FILES_MAX)
