@@ -12,8 +12,6 @@ that are whole and removes the rest. Nothing is reported from half of a run.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,20 +21,22 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bkctl.errors import BkctlError, Unavailable
+from bkctl.errors import BkctlError, Refused, Unavailable
 from bkctl.world import private_umask
 from bkinspect.audit.checks import OF_FILES, Check, load
-from bkinspect.audit.facts import OWN_METADATA, Facts, Sources, rows_of, write_empty
+from bkinspect.audit.facts import OWN_METADATA, Facts, Sources
+from bkinspect.audit.incremental import sister_runs
 from bkinspect.audit.schemas import FINDINGS
 from bkinspect.audit.session import suited
 from bkinspect.audit.sources.nodes import is_live
+from bkinspect.audit.storage import RUN_FILE, Storage, storage_of
+from bkinspect.audit.stored import rows_of, write_empty
 from bkinspect.audit.tables import Tables
 from bkinspect.finding import CODES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-RUN_FILE: Final = "run.json"
 RUN_FORMAT: Final = 1
 SECOND_LOOK_LEDGERS_MAX: Final = 100_000
 """Ledgers that are looked at again; findings about more than these are reported as they were first seen."""
@@ -53,10 +53,13 @@ SAME: Final = ("code", "ledger_id", "entry_id", "bookie_id", "file", "offset")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is requested. checks: names, none for all; min_age_ms: younger ledgers are never orphans."""
+    """What is requested. checks: names, none for all; min_age_ms: younger ledgers are never orphans.
+
+    to: the folder of the run, a path of this machine or a URI that Spark's Hadoop can write.
+    """
 
     sources: Sources
-    to: Path
+    to: Path | str
     checks: tuple[str, ...] = ()
     min_age_ms: int = MIN_AGE_MS
 
@@ -65,7 +68,7 @@ class Request:
 class Outcome:
     """What a run came to. counts: findings by code; tables: rows by table."""
 
-    run: Path
+    run: Path | str
     as_of_ms: int
     seconds: float
     counts: Mapping[str, int]
@@ -93,24 +96,25 @@ def run(spark: SparkSession, request: Request, progress: Progress | None = None)
     names = tuple(check.NAME for check in checks)
     started = time.time()
     as_of_ms = int(started * 1000)
-    request.to.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder = request.to.absolute() / f"facts-{as_of_ms}"
     with _watched(spark, progress) as stage, _as_ours():
+        to = storage_of(spark, request.to)
+        to.make()
+        folder = to / f"facts-{as_of_ms}"
         from bkinspect.audit.checks import space
 
-        facts = Facts(spark, request.sources, request.to.absolute(), folder, stage)
+        facts = Facts(spark, request.sources, to, folder, stage)
         needs = {name for check in checks for name in check.NEEDS}
         makers = dict(facts.read(needs | {"ledgers", "fragments"} if needs - OWN_METADATA else needs))
         live = request.sources.metadata is not None and is_live(request.sources.metadata)
         tables = Tables(spark, as_of_ms, makers, live=live, min_age_ms=request.min_age_ms)
         tables.sampled, tables.empty = _share(request.sources), facts.empty
         tables.by_time = request.sources.selection.since_ms is not None
-        findings = request.to.absolute() / f"findings-{as_of_ms}"
+        findings = to / f"findings-{as_of_ms}"
         with suited(spark, facts.size):
             if space.NAME in names and tables.has("entries") and tables.has("index"):
                 stage("space")
-                space.space(tables).write.parquet(str(folder / "space"))
-                makers["space"] = lambda: spark.read.parquet(str(folder / "space"))
+                space.space(tables).write.parquet(folder.url("space"))
+                makers["space"] = lambda: spark.read.parquet(folder.url("space"))
             found, notes = _findings(tables, checks, facts, stage)
             notes = [*facts.notes, *notes]
             stage("findings")
@@ -121,8 +125,7 @@ def run(spark: SparkSession, request: Request, progress: Progress | None = None)
         severities[row["severity"]] = severities.get(row["severity"], 0) + row["count"]
     reading = facts.read_files, facts.kept_files
     outcome = Outcome(request.to, as_of_ms, time.time() - started, counts, severities, *reading, tuple(notes), names)
-    _finish(request, facts, findings, outcome)
-    return outcome
+    return _finish(request, facts, findings, outcome)
 
 
 def _share(sources: Sources) -> float | None:
@@ -132,7 +135,7 @@ def _share(sources: Sources) -> float | None:
     return None if sample is None else sample / SAMPLE_BUCKETS
 
 
-def _kept(found: DataFrame | None, findings: Path, most: int) -> list[Any]:
+def _kept(found: DataFrame | None, findings: Storage, most: int) -> list[Any]:
     """Keeps the findings in order, FINDINGS_A_FILE to a file; returns code, severity and count of each kind.
 
     Args:
@@ -142,8 +145,8 @@ def _kept(found: DataFrame | None, findings: Path, most: int) -> list[Any]:
         write_empty(FINDINGS, findings)
         return []
     files = max(-(-most // FINDINGS_A_FILE), 1)
-    found.repartitionByRange(files, *SAME).sortWithinPartitions(*SAME).write.parquet(str(findings))
-    return found.sparkSession.read.parquet(str(findings)).groupBy("code", "severity").count().collect()
+    found.repartitionByRange(files, *SAME).sortWithinPartitions(*SAME).write.parquet(findings.url())
+    return found.sparkSession.read.parquet(findings.url()).groupBy("code", "severity").count().collect()
 
 
 def _findings(
@@ -179,7 +182,7 @@ def _findings(
 
 
 def _first_look(
-    tables: Tables, checks: Sequence[Check], folder: Path, stage: Callable[[str], None]
+    tables: Tables, checks: Sequence[Check], folder: Storage, stage: Callable[[str], None]
 ) -> DataFrame | None:
     """Runs the checks one after another; each leaves its rows as Parquet. None for no finding at all.
 
@@ -193,10 +196,10 @@ def _first_look(
             continue
         stage(f"check {check.NAME}")
         try:
-            check.findings(tables).select(*FINDINGS.names).write.mode("append").parquet(str(folder))
+            check.findings(tables).select(*FINDINGS.names).write.mode("append").parquet(folder.url())
         except PySparkException as error:  # of this check alone; a lost JVM raises another and ends the run
-            _failed(tables.spark, check.NAME, error).write.mode("append").parquet(str(folder))
-    return tables.spark.read.schema(FINDINGS.ddl).parquet(str(folder)) if rows_of(folder) else None
+            _failed(tables.spark, check.NAME, error).write.mode("append").parquet(folder.url())
+    return tables.spark.read.schema(FINDINGS.ddl).parquet(folder.url()) if rows_of(folder) else None
 
 
 def _failed(spark: SparkSession, check: str, error: Exception) -> DataFrame:
@@ -237,38 +240,41 @@ def second_tables(tables: Tables, facts: Facts, ids: Sequence[int]) -> Tables:
     )  # fmt: skip
 
 
-def _finish(request: Request, facts: Facts, findings: Path, outcome: Outcome) -> None:
+def _finish(request: Request, facts: Facts, findings: Storage, outcome: Outcome) -> Outcome:
     """Writes report and run.json, then removes what no run names any more."""
     from bkinspect.audit.report import write_report
 
-    document = _document(request, facts, findings, outcome)
-    fresh = request.to / f"{RUN_FILE}.new"
-    fresh.write_text(json.dumps(document, indent=2))
-    os.replace(fresh, request.to / RUN_FILE)
-    write_report(request.to)
-    used = {facts.folder, findings, *(scan.parent for scan in facts.scans), *_used_by_sisters(request.to.absolute())}
-    for old in [*request.to.absolute().glob("facts-*"), *request.to.absolute().glob("findings-*")]:
-        if old not in used:
-            shutil.rmtree(old, ignore_errors=True)
+    run = facts.run
+    run.write(RUN_FILE, _document(request, facts, findings, outcome))
+    try:
+        write_report(run)
+    except Refused as error:  # the run is complete without it
+        outcome = replace(outcome, notes=(*outcome.notes, f"report.html was not written: {error.message}"))
+        run.write(RUN_FILE, _document(request, facts, findings, outcome))
+    used = {facts.folder, findings, *(scan.parent for scan in facts.scans)}
+    named = {str(folder) for folder in used}.union(_used_by_sisters(run))
+    for item in (*run.list("facts-*"), *run.list("findings-*")):
+        if str(run / item.name) not in named:
+            run.delete(item.name)
     for name in ("first-look", "second-look", "second"):
-        shutil.rmtree(facts.folder / name, ignore_errors=True)
+        facts.folder.delete(name)
+    return outcome
 
 
-def _used_by_sisters(run: Path) -> Iterator[Path]:
+def _used_by_sisters(run: Storage) -> Iterator[str]:
     """Facts that runs beside this one name."""
-    for path in run.parent.glob(f"*/{RUN_FILE}"):
+    for sister in sister_runs(run):
         try:
-            scans = json.loads(path.read_text())["scans"]
-        except (OSError, ValueError, KeyError):
+            scans = json.loads(sister.read(RUN_FILE))["scans"]
+        except (OSError, ValueError, KeyError, BkctlError):
             continue  # not a run of ours
-        if path.parent != run:
-            yield from (Path(scan).parent for scan in scans)
+        yield from (str(scan).rpartition("/")[0] for scan in scans)
 
 
-def _document(request: Request, facts: Facts, findings: Path, outcome: Outcome) -> dict[str, Any]:
+def _document(request: Request, facts: Facts, findings: Storage, outcome: Outcome) -> bytes:
     sources = request.sources
     scans = {str(folder): files for folder, files in facts.scans.items()}
-    return {
+    document = {
         "format": RUN_FORMAT,
         "as_of_ms": outcome.as_of_ms,
         "seconds": round(outcome.seconds, 3),
@@ -286,6 +292,7 @@ def _document(request: Request, facts: Facts, findings: Path, outcome: Outcome) 
         "findings": findings.name,
         "scans": scans,
     }
+    return json.dumps(document, indent=2).encode()
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.errors import UsageError
 from bkctl.world import private_umask
@@ -119,11 +119,7 @@ def session(
         UsageError: Spark's packages or a Java are missing.
     """
     check_installed()
-    java = find_java(environ)
-    os.environ["JAVA_HOME"] = str(java.resolve().parent.parent)
-    # Workers must be this interpreter: another one has neither our packages nor our version of Python.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    logging.getLogger("py4j").setLevel(logging.ERROR)
+    _prepare(environ)
     from pyspark.sql import SparkSession
 
     chosen = dict(conf or {})
@@ -144,6 +140,38 @@ def session(
         made: SparkSession = builder.getOrCreate()
     register(made)
     return made
+
+
+def hadoop(conf: Mapping[str, str], *, environ: Mapping[str, str] = os.environ) -> tuple[Any, Any]:
+    """Hadoop without a session: (a JVM as py4j shows it, its org.apache.hadoop.conf.Configuration).
+
+    Args:
+        conf: settings of Spark, of which spark.hadoop.* are Hadoop's and spark.jars* bring file systems.
+
+    Raises:
+        UsageError: Spark's packages or a Java are missing.
+    """
+    check_installed()
+    _prepare(environ)
+    from pyspark import SparkConf, SparkContext
+
+    own = {"spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Dlog4j2.configurationFile={_log_settings()}"}
+    with private_umask():
+        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list({**own, **conf}.items())))
+    jvm: Any = SparkContext._jvm
+    settings = jvm.org.apache.spark.SparkConf()
+    for name, value in conf.items():
+        settings.set(name, value)
+    return jvm, jvm.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(settings)
+
+
+def _prepare(environ: Mapping[str, str]) -> None:
+    """The environment in which Spark's JVM starts."""
+    java = find_java(environ)
+    os.environ["JAVA_HOME"] = str(java.resolve().parent.parent)
+    # Workers must be this interpreter: another one has neither our packages nor our version of Python.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    logging.getLogger("py4j").setLevel(logging.ERROR)
 
 
 def _log_settings() -> str:
