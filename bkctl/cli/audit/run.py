@@ -89,7 +89,7 @@ def run(
         duration_ms(min_age),
     )
     _there(request)
-    return _answer(env, request, *_audited(env, request, _session(master, settings_of(spark_conf or ()))))
+    return _answer(env, request, *_audited(env, request, _session(env, master, settings_of(spark_conf or ()))))
 
 
 def _audited(env: Env, request: Request, session: Any) -> tuple[Outcome, Path]:
@@ -199,14 +199,14 @@ def _has_uri(env: Env) -> bool:
         return False
 
 
-def _session(master: str | None, conf: dict[str, str]) -> Any:
+def _session(env: Env, master: str | None, conf: dict[str, str]) -> Any:
     import logging
 
     from bkinspect.audit.session import session
 
     if not logging.getLogger().handlers:  # py4j would tell an interrupt as tracebacks
         logging.getLogger().addHandler(logging.NullHandler())
-    return session(master, conf)
+    return session(master, conf, timeout_s=env.connect_timeout_s)
 
 
 def _answer(env: Env, request: Request, outcome: Outcome, folder: Path) -> Listing:

@@ -15,6 +15,7 @@ from bkinspect import data_dir
 from bkinspect.audit import views
 from bkinspect.audit.incremental import Reading, earlier_scans, split, without, write_inventory
 from bkinspect.audit.schemas import BOOKIES, DAMAGE, ENDS, TABLES, Table, arrow_schema
+from bkinspect.audit.session import parallelism
 from bkinspect.audit.sources.base import Reader, Selection, batch_of
 from bkinspect.audit.sources.directories import BookieDirs, ScanFile, find_bookies, plan_of, scan_files
 from bkinspect.audit.sources.ends import EndsReader
@@ -329,7 +330,7 @@ class Facts:
 
     def _ends(self, makers: dict[str, Callable[[], DataFrame]]) -> None:
         self.stage("ends of fragments")
-        tasks = self.spark.sparkContext.defaultParallelism
+        tasks = parallelism(self.spark)
         options = {"metadata": str(self.sources.metadata), "tasks": str(tasks), **self.sources.selection.options()}
         reader = EndsReader(ENDS, {**options, "tasks": "1"})
         few = self.sources.selection.ledgers is not None or reader.few()

@@ -26,6 +26,7 @@ from bkctl.world import private_umask
 from bkinspect.audit.checks import OF_FILES, Check, load
 from bkinspect.audit.facts import OWN_METADATA, Facts, Sources
 from bkinspect.audit.incremental import sister_runs
+from bkinspect.audit.masters import is_connect
 from bkinspect.audit.schemas import FINDINGS
 from bkinspect.audit.session import suited
 from bkinspect.audit.sources.nodes import is_live
@@ -316,29 +317,53 @@ def _as_ours() -> Iterator[None]:
 
 @contextmanager
 def _watched(spark: SparkSession, progress: Progress | None) -> Iterator[Callable[[str], None]]:
-    """Tells progress how many of Spark's tasks are done, from its status tracker, until the end."""
+    """Reports to progress how many of Spark's tasks are done, until the end."""
     doing = [""]
-    if progress is None:
-        yield lambda name: doing.__setitem__(0, name)
-        return
-    done = threading.Event()
-    tracker = spark.sparkContext.statusTracker()
-
-    def look() -> None:
-        while not done.wait(POLL_S):
-            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            known = [info for info in stages if info is not None]
-            finished = sum(info.numCompletedTasks for info in known)
-            progress(doing[0], finished, sum(info.numTasks for info in known))
 
     def stage(name: str) -> None:
         doing[0] = name
-        progress(name, 0, 0)
+        if progress is not None:
+            progress(name, 0, 0)
 
-    watcher = threading.Thread(target=look, name="audit progress", daemon=True)
+    if progress is None:
+        yield stage
+        return
+    follow = _handled if is_connect(spark) else _polled
+    with follow(spark, lambda done, total: progress(doing[0], done, total)):
+        yield stage
+
+
+@contextmanager
+def _handled(spark: Any, report: Callable[[int, int], None]) -> Iterator[None]:
+    """Reports the tasks that Spark Connect tells of."""
+
+    def handler(stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+        known = list(stages or ())
+        report(sum(one.num_completed_tasks for one in known), sum(one.num_tasks for one in known))
+
+    spark.registerProgressHandler(handler)
+    try:
+        yield
+    finally:
+        spark.removeProgressHandler(handler)
+
+
+@contextmanager
+def _polled(spark: SparkSession, report: Callable[[int, int], None]) -> Iterator[None]:
+    """Reports the tasks of the status tracker every POLL_S."""
+    ended = threading.Event()
+    tracker = spark.sparkContext.statusTracker()
+
+    def poll() -> None:
+        while not ended.wait(POLL_S):
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            known = [info for info in stages if info is not None]
+            report(sum(info.numCompletedTasks for info in known), sum(info.numTasks for info in known))
+
+    watcher = threading.Thread(target=poll, name="audit progress", daemon=True)
     watcher.start()
     try:
-        yield stage
+        yield
     finally:
-        done.set()
+        ended.set()
         watcher.join(timeout=2 * POLL_S)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from bkctl.errors import Refused, Unavailable, UsageError
+from bkinspect.audit.session import hadoop_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -395,7 +396,7 @@ def storage_of(spark: SparkSession, place: Path | str) -> Storage:
     """
     if isinstance(place, Path):
         return LocalStorage.of(place)
-    return storage_at(place, spark._jvm, spark._jsparkSession.sessionState().newHadoopConf())
+    return storage_at(place, *hadoop_of(spark))
 
 
 def storage_at(place: str, jvm: Any, hadoop: Any) -> Storage:

@@ -14,6 +14,8 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from bkinspect.audit.masters import is_connect
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -32,7 +34,10 @@ def new_shared_file(name: str) -> Path:
 
 def share(spark: SparkSession, file: Path) -> str:
     """Gives a file of new_shared_file to the tasks of a session; returns the option's value."""
-    spark.sparkContext.addFile(str(file))
+    if is_connect(spark):
+        spark.addArtifacts(str(file), file=True)
+    else:
+        spark.sparkContext.addFile(str(file))
     _OWN[file.name] = file
     return SHARED + file.name
 
