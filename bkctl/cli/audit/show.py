@@ -47,5 +47,6 @@ def run(
         with opened(folder) as results:
             yield from results.findings(code or (), wanted)
 
-    env.detail(f"{folder}, {about['seconds']} s, report: {folder}/report.html")
+    place = name if name is not None and ":/" in name else folder  # not the copy
+    env.detail(f"{place}, {about['seconds']} s, report: {place}/report.html")
     return Listing(items(), as_of=rfc3339(about["as_of_ms"]), warnings=list(about["notes"]))

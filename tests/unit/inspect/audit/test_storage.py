@@ -16,6 +16,7 @@ from bkinspect.audit import results, stored
 from bkinspect.audit.facts import Sources
 from bkinspect.audit.job import Outcome, Request, run
 from bkinspect.audit.results import local_copy, opened
+from bkinspect.audit.sources.live import COPIES, LivePartition, LiveReader
 from bkinspect.audit.sources.shared_files import SHARED, path_of
 from bkinspect.audit.storage import HadoopStorage, LocalStorage, Storage, storage_of
 
@@ -174,6 +175,12 @@ def test_a_table_for_tasks_is_one_file_with_all_rows(
     assert parquet.read_table(path_of(option)).num_rows == 35 == stored.rows_of(folder / "ledgers")
     rows = spark.range(1).rdd.map(lambda _: parquet.read_table(path_of(option)).num_rows).collect()
     assert rows == [35], "a task reads Spark's copy"
+    reader = LiveReader(COPIES, {"metadata": "zk://nobody/ledgers", "ledgers_from": option})
+    parts = [LivePartition("", None, True, file, start, rows) for file, start, rows, *_ in reader._slices(1)]
+    assert {part.file for part in parts} == {option}, "a partition names the option, not a path of the driver"
+    assert sum(part.count for part in parts) == 35
+    ids = {one.ledger_id for part in parts for one in reader._wanted(part)}
+    assert ids == {row.ledger_id for row in spark.read.parquet(folder.url("ledgers")).collect() if row.ensembles}
     monkeypatch.setattr(stored, "SHARED_BYTES_MAX", 10)
     with pytest.raises(Refused, match="can be sent to executors"):
         stored.given_table(spark, folder, "ledgers")
