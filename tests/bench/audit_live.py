@@ -88,10 +88,11 @@ def _spark(answer: dict[str, Any]) -> Iterator[Any]:
 def read_copies(uri: str, folder: str) -> None:
     """Metadata as a run reads it, then every copy; keeps nothing of these."""
     from bkinspect.audit.facts import Facts, Sources
+    from bkinspect.audit.storage import LocalStorage
 
     answer: dict[str, Any] = {}
     with _spark(answer) as spark:
-        facts = Facts(spark, Sources(uri), Path(folder), Path(folder) / "facts", tell)
+        facts = Facts(spark, Sources(uri), LocalStorage(folder), LocalStorage(folder) / "facts", tell)
         facts.read({"ledgers"})
         options = {"metadata": uri, "ledgers_from": str(facts.folder / "ledgers")}
         row = spark.read.format("bookkeeper.copies").options(**options).schema(COLUMNS).load().selectExpr(

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bkctl.cli.env import Env
+from bkctl.errors import UsageError
 
 RUN_HELP = "the folder of a run, or one that holds runs (then the newest); default: the last one"
 Run = Annotated[str | None, typer.Argument(metavar="RUN", help=RUN_HELP)]
 RunOption = Annotated[str | None, typer.Option("--run", metavar="RUN", help=RUN_HELP)]
+
+
+SparkConf = Annotated[
+    list[str] | None,
+    typer.Option("--spark-conf", metavar="K=V", help="settings of Spark and Hadoop, for a RUN on another file system"),
+]
 
 
 def runs_dir(env: Env) -> Path:
@@ -19,19 +27,56 @@ def runs_dir(env: Env) -> Path:
     return env.state_dir / "audits"
 
 
-def run_of(env: Env, name: str | None) -> Path:
-    """The folder that RUN means; a name that is not a path is searched among the runs without --to.
+def run_of(env: Env, name: str | None, spark_conf: Sequence[str] | None, *, tables: bool = False) -> Path:
+    """The folder of one run, as runs_of."""
+    (folder,) = runs_of(env, [name], spark_conf, tables=tables)
+    return folder
+
+
+def runs_of(
+    env: Env, names: Sequence[str | None], spark_conf: Sequence[str] | None, *, tables: bool = False
+) -> list[Path]:
+    """The folders that RUNs mean; a name that is not a path is searched among the runs without --to.
+
+    A run on another file system is copied to a private folder: its findings, and with tables all of it.
 
     Raises:
-        UsageError: a URI of another file system.
+        UsageError: a URI of a scheme that is not supported, or settings of Spark for runs of this machine.
+        NotFound, Refused, Unavailable: as results.local_copy.
     """
-    from bkinspect.audit.locations import local_path
+    from bkinspect.audit.locations import run_place
 
-    if name is None:
-        return runs_dir(env)
-    path = local_path("RUN", name)
+    places = [runs_dir(env) if name is None else run_place("RUN", name) for name in names]
+    remote = any(isinstance(place, str) for place in places)
+    if spark_conf and not remote:
+        raise UsageError("--spark-conf applies to a RUN on another file system")
+    settings = settings_of(spark_conf or ())
+    return [_copy(place, settings, tables) if isinstance(place, str) else _kept(env, place) for place in places]
+
+
+def _copy(place: str, settings: Mapping[str, str], tables: bool) -> Path:
+    from bkinspect.audit.results import local_copy
+    from bkinspect.audit.session import hadoop
+    from bkinspect.audit.storage import storage_at
+
+    return local_copy(storage_at(place, *hadoop(settings)), tables=tables)
+
+
+def _kept(env: Env, path: Path) -> Path:
     kept = runs_dir(env) / path
     return kept if not path.exists() and kept.exists() else path
+
+
+def settings_of(settings: Sequence[str]) -> dict[str, str]:
+    """The settings of --spark-conf.
+
+    Raises:
+        UsageError: one is not key=value.
+    """
+    for setting in settings:
+        if "=" not in setting:
+            raise UsageError(f"--spark-conf {setting}", hint="key=value")
+    return dict(setting.split("=", 1) for setting in settings)
 
 
 def readable(folder: Path) -> Path:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bkctl.cli.audit._runs import RUN_HELP, readable, run_of
+from bkctl.cli.audit._runs import RUN_HELP, SparkConf, readable, runs_of
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.render import Listing
@@ -25,11 +25,12 @@ def run(
     env: Env,
     before: Annotated[str, typer.Argument(metavar="BEFORE", help=RUN_HELP)],
     after: Annotated[str, typer.Argument(metavar="AFTER", help=RUN_HELP)],
+    spark_conf: SparkConf = None,
 ) -> Listing:
     """Lists findings that only one of two runs has: gone or new; exit 1 if there are new ones."""
     from bkinspect.audit.results import difference, opened
 
-    one, other = readable(run_of(env, before)), readable(run_of(env, after))
+    one, other = map(readable, runs_of(env, (before, after), spark_conf))
 
     def items() -> Iterator[dict[str, object]]:
         with opened(one) as first, opened(other) as second:

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from bkctl.cli.audit._runs import RUN_HELP, run_of
+from bkctl.cli.audit._runs import RUN_HELP, SparkConf, run_of
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 
@@ -24,7 +24,9 @@ _CODE: Final = re.compile(r"(?i)bkc[0-9]+")
 
 
 def run(
-    env: Env, name: Annotated[str | None, typer.Argument(metavar="RUN|CODE", help=f"{RUN_HELP}; or a code")] = None
+    env: Env,
+    name: Annotated[str | None, typer.Argument(metavar="RUN|CODE", help=f"{RUN_HELP}; or a code")] = None,
+    spark_conf: SparkConf = None,
 ) -> list[dict[str, object]]:
     """Explains each code that a run found, with the number of findings; or one code."""
     from bkinspect.audit.results import about_run, find_run
@@ -33,7 +35,7 @@ def run(
     if name is not None and _CODE.fullmatch(name) and not Path(name).exists():
         counts: dict[str, int | None] = {name.upper(): None}
     else:
-        counts = about_run(find_run(run_of(env, name)))["counts"]
+        counts = about_run(find_run(run_of(env, name, spark_conf)))["counts"]
     items: list[dict[str, object]] = []
     for code, number in sorted(counts.items()):
         known = explain(code)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bkctl.cli.audit._runs import Run, run_of
+from bkctl.cli.audit._runs import Run, SparkConf, run_of
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env
@@ -37,6 +37,7 @@ async def run(
         bool, typer.Option("--mark", help="copy nothing here: mark the ledgers, workers of Java or ours repair them")
     ] = False,
     code: Annotated[list[str] | None, typer.Option("--code", metavar="CODE", help="only these codes")] = None,
+    spark_conf: SparkConf = None,
 ) -> list[dict[str, object]]:
     """Repairs what an audit found, as far as copies can: missing, damaged, differing and unindexed ones.
 
@@ -48,7 +49,7 @@ async def run(
     from bkinspect.audit.results import find_run, opened
     from bkrecovery.restore import Restorer, plan_of
 
-    with opened(find_run(run_of(env, name))) as results:
+    with opened(find_run(run_of(env, name, spark_conf))) as results:
         plan = plan_of(results.findings(code or ()), mark=mark)
     left = [_left(one.code, one.ledger_id, one.subject, one.next) for one in plan.left]
     if left:

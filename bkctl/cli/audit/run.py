@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from bkctl.cli.access import check_conf
-from bkctl.cli.audit._runs import runs_dir
+from bkctl.cli.audit._runs import runs_dir, settings_of
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.render import Listing, rfc3339
-from bkctl.errors import Corrupt, Exit, NotFound, Refused, UsageError
+from bkctl.errors import Exit, NotFound, Refused, UsageError
 
 if TYPE_CHECKING:
     from bkinspect.audit.facts import Sources
@@ -77,11 +77,10 @@ def run(
     without Spark. Over a running cluster, ledgers with findings are read again, and only findings that are still there
     are reported. Exits with 1 if there are findings of severity warning or error.
     """
-    from bkinspect.audit.session import check_installed, quieten
+    from bkinspect.audit.session import check_installed
 
     check_installed()
     from bkinspect.audit.job import Request
-    from bkinspect.audit.job import run as audit
 
     request = Request(
         _sources(env, offline or [], metadata, copies, full, since, sample, ledgers, check or ()),
@@ -90,16 +89,26 @@ def run(
         duration_ms(min_age),
     )
     _there(request)
-    session = _session(master, spark_conf or [])
+    return _answer(env, request, *_audited(env, request, _session(env, master, settings_of(spark_conf or ()))))
+
+
+def _audited(env: Env, request: Request, session: Any) -> tuple[Outcome, Path]:
+    """Runs the audit and ends the session; returns its outcome, and its folder or a local copy of the findings."""
+    from bkinspect.audit.job import run as audit
+    from bkinspect.audit.results import check_free, local_copy
+    from bkinspect.audit.session import quieten
+    from bkinspect.audit.storage import storage_of
+
     try:
-        outcome = audit(session, request, _Progress(env))
+        storage = storage_of(session, request.to)
+        check_free(storage)
+        return audit(session, request, _Progress(env)), local_copy(storage, tables=False)
     except KeyboardInterrupt:
         quieten(session)
         env.note(f"stopped; bkctl audit run --to {request.to} goes on with the files that were read whole")
         raise
     finally:
         session.stop()
-    return _answer(env, request, outcome)
 
 
 def _sources(
@@ -160,27 +169,26 @@ def _there(request: Request) -> None:
             raise NotFound(f"there is no directory {folder}")
 
 
-def _usable(place: str) -> Path:
+def _usable(place: str) -> Path | str:
     """The folder for a run; before Spark's seconds are spent: can one be kept there?
 
     Raises:
-        UsageError: it is not a directory, or is on another file system.
+        UsageError: it is not a directory, or is on a file system that is not supported.
         Refused: it may not be written, or holds a run.json of another program.
     """
-    from bkinspect.audit.locations import local_path
-    from bkinspect.audit.results import RUN_FILE, about_run
+    from bkinspect.audit.locations import run_place
+    from bkinspect.audit.results import check_free
+    from bkinspect.audit.storage import LocalStorage
 
-    to = local_path("--to", place)
+    to = run_place("--to", place)
+    if isinstance(to, str):
+        return to  # only Spark can tell
     there = next(path for path in (to.absolute(), *to.absolute().parents) if path.exists())
     if not there.is_dir():
         raise UsageError(f"--to {to}: {there} is no directory")
     if not os.access(there, os.W_OK | os.X_OK):
         raise Refused(f"--to {to}: {there} cannot be written", hint="another --to")
-    if (to / RUN_FILE).exists():
-        try:
-            about_run(to)
-        except Corrupt:
-            raise Refused(f"{to / RUN_FILE} is not of an audit, and would be replaced", hint="another --to") from None
+    check_free(LocalStorage.of(to))
     return to
 
 
@@ -191,24 +199,18 @@ def _has_uri(env: Env) -> bool:
         return False
 
 
-def _session(master: str | None, settings: list[str]) -> Any:
+def _session(env: Env, master: str | None, conf: dict[str, str]) -> Any:
     import logging
 
     from bkinspect.audit.session import session
 
     if not logging.getLogger().handlers:  # py4j would tell an interrupt as tracebacks
         logging.getLogger().addHandler(logging.NullHandler())
-    conf = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals:
-            raise UsageError(f"--spark-conf {setting}", hint="key=value")
-        conf[name] = value
-    return session(master, conf)
+    return session(master, conf, timeout_s=env.connect_timeout_s)
 
 
-def _answer(env: Env, request: Request, outcome: Outcome) -> Listing:
-    """The findings, and what there is to say of the run."""
+def _answer(env: Env, request: Request, outcome: Outcome, folder: Path) -> Listing:
+    """The findings, and what there is to say of the run. folder: the run, or a local copy of it."""
     from bkinspect.audit.results import opened
 
     for note in outcome.notes:
@@ -217,7 +219,7 @@ def _answer(env: Env, request: Request, outcome: Outcome) -> Listing:
         env.exit = Exit.FINDINGS
 
     def items() -> Iterator[dict[str, object]]:
-        with opened(request.to) as results:
+        with opened(folder) as results:
             yield from results.findings()
         counts = ", ".join(f"{number} {code}" for code, number in outcome.counts.items()) or "nothing found"
         files = f", {outcome.files_read} files read, {outcome.files_kept} as before" if request.sources.offline else ""

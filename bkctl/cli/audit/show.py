@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bkctl.cli.audit._runs import Run, readable, run_of
+from bkctl.cli.audit._runs import Run, SparkConf, readable, run_of
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.render import Listing, rfc3339
@@ -31,12 +31,13 @@ def run(
     ledger: Annotated[
         list[str] | None, typer.Option("--ledger", metavar="LEDGER", help="only these ledgers; - for stdin, @file")
     ] = None,
+    spark_conf: SparkConf = None,
 ) -> Listing:
     """Lists what a run found, from its tables; Spark is not needed."""
     from bkinspect.audit.results import about_run, opened
     from bkinspect.finding import explain
 
-    folder = readable(run_of(env, name))
+    folder = readable(run_of(env, name, spark_conf))
     about = about_run(folder)
     for one in code or ():
         explain(one)
@@ -46,5 +47,6 @@ def run(
         with opened(folder) as results:
             yield from results.findings(code or (), wanted)
 
-    env.detail(f"{folder}, {about['seconds']} s, report: {folder}/report.html")
+    place = name if name is not None and ":/" in name else folder  # not the copy
+    env.detail(f"{place}, {about['seconds']} s, report: {place}/report.html")
     return Listing(items(), as_of=rfc3339(about["as_of_ms"]), warnings=list(about["notes"]))

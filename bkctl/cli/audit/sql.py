@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bkctl.cli.audit._runs import RunOption, readable, run_of
+from bkctl.cli.audit._runs import RunOption, SparkConf, readable, run_of
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.render import Listing, rfc3339
@@ -28,6 +28,7 @@ def run(
     env: Env,
     sql: Annotated[str, typer.Argument(metavar="SQL", help="one SELECT of DuckDB's, over this run's files")],
     name: RunOption = None,
+    spark_conf: SparkConf = None,
 ) -> Listing:
     """Asks the tables of a run: findings, ledgers, fragments, entries, index, bookies, topics, and the others.
 
@@ -36,7 +37,7 @@ def run(
     """
     from bkinspect.audit.results import about_run, opened
 
-    folder = readable(run_of(env, name))
+    folder = readable(run_of(env, name, spark_conf, tables=True))
 
     def items() -> Iterator[dict[str, object]]:
         with opened(folder) as results:

@@ -5,7 +5,6 @@ What was read stays: checks, the report and `audit sql` never touch a bookie or 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,12 +15,15 @@ from bkinspect import data_dir
 from bkinspect.audit import views
 from bkinspect.audit.incremental import Reading, earlier_scans, split, without, write_inventory
 from bkinspect.audit.schemas import BOOKIES, DAMAGE, ENDS, TABLES, Table, arrow_schema
+from bkinspect.audit.session import parallelism
 from bkinspect.audit.sources.base import Reader, Selection, batch_of
-from bkinspect.audit.sources.directories import BookieDirs, ScanFile, find_bookies, scan_files, write_plan
+from bkinspect.audit.sources.directories import BookieDirs, ScanFile, find_bookies, plan_of, scan_files
 from bkinspect.audit.sources.ends import EndsReader
 from bkinspect.audit.sources.live import COPIES, UNREAD, LiveReader
 from bkinspect.audit.sources.metadata import BookiesReader, LedgersReader, TopicsReader, UnderreplicatedReader
 from bkinspect.audit.sources.scan import PART_SIZE, SCAN
+from bkinspect.audit.storage import Storage
+from bkinspect.audit.stored import given, given_table, rows_of, table_of, write_table
 from bkinspect.finding import Finding
 from bkinspect.fsck import check_cookies
 from bkinspect.source import journals
@@ -81,15 +83,15 @@ class Facts:
 
     spark: SparkSession
     sources: Sources
-    run: Path
-    folder: Path
+    run: Storage
+    folder: Storage
     stage: Stage
     bookies: list[BookieDirs] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     kept_files: int = 0
     read_files: int = 0
-    scans: dict[Path, list[str] | None] = field(default_factory=dict)
-    _about_files: dict[Path, DataFrame] = field(default_factory=dict)
+    scans: dict[Storage, list[str] | None] = field(default_factory=dict)
+    _about_files: dict[Storage, DataFrame] = field(default_factory=dict)
 
     def read(self, needs: Iterable[str]) -> Mapping[str, Callable[[], DataFrame]]:
         """Reads what these tables need; returns how each is made."""
@@ -97,7 +99,7 @@ class Facts:
         makers: dict[str, Callable[[], DataFrame]] = {}
         self.bookies = find_bookies(self.sources.offline) if self.sources.offline else []
         self.notes += [note for bookie in self.bookies if (note := bookie.note)]
-        self.folder.mkdir(parents=True)
+        self.folder.make()
         if self.sources.metadata is not None:
             self._metadata(wanted, makers)
         self._write_bookies()
@@ -116,15 +118,15 @@ class Facts:
 
     @property
     def size(self) -> int:
-        """Bytes of the Parquet files that checks will read."""
-        folders = {self.folder, *self.scans}
-        return sum(path.stat().st_size for folder in folders for path in folder.rglob("*.parquet"))
+        """Bytes of the files that checks will read."""
+        return sum(folder.size() for folder in {self.folder, *self.scans})
 
     @property
     def empty(self) -> frozenset[str]:
         """The tables whose Parquet holds no row."""
         folders = {name: self.folder / name for name in TABLES}
-        return frozenset(name for name, folder in folders.items() if folder.is_dir() and not rows_of(folder))
+        written = {item.name for item in self.folder.list()}
+        return frozenset(name for name, folder in folders.items() if folder.name in written and not rows_of(folder))
 
     # -- metadata -------------------------------------------------------------------------------------------------
 
@@ -137,14 +139,14 @@ class Facts:
             self.stage(name)
             small = small and self._here(METADATA_READERS[name](name, options), name)
             if not small:
-                self._load(f"bookkeeper.{name}", options).write.parquet(str(self.folder / name))
+                self._load(f"bookkeeper.{name}", options).write.parquet(self.folder.url(name))
             if name == "topics" and self._parquet(name).isEmpty():
                 continue  # no Pulsar here: that no topic names a ledger means nothing
             makers[name] = lambda name=name: self._parquet(name)  # type: ignore[misc]
         if "fragments" in wanted:
             self.stage("fragments")
             self._parquet("ledgers").createOrReplaceTempView("ledgers")
-            self.spark.sql(views.FRAGMENTS_SQL).write.parquet(str(self.folder / "fragments"))
+            self.spark.sql(views.FRAGMENTS_SQL).write.parquet(self.folder.url("fragments"))
             makers["fragments"] = lambda: self._parquet("fragments")
 
     def _write_bookies(self, unread: Collection[object] = ()) -> None:
@@ -187,7 +189,7 @@ class Facts:
     def _indexes(self, wanted: set[str], makers: dict[str, Callable[[], DataFrame]]) -> None:
         for name in sorted(wanted & {"index", "bookie_ledgers"}):
             self.stage(name)
-            self._load(f"bookkeeper.{name}", self._paths()).write.parquet(str(self.folder / name))
+            self._load(f"bookkeeper.{name}", self._paths()).write.parquet(self.folder.url(name))
             makers[name] = lambda name=name: self._parquet(name)  # type: ignore[misc]
 
     def _scan(self) -> None:
@@ -197,7 +199,7 @@ class Facts:
         options = self._digest_options()
         known = repr((bool(options), sorted(self._ledger_options().items())))
         earlier = [] if self.sources.full else earlier_scans(self.run)
-        reading = split(files, [scan for scan in earlier if self.folder not in scan.parents], known)
+        reading = split(files, [scan for scan in earlier if scan.parent != self.folder], known)
         if options:
             stale = {scan: self._judged_otherwise(scan, names) for scan, names in reading.kept.items()}
             reading = without(reading, files, stale)
@@ -206,23 +208,22 @@ class Facts:
         if reading.fresh or not reading.kept:
             self._scan_fresh(reading, options, known)
 
-    def _judged_otherwise(self, scan: Path, names: Collection[str]) -> Collection[str]:
+    def _judged_otherwise(self, scan: Storage, names: Collection[str]) -> Collection[str]:
         """The files of an earlier scan whose digests were checked as metadata no longer tells: they are read again.
 
         Shuffles the ledgers that are not sealed with CRC32C, and only where there are many or some differ.
         """
-        import pyarrow.parquet as parquet
-
+        assert scan.parent is not None, "a scan is in the folder of a run's facts"
         before, now = scan.parent / DIGESTS, self.folder / DIGESTS
-        if not before.is_dir():
+        if not before.exists():
             return names
         if max(rows_of(before), rows_of(now)) <= SMALL_ROWS:
-            old, new = (parquet.read_table(folder).sort_by("ledger_id") for folder in (before, now))
+            old, new = (table_of(folder).sort_by("ledger_id") for folder in (before, now))
             if old.equals(new):
                 return ()
-        one, other = (self.spark.read.parquet(str(folder)) for folder in (before, now))
+        one, other = (self.spark.read.parquet(folder.url()) for folder in (before, now))
         changed = one.subtract(other).unionAll(other.subtract(one)).select("ledger_id")
-        entries = self.spark.read.schema(SCAN.ddl).parquet(str(scan)).where("kind = 'entry'")
+        entries = self.spark.read.schema(SCAN.ddl).parquet(scan.url()).where("kind = 'entry'")
         rows = entries.join(changed, "ledger_id", "left_semi").select("file").distinct().collect()
         return {row.file for row in rows}.intersection(names)
 
@@ -242,30 +243,28 @@ class Facts:
             write_inventory(second, again, known)
             self.scans[second] = None
 
-    def _scan_into(self, folder: Path, files: list[ScanFile], options: dict[str, str]) -> None:
-        plan = self.folder / f"{folder.name}.plan"
-        write_plan(plan, files)
-        own = {"plan": str(plan), "part_size": str(self.sources.part_size)}
+    def _scan_into(self, folder: Storage, files: list[ScanFile], options: dict[str, str]) -> None:
+        plan = given(self.spark, self.folder, f"{folder.name}.plan", plan_of(files))
+        own = {"plan": plan, "part_size": str(self.sources.part_size)}
         rows = self._load("bookkeeper.scan", {**own, **options, **self._ledger_options()})
-        rows.write.parquet(str(folder))
+        rows.write.parquet(folder.url())
 
     def _digest_options(self) -> dict[str, str]:
         """The digests of ledgers that are not sealed with CRC32C, for the readers."""
         if self.sources.metadata is None:
             return {}
-        path = self.folder / DIGESTS
         columns = self._parquet("ledgers").select("ledger_id", "digest_type", "password")
-        columns.where(f"digest_type <> '{PLAIN_DIGEST}'").write.parquet(str(path))
-        return {"digests": str(path)}
+        columns.where(f"digest_type <> '{PLAIN_DIGEST}'").write.parquet(self.folder.url(DIGESTS))
+        return {"digests": given_table(self.spark, self.folder, DIGESTS)}
 
     def _scan_tables(self, makers: dict[str, Callable[[], DataFrame]]) -> None:
         self.stage("what the files say")
         self.scan().createOrReplaceTempView("scan")
         self._scanned(self._about_files_of).createOrReplaceTempView("about_files")
         for name, sql in (("log_files", views.LOG_FILES_SQL), ("log_maps", views.LOG_MAPS_SQL)):
-            self.spark.sql(sql).write.parquet(str(self.folder / name))
+            self.spark.sql(sql).write.parquet(self.folder.url(name))
             makers[name] = lambda name=name: self._parquet(name)  # type: ignore[misc]
-        self.spark.sql(views.DAMAGE_SQL).write.parquet(str(self.folder / "damage"))
+        self.spark.sql(views.DAMAGE_SQL).write.parquet(self.folder.url("damage"))
         self._write(DAMAGE, "damage", [_damage_row(*pair) for pair in self._small_files()], name="small")
         makers["damage"] = lambda: self._parquet("damage")
         makers["records"] = lambda: self._over_scan(views.RECORDS_SQL)
@@ -275,16 +274,16 @@ class Facts:
         """Returns the rows of all scans that this run uses."""
         return self._scanned(self._rows_of)
 
-    def _rows_of(self, scan: Path) -> DataFrame:
-        return self.spark.read.schema(SCAN.ddl).parquet(str(scan))
+    def _rows_of(self, scan: Storage) -> DataFrame:
+        return self.spark.read.schema(SCAN.ddl).parquet(scan.url())
 
-    def _about_files_of(self, scan: Path) -> DataFrame:
+    def _about_files_of(self, scan: Storage) -> DataFrame:
         """The rows of a scan that are not records: few, read once and kept by Spark."""
         if scan not in self._about_files:
             self._about_files[scan] = self._rows_of(scan).where("kind < 'a'").persist()
         return self._about_files[scan]
 
-    def _scanned(self, rows_of_scan: Callable[[Path], DataFrame]) -> DataFrame:
+    def _scanned(self, rows_of_scan: Callable[[Storage], DataFrame]) -> DataFrame:
         union: DataFrame | None = None
         for folder, files in self.scans.items():
             rows = rows_of_scan(folder)
@@ -299,7 +298,7 @@ class Facts:
 
     def _over_scan(self, sql: str) -> DataFrame:
         self.scan().createOrReplaceTempView("scan")
-        if (self.folder / "ledgers").exists():
+        if self.folder.exists("ledgers"):
             self._parquet("ledgers").createOrReplaceTempView("ledgers")
         else:
             from bkinspect.audit.schemas import LEDGERS
@@ -327,12 +326,15 @@ class Facts:
 
     def _live(self, makers: dict[str, Callable[[], DataFrame]]) -> None:
         self.stage("entries of running bookies")
-        options = {"metadata": str(self.sources.metadata), "ledgers_from": str(self.folder / "ledgers")}
+        options = {
+            "metadata": str(self.sources.metadata),
+            "ledgers_from": given_table(self.spark, self.folder, "ledgers"),
+        }
         options |= self.sources.selection.options()
         reader = LiveReader(COPIES, options)
         parts = reader.partitions()
         if sum(part.size for part in parts) > SMALL_BYTES or not self._here(reader, "copies", parts):
-            self._load("bookkeeper.copies", options).write.parquet(str(self.folder / "copies"))
+            self._load("bookkeeper.copies", options).write.parquet(self.folder.url("copies"))
         copies = self._parquet("copies")
         unread = {row.bookie_id for row in copies.where(f"kind = '{UNREAD}'").select("bookie_id").distinct().collect()}
         self._write_bookies(unread)
@@ -341,19 +343,15 @@ class Facts:
         makers["records"] = makers["entries"] = lambda: copies.where("kind = 'entry'").drop("note")
 
     def _ends(self, makers: dict[str, Callable[[], DataFrame]]) -> None:
-        import pyarrow.parquet as parquet
-
         self.stage("ends of fragments")
-        tasks = self.spark.sparkContext.defaultParallelism
+        tasks = parallelism(self.spark)
         options = {"metadata": str(self.sources.metadata), "tasks": str(tasks), **self.sources.selection.options()}
         reader = EndsReader(ENDS, {**options, "tasks": "1"})
         few = self.sources.selection.ledgers is not None or reader.few()
         if not (few and self._here(reader, "ends")):
-            self._load("bookkeeper.ends", options).write.parquet(str(self.folder / "ends"))
-        silent: set[str] = set()
-        for file in (self.folder / "ends").glob("*.parquet"):
-            rows = parquet.read_table(file, columns=["bookie_id", "fault"]).to_pylist()
-            silent.update(row["bookie_id"] for row in rows if row["fault"] == UNREAD)
+            self._load("bookkeeper.ends", options).write.parquet(self.folder.url("ends"))
+        rows = table_of(self.folder / "ends", ["bookie_id", "fault"]).to_pylist()
+        silent = {row["bookie_id"] for row in rows if row["fault"] == UNREAD}
         if silent:
             self.notes.append("not all entries could be read from " + ", ".join(sorted(silent)))
         makers["ends"] = lambda: self._parquet("ends")
@@ -368,11 +366,13 @@ class Facts:
         import pyarrow.compute as compute
         import pyarrow.parquet as parquet
 
-        folder = self.folder / name
-        folder.mkdir()
+        self.folder.make(name)
         chosen = parts if parts is not None else reader.partitions()
         rows = size = 0
-        with parquet.ParquetWriter(folder / "part.parquet", arrow_schema(reader.table), compression="zstd") as writer:
+        with (
+            self.folder.open_output(f"{name}/part.parquet") as file,
+            parquet.ParquetWriter(file, arrow_schema(reader.table), compression="zstd") as writer,
+        ):
             for batch in (batch for part in chosen for batch in reader.read(part)):
                 rows += batch.num_rows
                 if "size" in reader.table.names:
@@ -382,41 +382,20 @@ class Facts:
                 writer.write_batch(batch)
             else:
                 return True
-        shutil.rmtree(folder)
+        self.folder.delete(name)
         return False
 
     def _load(self, format_: str, options: Mapping[str, str]) -> DataFrame:
         return self.spark.read.format(format_).options(**options).load()
 
     def _parquet(self, name: str) -> DataFrame:
-        return self.spark.read.parquet(str(self.folder / name))
+        return self.spark.read.parquet(self.folder.url(name))
 
     def _write(self, table: Table, folder: str, rows: list[tuple[object, ...]], name: str = "part") -> None:
         """Writes a few rows without Spark; the schema is right even for none."""
-        import pyarrow as pa
-        import pyarrow.parquet as parquet
-
-        (self.folder / folder).mkdir(exist_ok=True)
+        self.folder.make(folder)
         batches = [batch_of(table, rows)] if rows else []
-        parquet.write_table(
-            pa.Table.from_batches(batches, schema=arrow_schema(table)), self.folder / folder / f"{name}.parquet"
-        )
-
-
-def rows_of(folder: Path) -> int:
-    """Rows of the Parquet files of a folder."""
-    import pyarrow.parquet as parquet
-
-    return sum(parquet.read_metadata(file).num_rows for file in folder.glob("*.parquet"))
-
-
-def write_empty(table: Table, folder: Path) -> None:
-    """A folder of Parquet with the table's columns and no row."""
-    import pyarrow as pa
-    import pyarrow.parquet as parquet
-
-    folder.mkdir()
-    parquet.write_table(pa.Table.from_batches([], schema=arrow_schema(table)), folder / "empty.parquet")
+        write_table(table, batches, self.folder / folder, f"{name}.parquet")
 
 
 def _damage_row(bookie_id: str | None, finding: Finding) -> tuple[object, ...]:

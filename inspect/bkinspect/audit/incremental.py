@@ -8,18 +8,20 @@ counts as well, for the inventory is written last.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
+from bkctl.errors import BkctlError
 from bkinspect.audit.sources.directories import ScanFile
+from bkinspect.audit.storage import RUN_FILE, Storage
 
 INVENTORY: Final = "_inventory.json"
 """The underscore keeps it out of Spark's sight."""
 FORMAT: Final = 1
 """Raised when a scan means something else than before: earlier ones are not used then."""
+INVENTORY_SIZE_MAX: Final = 1 << 30
+"""Bytes of an inventory; a larger one is not read, and its files are read again."""
 SCANS_MAX: Final = 64
 """Earlier scans that are looked at."""
 
@@ -29,7 +31,7 @@ class Reading:
     """What is to be read, and what stands in earlier scans: folder → its files that count."""
 
     fresh: list[ScanFile]
-    kept: dict[Path, list[str]] = field(default_factory=dict)
+    kept: dict[Storage, list[str]] = field(default_factory=dict)
 
     @property
     def kept_files(self) -> int:
@@ -37,7 +39,7 @@ class Reading:
         return sum(map(len, self.kept.values()))
 
 
-def split(files: Sequence[ScanFile], scans: Iterable[Path], digests: str) -> Reading:
+def split(files: Sequence[ScanFile], scans: Iterable[Storage], digests: str) -> Reading:
     """Divides files into those to read and those that an earlier scan holds as they are now.
 
     Args:
@@ -45,7 +47,7 @@ def split(files: Sequence[ScanFile], scans: Iterable[Path], digests: str) -> Rea
         digests: what the reader was given beside the files; a scan with other digests is not used.
     """
     missing = {file.fingerprint: file for file in files}
-    kept: dict[Path, list[str]] = {}
+    kept: dict[Storage, list[str]] = {}
     for folder in list(scans)[:SCANS_MAX]:
         known = _inventory(folder)
         if known is None or known["digests"] != digests or known["format"] != FORMAT:
@@ -57,7 +59,7 @@ def split(files: Sequence[ScanFile], scans: Iterable[Path], digests: str) -> Rea
     return Reading(list(missing.values()), kept)
 
 
-def without(reading: Reading, files: Iterable[ScanFile], stale: Mapping[Path, Collection[str]]) -> Reading:
+def without(reading: Reading, files: Iterable[ScanFile], stale: Mapping[Storage, Collection[str]]) -> Reading:
     """The reading with some files of earlier scans read again. stale: scan → their names."""
     again = {name for names in stale.values() for name in names}
     kept = {scan: [name for name in names if name not in again] for scan, names in reading.kept.items()}
@@ -65,30 +67,36 @@ def without(reading: Reading, files: Iterable[ScanFile], stale: Mapping[Path, Co
     return Reading(fresh, {scan: names for scan, names in kept.items() if names})
 
 
-def earlier_scans(run: Path) -> list[Path]:
+def earlier_scans(run: Storage) -> list[Storage]:
     """The scans below a run's folder and below its sisters', newest first."""
+    found: dict[Storage, int] = {}
+    for root in (run, *sister_runs(run)):
+        for item in root.list(f"facts-*/scan*/{INVENTORY}"):
+            found[root / item.name.rpartition("/")[0]] = item.modified_ms
+    return sorted(found, key=lambda scan: (found[scan], scan.parent and scan.parent.name), reverse=True)
+
+
+def sister_runs(run: Storage) -> list[Storage]:
+    """The complete runs beside a run, the ones that this user may list."""
+    beside = run.parent
+    if beside is None:
+        return []
     try:
-        roots = [run, *run.parent.iterdir()]
-    except OSError:  # not there yet, or not for us to list
-        roots = [run]
-    found = {
-        inventory.parent
-        for root in roots
-        if os.path.isdir(root) and (root == run or os.path.isfile(root / "run.json"))  # False where we may not look
-        for inventory in root.glob(f"facts-*/scan*/{INVENTORY}")
-    }
-    return sorted(found, key=lambda folder: (folder / INVENTORY).stat().st_mtime_ns, reverse=True)
+        names = [item.name.rpartition("/")[0] for item in beside.list(f"*/{RUN_FILE}")]
+    except (OSError, BkctlError):  # this user may not list it
+        return []
+    return [beside / name for name in names if name != run.name]
 
 
-def write_inventory(folder: Path, files: Iterable[ScanFile], digests: str) -> None:
+def write_inventory(folder: Storage, files: Iterable[ScanFile], digests: str) -> None:
     """Says what a scan holds; called when it is whole."""
     known = {"format": FORMAT, "digests": digests, "files": [file.fingerprint for file in files]}
-    (folder / INVENTORY).write_text(json.dumps(known))
+    folder.write(INVENTORY, json.dumps(known).encode())
 
 
-def _inventory(folder: Path) -> dict[str, Any] | None:
+def _inventory(folder: Storage) -> dict[str, Any] | None:
     try:
-        known = json.loads((folder / INVENTORY).read_text())
-    except (OSError, ValueError):
+        known = json.loads(folder.read(INVENTORY, INVENTORY_SIZE_MAX))
+    except (OSError, ValueError, BkctlError):
         return None
     return known if isinstance(known, dict) and {"format", "digests", "files"} <= known.keys() else None

@@ -12,8 +12,6 @@ that are whole and removes the rest. Nothing is reported from half of a run.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,20 +21,23 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bkctl.errors import BkctlError, Unavailable
+from bkctl.errors import BkctlError, Refused, Unavailable
 from bkctl.world import private_umask
 from bkinspect.audit.checks import OF_FILES, Check, load
-from bkinspect.audit.facts import OWN_METADATA, Facts, Sources, rows_of, write_empty
+from bkinspect.audit.facts import OWN_METADATA, Facts, Sources
+from bkinspect.audit.incremental import sister_runs
+from bkinspect.audit.masters import is_connect
 from bkinspect.audit.schemas import FINDINGS
 from bkinspect.audit.session import suited
 from bkinspect.audit.sources.nodes import is_live
+from bkinspect.audit.storage import RUN_FILE, Storage, storage_of
+from bkinspect.audit.stored import rows_of, write_empty
 from bkinspect.audit.tables import Tables
 from bkinspect.finding import CODES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-RUN_FILE: Final = "run.json"
 RUN_FORMAT: Final = 1
 SECOND_LOOK_LEDGERS_MAX: Final = 100_000
 """Ledgers that are looked at again; findings about more than these are reported as they were first seen."""
@@ -55,10 +56,13 @@ SAME: Final = ("code", "ledger_id", "entry_id", "bookie_id", "file", "offset")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is requested. checks: names, none for all; min_age_ms: younger ledgers are never orphans."""
+    """What is requested. checks: names, none for all; min_age_ms: younger ledgers are never orphans.
+
+    to: the folder of the run, a path of this machine or a URI that Spark's Hadoop can write.
+    """
 
     sources: Sources
-    to: Path
+    to: Path | str
     checks: tuple[str, ...] = ()
     min_age_ms: int = MIN_AGE_MS
 
@@ -67,7 +71,7 @@ class Request:
 class Outcome:
     """What a run came to. counts: findings by code; tables: rows by table."""
 
-    run: Path
+    run: Path | str
     as_of_ms: int
     seconds: float
     counts: Mapping[str, int]
@@ -95,24 +99,25 @@ def run(spark: SparkSession, request: Request, progress: Progress | None = None)
     names = tuple(check.NAME for check in checks)
     started = time.time()
     as_of_ms = int(started * 1000)
-    request.to.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder = request.to.absolute() / f"facts-{as_of_ms}"
     with _watched(spark, progress) as stage, _as_ours():
+        to = storage_of(spark, request.to)
+        to.make()
+        folder = to / f"facts-{as_of_ms}"
         from bkinspect.audit.checks import space
 
-        facts = Facts(spark, request.sources, request.to.absolute(), folder, stage)
+        facts = Facts(spark, request.sources, to, folder, stage)
         needs = {name for check in checks for name in check.NEEDS}
         makers = dict(facts.read(needs | {"ledgers", "fragments"} if needs - OWN_METADATA else needs))
         live = request.sources.metadata is not None and is_live(request.sources.metadata)
-        tables = Tables(spark, as_of_ms, makers, live=live, min_age_ms=request.min_age_ms, folder=str(folder / SHARED))
+        tables = Tables(spark, as_of_ms, makers, live=live, min_age_ms=request.min_age_ms, folder=folder.url(SHARED))
         tables.sampled, tables.empty = _share(request.sources), facts.empty
         tables.by_time = request.sources.selection.since_ms is not None
-        findings = request.to.absolute() / f"findings-{as_of_ms}"
+        findings = to / f"findings-{as_of_ms}"
         with suited(spark, facts.size):
             if space.NAME in names and tables.has("entries") and tables.has("index"):
                 stage("space")
-                space.space(tables).write.parquet(str(folder / "space"))
-                makers["space"] = lambda: spark.read.parquet(str(folder / "space"))
+                space.space(tables).write.parquet(folder.url("space"))
+                makers["space"] = lambda: spark.read.parquet(folder.url("space"))
             found, notes = _findings(tables, checks, facts, stage)
             notes = [*facts.notes, *notes]
             stage("findings")
@@ -123,8 +128,7 @@ def run(spark: SparkSession, request: Request, progress: Progress | None = None)
         severities[row["severity"]] = severities.get(row["severity"], 0) + row["count"]
     reading = facts.read_files, facts.kept_files
     outcome = Outcome(request.to, as_of_ms, time.time() - started, counts, severities, *reading, tuple(notes), names)
-    _finish(request, facts, findings, outcome)
-    return outcome
+    return _finish(request, facts, findings, outcome)
 
 
 def _share(sources: Sources) -> float | None:
@@ -134,7 +138,7 @@ def _share(sources: Sources) -> float | None:
     return None if sample is None else sample / SAMPLE_BUCKETS
 
 
-def _kept(found: DataFrame | None, findings: Path, most: int) -> list[Any]:
+def _kept(found: DataFrame | None, findings: Storage, most: int) -> list[Any]:
     """Keeps the findings in order, FINDINGS_A_FILE to a file; returns code, severity and count of each kind.
 
     Args:
@@ -144,8 +148,8 @@ def _kept(found: DataFrame | None, findings: Path, most: int) -> list[Any]:
         write_empty(FINDINGS, findings)
         return []
     files = max(-(-most // FINDINGS_A_FILE), 1)
-    found.repartitionByRange(files, *SAME).sortWithinPartitions(*SAME).write.parquet(str(findings))
-    return found.sparkSession.read.parquet(str(findings)).groupBy("code", "severity").count().collect()
+    found.repartitionByRange(files, *SAME).sortWithinPartitions(*SAME).write.parquet(findings.url())
+    return found.sparkSession.read.parquet(findings.url()).groupBy("code", "severity").count().collect()
 
 
 def _findings(
@@ -181,7 +185,7 @@ def _findings(
 
 
 def _first_look(
-    tables: Tables, checks: Sequence[Check], folder: Path, stage: Callable[[str], None]
+    tables: Tables, checks: Sequence[Check], folder: Storage, stage: Callable[[str], None]
 ) -> DataFrame | None:
     """Runs the checks one after another; each leaves its rows as Parquet. None for no finding at all.
 
@@ -195,10 +199,10 @@ def _first_look(
             continue
         stage(f"check {check.NAME}")
         try:
-            check.findings(tables).select(*FINDINGS.names).write.mode("append").parquet(str(folder))
+            check.findings(tables).select(*FINDINGS.names).write.mode("append").parquet(folder.url())
         except PySparkException as error:  # of this check alone; a lost JVM raises another and ends the run
-            _failed(tables.spark, check.NAME, error).write.mode("append").parquet(str(folder))
-    return tables.spark.read.schema(FINDINGS.ddl).parquet(str(folder)) if rows_of(folder) else None
+            _failed(tables.spark, check.NAME, error).write.mode("append").parquet(folder.url())
+    return tables.spark.read.schema(FINDINGS.ddl).parquet(folder.url()) if rows_of(folder) else None
 
 
 def _failed(spark: SparkSession, check: str, error: Exception) -> DataFrame:
@@ -236,42 +240,45 @@ def second_tables(tables: Tables, facts: Facts, ids: Sequence[int]) -> Tables:
     return Tables(
         tables.spark, tables.as_of_ms, makers, live=True, second_look=True,
         min_age_ms=tables.min_age_ms, sampled=tables.sampled, by_time=tables.by_time,
-        folder=str(facts.folder / "second" / SHARED),
+        folder=(facts.folder / "second").url(SHARED),
     )  # fmt: skip
 
 
-def _finish(request: Request, facts: Facts, findings: Path, outcome: Outcome) -> None:
+def _finish(request: Request, facts: Facts, findings: Storage, outcome: Outcome) -> Outcome:
     """Writes report and run.json, then removes what no run names any more."""
     from bkinspect.audit.report import write_report
 
-    document = _document(request, facts, findings, outcome)
-    fresh = request.to / f"{RUN_FILE}.new"
-    fresh.write_text(json.dumps(document, indent=2))
-    os.replace(fresh, request.to / RUN_FILE)
-    write_report(request.to)
-    used = {facts.folder, findings, *(scan.parent for scan in facts.scans), *_used_by_sisters(request.to.absolute())}
-    for old in [*request.to.absolute().glob("facts-*"), *request.to.absolute().glob("findings-*")]:
-        if old not in used:
-            shutil.rmtree(old, ignore_errors=True)
+    run = facts.run
+    run.write(RUN_FILE, _document(request, facts, findings, outcome))
+    try:
+        write_report(run)
+    except Refused as error:  # the run is complete without it
+        outcome = replace(outcome, notes=(*outcome.notes, f"report.html was not written: {error.message}"))
+        run.write(RUN_FILE, _document(request, facts, findings, outcome))
+    used = {facts.folder, findings, *(scan.parent for scan in facts.scans)}
+    named = {str(folder) for folder in used}.union(_used_by_sisters(run))
+    for item in (*run.list("facts-*"), *run.list("findings-*")):
+        if str(run / item.name) not in named:
+            run.delete(item.name)
     for name in ("first-look", "second-look", "second", SHARED):
-        shutil.rmtree(facts.folder / name, ignore_errors=True)
+        facts.folder.delete(name)
+    return outcome
 
 
-def _used_by_sisters(run: Path) -> Iterator[Path]:
+def _used_by_sisters(run: Storage) -> Iterator[str]:
     """Facts that runs beside this one name."""
-    for path in run.parent.glob(f"*/{RUN_FILE}"):
+    for sister in sister_runs(run):
         try:
-            scans = json.loads(path.read_text())["scans"]
-        except (OSError, ValueError, KeyError):
+            scans = json.loads(sister.read(RUN_FILE))["scans"]
+        except (OSError, ValueError, KeyError, BkctlError):
             continue  # not a run of ours
-        if path.parent != run:
-            yield from (Path(scan).parent for scan in scans)
+        yield from (str(scan).rpartition("/")[0] for scan in scans)
 
 
-def _document(request: Request, facts: Facts, findings: Path, outcome: Outcome) -> dict[str, Any]:
+def _document(request: Request, facts: Facts, findings: Storage, outcome: Outcome) -> bytes:
     sources = request.sources
     scans = {str(folder): files for folder, files in facts.scans.items()}
-    return {
+    document = {
         "format": RUN_FORMAT,
         "as_of_ms": outcome.as_of_ms,
         "seconds": round(outcome.seconds, 3),
@@ -289,6 +296,7 @@ def _document(request: Request, facts: Facts, findings: Path, outcome: Outcome) 
         "findings": findings.name,
         "scans": scans,
     }
+    return json.dumps(document, indent=2).encode()
 
 
 @contextmanager
@@ -312,29 +320,53 @@ def _as_ours() -> Iterator[None]:
 
 @contextmanager
 def _watched(spark: SparkSession, progress: Progress | None) -> Iterator[Callable[[str], None]]:
-    """Tells progress how many of Spark's tasks are done, from its status tracker, until the end."""
+    """Reports to progress how many of Spark's tasks are done, until the end."""
     doing = [""]
-    if progress is None:
-        yield lambda name: doing.__setitem__(0, name)
-        return
-    done = threading.Event()
-    tracker = spark.sparkContext.statusTracker()
-
-    def look() -> None:
-        while not done.wait(POLL_S):
-            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-            known = [info for info in stages if info is not None]
-            finished = sum(info.numCompletedTasks for info in known)
-            progress(doing[0], finished, sum(info.numTasks for info in known))
 
     def stage(name: str) -> None:
         doing[0] = name
-        progress(name, 0, 0)
+        if progress is not None:
+            progress(name, 0, 0)
 
-    watcher = threading.Thread(target=look, name="audit progress", daemon=True)
+    if progress is None:
+        yield stage
+        return
+    follow = _handled if is_connect(spark) else _polled
+    with follow(spark, lambda done, total: progress(doing[0], done, total)):
+        yield stage
+
+
+@contextmanager
+def _handled(spark: Any, report: Callable[[int, int], None]) -> Iterator[None]:
+    """Reports the tasks that Spark Connect tells of."""
+
+    def handler(stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+        known = list(stages or ())
+        report(sum(one.num_completed_tasks for one in known), sum(one.num_tasks for one in known))
+
+    spark.registerProgressHandler(handler)
+    try:
+        yield
+    finally:
+        spark.removeProgressHandler(handler)
+
+
+@contextmanager
+def _polled(spark: SparkSession, report: Callable[[int, int], None]) -> Iterator[None]:
+    """Reports the tasks of the status tracker every POLL_S."""
+    ended = threading.Event()
+    tracker = spark.sparkContext.statusTracker()
+
+    def poll() -> None:
+        while not ended.wait(POLL_S):
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            known = [info for info in stages if info is not None]
+            report(sum(info.numCompletedTasks for info in known), sum(info.numTasks for info in known))
+
+    watcher = threading.Thread(target=poll, name="audit progress", daemon=True)
     watcher.start()
     try:
-        yield stage
+        yield
     finally:
-        done.set()
+        ended.set()
         watcher.join(timeout=2 * POLL_S)

@@ -1,4 +1,4 @@
-"""Where an audit reads and writes: paths and file: URIs of this machine; other file systems are refused."""
+"""Where an audit reads and writes: paths and file: URIs of this machine, and for a run's folder URIs of Hadoop's."""
 
 from __future__ import annotations
 
@@ -11,15 +11,33 @@ from bkctl.errors import UsageError
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 """What Hadoop takes for a scheme, s3a:/x too; one letter before the colon is a name."""
 _FILE: Final = re.compile(r"file:(?://(?:localhost)?/|/(?!/))(.*)", re.IGNORECASE | re.DOTALL)
+HADOOP_SCHEMES: Final = ("s3a", "hdfs", "abfs", "abfss", "gs", "viewfs")
+"""File systems that a run can be kept on; Spark's jars have those of hdfs and viewfs, the others need their own."""
+_PATTERN: Final = frozenset("*?[]{}\\")
 _DRIVER: Final = "zk"
 _HINT: Final = "a path, or file:///PATH"
+_INPUT_HINT: Final = f"{_HINT}: bookies' files and metadata are read from mounted file systems only"
 
 
-def local_path(option: str, text: str) -> Path:
+def run_place(option: str, text: str) -> Path | str:
+    """Where a run is kept: a path of this machine, or the URI of another file system, as storage_of takes it.
+
+    Raises:
+        UsageError: a URI of a scheme that is not supported, or with characters that Spark takes for a pattern.
+    """
+    scheme = _scheme(text)
+    if scheme not in HADOOP_SCHEMES:
+        return local_path(option, text, f"{_HINT}, or a URI of {', '.join(HADOOP_SCHEMES)}")
+    if strange := sorted(_PATTERN.intersection(text)):
+        raise UsageError(f"{option} {text}: {' '.join(strange)} is not supported in a URI")
+    return text
+
+
+def local_path(option: str, text: str, hint: str = _INPUT_HINT) -> Path:
     """The path of a plain argument, or of file:///PATH, whose characters are taken literally, as Hadoop does.
 
     Args:
-        option: the argument's name, for the message.
+        option: the argument's name, for the message; hint: the locations that it takes.
 
     Raises:
         UsageError: a URI of another scheme, or of another host.
@@ -28,10 +46,10 @@ def local_path(option: str, text: str) -> Path:
     if scheme is None:
         return Path(text)
     if scheme != "file":
-        raise UsageError(f"{option} {text}: scheme {scheme} is not supported", hint=_HINT)
+        raise UsageError(f"{option} {text}: scheme {scheme} is not supported", hint=hint)
     match = _FILE.fullmatch(text)
     if match is None:
-        raise UsageError(f"{option} {text}: a file URI of another host is not supported", hint=_HINT)
+        raise UsageError(f"{option} {text}: a file URI of another host is not supported", hint=hint)
     return Path("/" + match[1].lstrip("/"))
 
 

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from html import escape
 from importlib.util import find_spec
 from itertools import groupby
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from bkinspect.audit.results import Results, opened
+from bkinspect.audit.results import Results, local_copy, opened
+from bkinspect.audit.storage import Storage
 from bkinspect.finding import CODES
 
 REPORT: Final = "report.html"
@@ -109,15 +109,18 @@ _CHARTS: Final = (
 )
 
 
-def write_report(run: Path) -> Path | None:
-    """Writes report.html into a run's folder; None where plotly or DuckDB are not installed."""
+def write_report(run: Storage) -> bool:
+    """Writes report.html into a run's folder; False where plotly or DuckDB are not installed.
+
+    Raises:
+        Refused: the run is not on this machine and its tables are larger than results.COPY_BYTES_MAX.
+    """
     if find_spec("plotly") is None or find_spec("duckdb") is None:
-        return None
-    with opened(run) as results:
+        return False
+    with opened(local_copy(run)) as results:
         text = "\n".join(_page(results))
-    path = run / REPORT
-    path.write_text(text, encoding="utf-8")
-    return path
+    run.write(REPORT, text.encode())
+    return True
 
 
 def _page(results: Results) -> Iterable[str]:

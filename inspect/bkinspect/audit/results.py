@@ -6,6 +6,7 @@ with opened(Path("audit")) as results:
 
 from __future__ import annotations
 
+import atexit
 import json
 import math
 import re
@@ -16,15 +17,16 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, Final
 
-from bkctl.errors import Corrupt, NotFound, UsageError
+from bkctl.errors import Corrupt, NotFound, Refused, UsageError
 from bkinspect.audit import views
 from bkinspect.audit.schemas import FINDINGS, TABLES, Table
+from bkinspect.audit.storage import RUN_FILE, LocalStorage, Storage
 from bkinspect.finding import explain
 
-RUN_FILE: Final = "run.json"
 RUN_FORMAT: Final = 1
 _ABOUT: Final = frozenset(("as_of_ms", "seconds", "checks", "counts", "notes", "facts", "findings", "scans"))
 QUERY: Final = "SELECT"
@@ -41,6 +43,8 @@ _RESTRICTIONS: Final = (
     "SET lock_configuration = true",
 )
 FETCH_ROWS: Final = 1000
+COPY_BYTES_MAX: Final = 4 << 30
+"""Bytes of Parquet that are copied from another file system to read a run of it."""
 SAME: Final = ("code", "ledger_id", "entry_id", "bookie_id", "file", "offset")
 _TYPES: Final = {
     "bigint": "BIGINT",
@@ -129,12 +133,16 @@ def find_run(name: Path) -> Path:
     Raises:
         NotFound: it does not exist.
     """
-    if (name / RUN_FILE).is_file():
+    return Path(str(newest_run(LocalStorage.of(name))))
+
+
+def newest_run(name: Storage) -> Storage:
+    """The folder of a run on any file system, as find_run."""
+    if name.exists(RUN_FILE):
         return name
-    runs = sorted(name.glob(f"*/{RUN_FILE}"), key=lambda path: path.stat().st_mtime_ns) if name.is_dir() else []
-    if runs:
-        return runs[-1].parent
-    if name.is_dir() and any(name.glob("facts-*")):
+    if runs := name.list(f"*/{RUN_FILE}"):
+        return name / max(runs, key=lambda item: item.modified_ms).name.rpartition("/")[0]
+    if name.list("facts-*"):
         raise NotFound(f"the audit in {name} did not come to its end", hint="bkctl audit run --to it goes on")
     raise NotFound(f"there is no audit in {name}", hint="bkctl audit run --to DIR makes one")
 
@@ -145,9 +153,27 @@ def about_run(folder: Path) -> dict[str, Any]:
     Raises:
         Corrupt: it is not what an audit of this version writes.
     """
-    path = folder / RUN_FILE
+    return parsed_about((folder / RUN_FILE).read_bytes(), str(folder / RUN_FILE))
+
+
+def check_free(folder: Storage) -> None:
+    """Checks that a run can be kept in a folder.
+
+    Raises:
+        Refused: it has a run.json of another program.
+    """
+    if folder.exists(RUN_FILE):
+        try:
+            parsed_about(folder.read(RUN_FILE), f"{folder}/{RUN_FILE}")
+        except Corrupt:
+            message = f"{folder}/{RUN_FILE} is not of an audit, and would be replaced"
+            raise Refused(message, hint="another --to") from None
+
+
+def parsed_about(data: bytes, path: str) -> dict[str, Any]:
+    """The fields of a run.json, as about_run; path: for the error."""
     try:
-        about = json.loads(path.read_bytes())
+        about = json.loads(data)
     except ValueError as error:
         raise _not_ours(path, "JSON", str(error)) from None
     if not isinstance(about, dict) or "format" not in about:
@@ -159,11 +185,70 @@ def about_run(folder: Path) -> dict[str, Any]:
     return about
 
 
-def _not_ours(path: Path, expected: str, found: str) -> Corrupt:
+def _not_ours(path: str, expected: str, found: str) -> Corrupt:
     return Corrupt(
-        "description of an audit", source=str(path), offset=0, expected=expected, found=found,
+        "description of an audit", source=path, offset=0, expected=expected, found=found,
         hint="it was made by another version of bkctl, or changed: audit again",
     )  # fmt: skip
+
+
+def local_copy(run: Storage, *, tables: bool = True) -> Path:
+    """The folder of a run on this machine: its own, or a private copy that is deleted when this process exits.
+
+    Args:
+        tables: False copies the findings alone; SQL over the other tables finds them empty then.
+
+    Raises:
+        NotFound, Corrupt: as `opened`. Refused: there are more than COPY_BYTES_MAX bytes to copy.
+    """
+    run = newest_run(run)
+    if isinstance(run, LocalStorage):
+        return run.path
+    about = parsed_about(run.read(RUN_FILE), f"{run}/{RUN_FILE}")
+    copies = {run / about["findings"]: about["findings"]}
+    scans: dict[str, list[str] | None] = {}
+    folder = Path(mkdtemp(prefix="bkctl-run-"))
+    atexit.register(rmtree, folder, ignore_errors=True)
+    if tables:
+        facts = run / about["facts"]
+        copies |= {facts / item.name: f"{about['facts']}/{item.name}" for item in facts.list() if item.is_dir}
+        for scan, files in about["scans"].items():
+            place = _moved_scan(scan, run)
+            copies.setdefault(place, f"scans/{len(copies)}")
+            scans[str(folder / copies[place])] = files
+    _fetch(run, copies, folder)
+    (folder / about["facts"]).mkdir(exist_ok=True)
+    (folder / RUN_FILE).write_text(json.dumps({**about, "scans": scans}))
+    return folder
+
+
+def _moved_scan(scan: str, run: Storage) -> Storage:
+    """Where a scan is, as _moved."""
+    *_, owner, facts, name = scan.rsplit("/", 3)
+    own, beside = run / facts / name, run.parent and run.parent / owner / facts / name
+    candidates = [place for place in (own, beside, run.at(scan) if ":" in scan else None) if place is not None]
+    return next((place for place in candidates if place.exists()), candidates[-1])
+
+
+def _fetch(run: Storage, copies: Mapping[Storage, str], to: Path) -> None:
+    """Copies the Parquet files of folders into folders of this machine."""
+    files = []
+    for place, name in copies.items():
+        if not place.exists():
+            raise _gone(place, run)
+        (to / name).mkdir(parents=True)
+        files += [(place, item, to / name / item.name) for item in place.list("*.parquet")]
+    if (size := sum(item.size for _, item, _ in files)) > COPY_BYTES_MAX:
+        raise Refused(
+            f"the tables of the audit in {run} have {size} bytes; at most {COPY_BYTES_MAX} are copied to be read here",
+            hint="read its Parquet with Spark, or copy the folder to this machine",
+        )
+    for place, item, path in files:
+        place.fetch(item.name, path)
+
+
+def _gone(path: object, run: object) -> NotFound:
+    return NotFound(f"{path}, which the audit in {run} names, is gone", hint="bkctl audit run makes it anew")
 
 
 @contextmanager
@@ -200,7 +285,7 @@ def _views(connection: Any, folder: Path, about: Mapping[str, Any]) -> Sequence[
     told = {_moved(Path(scan), folder): files for scan, files in about["scans"].items()}
     for path in (facts, folder / about["findings"], *told):
         if not path.is_dir():
-            raise NotFound(f"{path}, which the audit in {folder} names, is gone", hint="bkctl audit run makes it anew")
+            raise _gone(path, folder)
     connection.execute(_parquet_view("findings", folder / about["findings"], FINDINGS))
     derived = {"records": views.RECORDS_SQL, "entries": views.ENTRIES_SQL}
     for name, table in TABLES.items():

@@ -18,10 +18,11 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.errors import UsageError
 from bkctl.world import private_umask
+from bkinspect.audit.masters import CONNECT, TIMEOUT_S, check_master, check_reachable, is_connect, starting
 from bkinspect.java import find_java
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ INSTALL: Final = "pip install 'bkctl[spark]'"
 BATCH_ROWS: Final = 100_000
 """Rows of an Arrow batch: some ten megabytes on either side of the socket."""
 DRIVER_MEMORY: Final = "1g"
+TASKS_MAX: Final = 100_000
+"""More tasks at once than any cluster runs."""
 FILTERS: Final = "spark.sql.python.filterPushdown.enabled"
 _SETTINGS: Final = {
     FILTERS: "true",
@@ -63,6 +66,8 @@ appender.stderr.layout.pattern = spark: %m%n
 appender.stderr.layout.alwaysWriteExceptions = false
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
+logger.context.name = org.apache.spark.SparkContext
+logger.context.level = off
 """
 _NO_LOG: Final = "OFF"
 _LOCAL_SETTINGS: Final = {
@@ -85,7 +90,7 @@ def suited(spark: SparkSession, size: int) -> Iterator[None]:
     own = {**_SETTINGS, **_LOCAL_SETTINGS}
     before: dict[str, str | None] = {}
     for name, value in _SMALL_SETTINGS.items() if size <= SMALL_BYTES else ():
-        set_ = spark.sparkContext.getConf().get(name)
+        set_ = spark.conf.get(name, None) if is_connect(spark) else spark.sparkContext.getConf().get(name)
         if set_ in (None, own.get(name)):
             before[name] = set_
             spark.conf.set(name, value)
@@ -107,50 +112,150 @@ def check_installed() -> None:
 
 
 def session(
-    master: str | None = None, conf: Mapping[str, str] | None = None, *, environ: Mapping[str, str] = os.environ
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    timeout_s: float = TIMEOUT_S,
 ) -> SparkSession:
     """The session of this process: the one there is, or a new one with the audit's settings.
 
     Args:
-        master: Spark's master URL; None takes `spark.master` of conf, else all cores of this machine.
-        conf: settings that beat ours.
+        master: Spark's master URL, sc:// for Spark Connect; None takes `spark.master` of conf, else that of
+            spark-submit, else all cores of this machine.
+        conf: settings that beat ours and those of spark-submit.
+        timeout_s: for the first answer of a master.
 
     Raises:
-        UsageError: Spark's packages or a Java are missing.
+        UsageError: Spark's packages or a Java are missing, the master's URL or a setting is not valid.
+        Unavailable: the master does not answer.
     """
     check_installed()
-    java = find_java(environ)
-    os.environ["JAVA_HOME"] = str(java.resolve().parent.parent)
-    # Workers must be this interpreter: another one has neither our packages nor our version of Python.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    logging.getLogger("py4j").setLevel(logging.ERROR)
+    given = dict(conf or {})
+    master = given.get("spark.master") if master is None else master
+    if master is not None:
+        check_master(master, given)
+        check_reachable(master, timeout_s)
+        if master.startswith(CONNECT):
+            return _connected(master, given)
+    _prepare(environ, given)
+    submitted = _submitted(environ)
+    chosen = {**submitted, **given}
+    master = master or chosen.get("spark.master") or f"local[{os.cpu_count() or 1}]"
     from pyspark.sql import SparkSession
 
-    chosen = dict(conf or {})
-    master = master or chosen.get("spark.master") or f"local[{os.cpu_count() or 1}]"
-    local = master.startswith("local")
-    settings = {**_SETTINGS, **(_LOCAL_SETTINGS if local else {}), **chosen, "spark.master": master}
-    if not master.startswith(("local[", "local-cluster")) and master != "local":
-        for name in ("spark.driver.host", "spark.driver.bindAddress"):
-            if name not in chosen:
-                del settings[name]
-    settings.setdefault("spark.driver.memory", DRIVER_MEMORY)
-    options = settings.get("spark.driver.extraJavaOptions", JAVA_OPTIONS)
-    settings["spark.driver.extraJavaOptions"] = f"{options} -Dlog4j2.configurationFile={_log_settings()}"
     builder = SparkSession.builder.appName("bkctl audit")
-    for name, value in settings.items():
+    for name, value in _settings(master, chosen, submitted=bool(submitted)).items():
         builder = builder.config(name, value)
-    with private_umask():  # the JVM and its Python workers keep it
+    with private_umask(), starting(master):  # the JVM and its Python workers keep the umask
         made: SparkSession = builder.getOrCreate()
     register(made)
     return made
 
 
+def _settings(master: str, chosen: Mapping[str, str], *, submitted: bool) -> dict[str, str]:
+    """Our settings for a master under those that were chosen; not those of a JVM where spark-submit has started it."""
+    local = master.startswith("local")
+    settings = {**_SETTINGS, **(_LOCAL_SETTINGS if local else {}), **chosen, "spark.master": master}
+    if not local:
+        for name in ("spark.driver.host", "spark.driver.bindAddress"):
+            if name not in chosen:
+                del settings[name]
+    if submitted:
+        return settings
+    settings.setdefault("spark.driver.memory", DRIVER_MEMORY)
+    options = settings.get("spark.driver.extraJavaOptions", JAVA_OPTIONS)
+    settings["spark.driver.extraJavaOptions"] = f"{options} -Dlog4j2.configurationFile={_log_settings()}"
+    return settings
+
+
+def _submitted(environ: Mapping[str, str]) -> dict[str, str]:
+    """The settings of spark-submit if it has started this process, else none."""
+    if "PYSPARK_GATEWAY_PORT" not in environ:
+        return {}
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
+
+
+def _connected(master: str, chosen: Mapping[str, str]) -> SparkSession:
+    """A session of Spark Connect. Settings spark.hadoop.* become the server's Hadoop settings of this session."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    with starting(master):
+        made: SparkSession = SparkSession.builder.remote(master).getOrCreate()
+        ours = {name: value for name, value in _SETTINGS.items() if name.startswith("spark.sql.")}
+        for name, value in {**ours, **chosen}.items():
+            if name != "spark.master":
+                try:
+                    made.conf.set(name.removeprefix("spark.hadoop."), value)
+                except PySparkException as error:
+                    raise UsageError(f"{name}={value}: {str(error).splitlines()[0]}") from None
+    register(made)
+    return made
+
+
+def hadoop_of(spark: SparkSession) -> tuple[Any, Any]:
+    """Hadoop of a session: (a JVM as py4j shows it, its org.apache.hadoop.conf.Configuration).
+
+    Spark Connect shows no JVM: this process starts one, with the Hadoop settings of the session.
+    """
+    if not is_connect(spark):
+        return spark._jvm, spark._jsparkSession.sessionState().newHadoopConf()
+    jvm, settings = hadoop({})
+    for name, value in spark.conf.getAll.items():
+        settings.set(name, value)
+    return jvm, settings
+
+
+def hadoop(conf: Mapping[str, str], *, environ: Mapping[str, str] = os.environ) -> tuple[Any, Any]:
+    """Hadoop without a session, as hadoop_of.
+
+    Args:
+        conf: settings of Spark, of which spark.hadoop.* are Hadoop's and spark.jars* bring file systems.
+
+    Raises:
+        UsageError: Spark's packages or a Java are missing.
+    """
+    check_installed()
+    _prepare(environ, conf)
+    from pyspark import SparkConf, SparkContext
+
+    own = {"spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Dlog4j2.configurationFile={_log_settings()}"}
+    with private_umask():
+        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list({**own, **conf}.items())))
+    jvm: Any = SparkContext._jvm
+    settings = jvm.org.apache.spark.SparkConf()
+    for name, value in conf.items():
+        settings.set(name, value)
+    return jvm, jvm.org.apache.spark.deploy.SparkHadoopUtil.get().newConfiguration(settings)
+
+
+def interpreters(environ: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str]:
+    """The Python of workers and of the driver: those of the settings, of the environment, else this interpreter.
+
+    Any other one needs our packages and this version of Python; executors on other machines may have it elsewhere.
+    """
+    workers = conf.get("spark.pyspark.python") or environ.get("PYSPARK_PYTHON") or sys.executable
+    driver = conf.get("spark.pyspark.driver.python") or environ.get("PYSPARK_DRIVER_PYTHON") or sys.executable
+    return {"PYSPARK_PYTHON": workers, "PYSPARK_DRIVER_PYTHON": driver}
+
+
+def _prepare(environ: Mapping[str, str], conf: Mapping[str, str]) -> None:
+    """The environment in which Spark's JVM starts."""
+    java = find_java(environ)
+    os.environ["JAVA_HOME"] = str(java.resolve().parent.parent)
+    os.environ.update(interpreters(environ, conf))
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+
+
 def _log_settings() -> str:
     """A file that keeps Spark from talking of itself; it goes with this process.
 
-    The gateway's logger has the root's level because Spark tells of it where they differ. An error is one line: what
-    was thrown comes to Python, and our own error keeps it.
+    The gateway's logger has the root's level because Spark tells of it where they differ. The context's has none:
+    its errors are raised to Python. An error is one line: what was thrown comes to Python, and our own error keeps it.
     """
     folder = tempfile.mkdtemp(prefix="bkctl-spark-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -162,7 +267,19 @@ def _log_settings() -> str:
 def quieten(spark: SparkSession) -> None:
     """Lets Spark say nothing more: what it would tell of jobs that an interrupt ended is no news to who sent it."""
     with suppress(Exception):  # it may be gone already
+        if is_connect(spark):
+            spark.interruptAll()
+            return
         spark.sparkContext.setLogLevel(_NO_LOG)
+
+
+def parallelism(spark: SparkSession) -> int:
+    """The tasks that run at once, as Spark counts them."""
+    if not is_connect(spark):
+        return int(spark.sparkContext.defaultParallelism)
+    from pyspark.sql.functions import spark_partition_id
+
+    return int(spark.range(TASKS_MAX).select(spark_partition_id()).distinct().count())  # a range has a part for each
 
 
 def register(spark: SparkSession) -> None:

@@ -243,12 +243,17 @@ def _file(file: Numbered, bookie_id: str | None, source: str, newest: bool, mark
     )
 
 
+def plan_of(files: Iterable[ScanFile]) -> bytes:
+    """What to read as lines of JSON."""
+    return "".join(json.dumps(asdict(file)) + "\n" for file in files).encode()
+
+
 def write_plan(path: Path, files: Iterable[ScanFile]) -> None:
-    """Writes what to read as lines of JSON."""
-    path.write_text("".join(json.dumps(asdict(file)) + "\n" for file in files))
+    """Writes plan_of the files."""
+    path.write_bytes(plan_of(files))
 
 
 def read_plan(path: Path) -> list[ScanFile]:
-    """Reads what write_plan wrote."""
+    """Reads a file of plan_of."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     return [ScanFile(**{**row, "mark": tuple(row["mark"]) if row["mark"] else None}) for row in rows]

@@ -18,7 +18,6 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pyspark.sql.datasource import InputPartition
@@ -31,6 +30,7 @@ from bkinspect.audit.schemas import Table
 from bkinspect.audit.sources.base import Reader, Source, batch_of
 from bkinspect.audit.sources.nodes import step_by_step
 from bkinspect.audit.sources.scan import SCAN
+from bkinspect.audit.sources.shared_files import parquet_files, path_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -143,10 +143,12 @@ class LiveReader(Reader):
         """
         import pyarrow.parquet as parquet
 
-        for file in sorted(Path(self.option("ledgers_from")).glob("*.parquet")):
+        for file in parquet_files(self.option("ledgers_from")):
             start = count = size = closed = at = 0
             named: set[str] = set()
-            for batch in parquet.ParquetFile(file).iter_batches(LEDGERS_A_PARTITION, columns=list(SIZE_COLUMNS)):
+            for batch in parquet.ParquetFile(path_of(file)).iter_batches(
+                LEDGERS_A_PARTITION, columns=list(SIZE_COLUMNS)
+            ):
                 for row in batch.to_pylist():
                     at, count = at + 1, count + 1
                     length = row["length"] if row["length"] is not None else OPEN_LEDGER_BYTES
@@ -154,10 +156,10 @@ class LiveReader(Reader):
                     closed += (row["length"] or 0) * (row["write_quorum_size"] or 1)
                     named.update(bookie for ensemble in row["ensembles"] or () for bookie in ensemble["bookies"])
                     if size >= BYTES_A_PARTITION * bookies or count >= LEDGERS_A_PARTITION:
-                        yield str(file), start, count, closed, named
+                        yield file, start, count, closed, named
                         start, count, size, closed, named = at, 0, 0, 0, set()
             if count:
-                yield str(file), start, count, closed, named
+                yield file, start, count, closed, named
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """What one bookie has of a slice."""
@@ -196,7 +198,7 @@ class LiveReader(Reader):
         import pyarrow.parquet as parquet
 
         at = 0
-        for batch in parquet.ParquetFile(part.file).iter_batches(LEDGERS_A_PARTITION, columns=list(_COLUMNS)):
+        for batch in parquet.ParquetFile(path_of(part.file)).iter_batches(LEDGERS_A_PARTITION, columns=list(_COLUMNS)):
             first, last = max(part.start - at, 0), min(part.start + part.count - at, batch.num_rows)
             if last > first:
                 for row in batch.slice(first, last - first).to_pylist():

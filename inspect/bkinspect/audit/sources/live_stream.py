@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,6 +14,7 @@ from bkctl.codec.proto import admin_pb2 as pb
 from bkctl.errors import BkctlError, ServerError
 from bkinspect.audit.sources.decode import record_batch
 from bkinspect.audit.sources.live import COPIES, Wanted, unread
+from bkinspect.audit.sources.shared_files import parquet_files, path_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,8 +100,8 @@ def _not_in(held: Any, folder: str) -> Any:
     """Ids that are not among the ledgers of Parquet files."""
     import pyarrow.parquet as parquet
 
-    for file in sorted(Path(folder).glob("*.parquet")):
-        for batch in parquet.ParquetFile(file).iter_batches(100_000, columns=["ledger_id"]):
+    for file in parquet_files(folder):
+        for batch in parquet.ParquetFile(path_of(file)).iter_batches(100_000, columns=["ledger_id"]):
             if not len(held):
                 return held
             held = held[~np.isin(held, batch.column(0).to_numpy())]

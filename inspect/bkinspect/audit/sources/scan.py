@@ -27,6 +27,7 @@ from bkinspect import entry_log
 from bkinspect.audit.schemas import ENTRIES, RECORDS, Column, Table, arrow_schema
 from bkinspect.audit.sources.base import Reader, Source, number
 from bkinspect.audit.sources.directories import ScanFile, find_bookies, read_plan, scan_files
+from bkinspect.audit.sources.shared_files import path_of
 from bkinspect.finding import Finding, found, found_bytes
 from bkinspect.source import Opened, opened
 
@@ -88,7 +89,7 @@ class ScanReader(Reader):
 
     def _files(self) -> list[ScanFile]:
         if "plan" in self.options:
-            return read_plan(Path(self.options["plan"]))
+            return read_plan(path_of(self.options["plan"]))
         folders = [Path(line) for line in self.option("paths").splitlines() if line]
         return [file for bookie in find_bookies(folders) for file in scan_files(bookie)]
 
@@ -235,7 +236,7 @@ def known_digests(options: Mapping[str, str]) -> dict[int, Digest]:
     if path not in _KNOWN:
         import pyarrow.parquet as parquet
 
-        table = parquet.read_table(path, columns=["ledger_id", "digest_type", "password"])
+        table = parquet.read_table(path_of(path), columns=["ledger_id", "digest_type", "password"])
         columns = (column.to_pylist() for column in table.columns)
         _KNOWN.clear()
         _KNOWN[path] = {

@@ -15,17 +15,19 @@ from tests.command_line import bkctl
 from tests.unit.cli.audit.test_runs import FINDING, made
 
 URI = "s3a://bucket/x"
+UNKNOWN = "dbfs://bucket/x"
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ("run", "--offline", ".", "--metadata", "none", "--to", URI),
+        ("run", "--offline", ".", "--metadata", "none", "--to", UNKNOWN),
         ("run", "--metadata", "none", "--offline", URI),
         ("run", "--offline", ".", "--metadata", URI),
         ("run", "--offline", ".", "--metadata", "hdfs://name/x"),
-        *(("show", URI), ("explain", URI), ("repair", URI, "--dry-run"), ("diff", URI, "."), ("diff", ".", URI)),
-        ("sql", "select 1", "--run", URI),
+        ("run", "--offline", ".", "--metadata", "none", "--to", "hdfs://name/[a]"),
+        *(("show", UNKNOWN), ("explain", UNKNOWN), ("repair", UNKNOWN, "--dry-run")),
+        *(("diff", UNKNOWN, "."), ("diff", ".", UNKNOWN), ("sql", "select 1", "--run", UNKNOWN)),
     ],
 )
 def test_a_uri_of_another_file_system_is_a_usage_error(
@@ -40,6 +42,14 @@ def test_a_uri_of_another_file_system_is_a_usage_error(
     (line,) = answer.stderr.splitlines()
     assert "is not supported" in line
     assert {path.name for path in tmp_path.iterdir()} == {"run"}
+
+
+def test_settings_of_spark_for_a_run_of_this_machine_are_a_usage_error(tmp_path: Path) -> None:
+    folder = made(tmp_path / "run", FINDING)
+    for words in (("show", folder), ("diff", folder, folder), ("sql", "select 1", "--run", folder)):
+        answer = bkctl("audit", *words, "--spark-conf", "spark.hadoop.a=b")
+        assert answer.code == 2
+        assert "another file system" in answer.stderr
 
 
 def test_results_are_read_by_a_file_uri(tmp_path: Path) -> None:

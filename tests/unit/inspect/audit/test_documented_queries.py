@@ -16,6 +16,7 @@ from bkinspect.audit.facts import Sources
 from bkinspect.audit.job import Request, run
 from bkinspect.audit.report import _CHARTS, write_report
 from bkinspect.audit.results import Results, opened
+from bkinspect.audit.storage import LocalStorage
 from bkinspect.finding import CODES
 
 from bkctl.cli.audit import run as run_command
@@ -78,7 +79,7 @@ def test_the_notebook_example_counts_each_copy_once(spark: Any, audited: Path, g
 
 
 def test_an_offline_run_does_not_speak_of_reading_twice(audited: Path) -> None:
-    write_report(audited)
+    write_report(LocalStorage.of(audited))
     with opened(audited) as results:
         said = " ".join(
             [*results.about["notes"], *(f"{code.title} {code.text} {code.next}" for code in CODES.values())]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bkinspect.audit.incremental import split, write_inventory
 from bkinspect.audit.sources.directories import ScanFile, _file
+from bkinspect.audit.storage import LocalStorage
 from bkinspect.source import Numbered
 
 
@@ -18,8 +19,8 @@ def test_a_file_of_another_size_is_read_again_though_its_time_was_restored(tmp_p
     log = tmp_path / "1.log"
     log.write_bytes(bytes(2048))
     before, stat = scanned(log), log.stat()
-    scan = tmp_path / "scan"
-    scan.mkdir()
+    scan = LocalStorage.of(tmp_path / "scan")
+    scan.make()
     write_inventory(scan, [before], "digests")
     assert split([scanned(log)], [scan], "digests").kept == {scan: [str(log)]}
     log.write_bytes(bytes(1024))
@@ -33,8 +34,8 @@ def test_a_file_of_another_size_is_read_again_though_its_time_was_restored(tmp_p
 def test_a_file_changed_at_another_time_or_told_other_digests_is_read_again(tmp_path: Path) -> None:
     log = tmp_path / "1.log"
     log.write_bytes(bytes(2048))
-    scan = tmp_path / "scan"
-    scan.mkdir()
+    scan = LocalStorage.of(tmp_path / "scan")
+    scan.make()
     write_inventory(scan, [scanned(log)], "digests")
     assert split([scanned(log)], [scan], "other").fresh == [scanned(log)]
     os.utime(log, ns=(1, 1))

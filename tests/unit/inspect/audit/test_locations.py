@@ -1,11 +1,11 @@
-"""Arguments that name a place: paths and file URIs are local, other schemes are refused."""
+"""Arguments that name a place: paths and file URIs are local; a run can be kept on Hadoop's file systems too."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from bkinspect.audit.locations import local_path, metadata_place
+from bkinspect.audit.locations import local_path, metadata_place, run_place
 
 from bkctl.errors import UsageError
 
@@ -21,6 +21,30 @@ def test_a_uri_of_another_file_system_is_refused(text: str) -> None:
         with pytest.raises(UsageError, match="is not supported") as error:
             place("--to", text)
         assert f"--to {text}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("s3a://bucket/x", "hdfs://nn:8020/x", "hdfs:/x", "gs://bucket/x", "viewfs://c/x", "S3A://bucket/x"),
+        "abfss://container@account.dfs.core.windows.net/x",
+    ],
+)
+def test_a_run_can_be_kept_on_a_file_system_of_hadoop(text: str) -> None:
+    assert run_place("--to", text) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["s3://bucket", "http://h/x", "unknown://", "file://host/x", "s3a://b/*", "hdfs://n/[a]"]
+)
+def test_a_place_of_a_run_that_spark_cannot_take_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not supported"):
+        run_place("--to", text)
+
+
+def test_a_path_of_a_run_is_a_local_path() -> None:
+    assert run_place("--to", "file:///a") == Path("/a")
+    assert run_place("--to", "a[1]") == Path("a[1]")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,135 @@
+"""Spark's masters: which URLs are valid, whether a master answers in time, and which error of Spark is whose."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from bkctl.errors import BkctlError, Unavailable, UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONNECT: Final = "sc://"
+STANDALONE: Final = "spark://"
+TIMEOUT_S: Final = 30.0
+CONNECT_PACKAGES: Final = {
+    "pandas": "pandas",
+    "grpc": "grpcio",
+    "grpc_status": "grpcio-status",
+    "google.rpc": "googleapis-common-protos",
+    "zstandard": "zstandard",
+}
+"""What a session of Spark Connect imports, and the packages that have it."""
+_HOSTS: Final = r"[^\s,:/]+:\d+"
+_MASTER: Final = re.compile(
+    r"local|local\[(?:\*|\d+)(?:,\s*\d+)?\]|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|yarn|k8s://\S+|sc://\S+"
+    rf"|spark://{_HOSTS}(?:,{_HOSTS})*"
+)
+_HINT: Final = "local[N], spark://HOST:PORT, yarn, k8s://URL, or sc://HOST:PORT"
+_MEMORY: Final = re.compile(r"\d+[kmgtKMGT]?[bB]?")
+_WRONG: Final = ("IllegalArgument", "NumberFormat", "Could not parse Master URL", "ConfigException")
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """True for a session of Spark Connect, which has neither a SparkContext nor a JVM in this process."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def check_master(master: str, conf: Mapping[str, str]) -> None:
+    """Checks a master's URL and settings that Spark's JVM would report in many lines.
+
+    Raises:
+        UsageError: they are not valid, or packages for sc:// are missing.
+    """
+    if not _MASTER.fullmatch(master):
+        raise UsageError(f"{master!r} is not a valid master of Spark", hint=_HINT)
+    memory = conf.get("spark.driver.memory", "1g")
+    if not _MEMORY.fullmatch(memory):
+        raise UsageError(f"spark.driver.memory={memory} is not a valid size", hint="1g, 512m")
+    if master.startswith(CONNECT):
+        missing = [package for name, package in CONNECT_PACKAGES.items() if not _installed(name)]
+        if missing:
+            raise UsageError(f"Spark Connect needs {', '.join(missing)}", hint="pip install 'pyspark[connect]'")
+
+
+def _installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # its parent is missing
+        return False
+
+
+def check_reachable(master: str, timeout_s: float) -> None:
+    """Connects to a standalone master or a Connect server, whose own clients retry for minutes.
+
+    Raises:
+        Unavailable: it does not answer within timeout_s seconds. UsageError: an sc:// URL is not valid.
+    """
+    if master.startswith(CONNECT):
+        _check_connect(master, timeout_s)
+    elif master.startswith(STANDALONE):
+        errors = []
+        hosts = master.removeprefix(STANDALONE).split(",")
+        for place in hosts:
+            host, _, port = place.rpartition(":")
+            try:
+                socket.create_connection((host, int(port)), timeout_s / len(hosts)).close()
+                return
+            except (OSError, OverflowError) as error:
+                errors.append(str(error))
+        raise Unavailable(f"Spark's master {master} does not answer: {errors[-1]}")
+
+
+def _check_connect(master: str, timeout_s: float) -> None:
+    import grpc
+    from pyspark.errors import PySparkException
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    try:
+        channel = DefaultChannelBuilder(master).toChannel()
+    except PySparkException as error:
+        raise UsageError(_line(error)) from None
+    try:
+        grpc.channel_ready_future(channel).result(timeout=timeout_s)
+    except grpc.FutureTimeoutError:
+        raise Unavailable(f"Spark's server {master} does not answer within {timeout_s:g} s") from None
+    finally:
+        channel.close()
+
+
+@contextmanager
+def starting(master: str) -> Iterator[None]:
+    """Translates the errors of a session's start.
+
+    Raises:
+        UsageError: a setting is not valid. Unavailable: the master does not accept the application.
+    """
+    from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except BkctlError:
+        raise
+    except (PySparkException, Py4JError, OSError, ValueError) as error:
+        if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):  # py4j drops what --timeout raised
+            raise Unavailable(f"Spark did not start on {master}: no answer in time, or its JVM ended") from None
+        text = str(error)
+        if "JAVA_GATEWAY_EXITED" in text:
+            raise UsageError("Spark's JVM did not start", hint="a setting is not valid: see its own message") from None
+        message = f"Spark did not start on {master}: {_line(error)}"
+        if any(word in text for word in _WRONG):
+            raise UsageError(message) from None
+        raise Unavailable(message, trace=text) from None
+
+
+def _line(error: Exception) -> str:
+    """The cause of a Java or Spark error in one line."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    said = next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0] if lines else "")
+    return said or type(error).__name__
