@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from bkctl.cli.env import Env
+from bkctl.errors import UsageError
 
 RUN_HELP = "the folder of a run, or one that holds runs (then the newest); default: the last one"
 Run = Annotated[str | None, typer.Argument(metavar="RUN", help=RUN_HELP)]
@@ -32,6 +33,14 @@ def run_of(env: Env, name: str | None) -> Path:
     path = local_path("RUN", name)
     kept = runs_dir(env) / path
     return kept if not path.exists() and kept.exists() else path
+
+
+def has_metadata_uri(env: Env) -> bool:
+    """True where options, the environment or a configuration say where the metadata store is."""
+    try:
+        return bool(env.metadata_uri)
+    except UsageError:
+        return False
 
 
 def readable(folder: Path) -> Path:

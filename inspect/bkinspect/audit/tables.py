@@ -12,6 +12,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+@dataclass(frozen=True)
+class Collected:
+    """What checks must know of facts that collectors wrote at different times, while the cluster went on.
+
+    started_ms: bookie → when its collection started. unknown_ledgers: (bookie_id, ledger_id) of ledgers on a bookie
+    that the metadata read by its collector did not have. running: a bookie ran while it was collected.
+    """
+
+    started_ms: Mapping[str, int]
+    unknown_ledgers: DataFrame
+    running: bool
+
+
 @dataclass
 class Tables:
     """DataFrames by the names of `schemas.TABLES`; `tables["ledgers"]`, or `tables.ledgers`.
@@ -38,6 +51,7 @@ class Tables:
         sampled: the share of ledgers that was asked for, None for all.
         by_time: True where only ledgers of a time were asked for: what `ledgers` lacks may be older ones.
         empty: tables that are known to hold nothing.
+        collected: for facts of collectors, None for others.
     """
 
     spark: SparkSession
@@ -49,6 +63,7 @@ class Tables:
     sampled: float | None = None
     by_time: bool = False
     empty: frozenset[str] = frozenset()
+    collected: Collected | None = None
     _made: dict[str, DataFrame] = field(default_factory=dict)
 
     def has(self, name: str) -> bool:

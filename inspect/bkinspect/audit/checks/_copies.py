@@ -66,11 +66,33 @@ def faults(tables: Tables) -> DataFrame:
     known: DataFrame | None = tables.__dict__.get("_copy_faults")
     if known is None:
         if tables.has("entries") or tables.has("index"):
-            known = _details(tables).unionByName(_absent(tables)).persist()
+            known = _details(tables).unionByName(_absent(tables))
+            known = (known if tables.collected is None else _settled(known, tables)).persist()
         else:  # no copies were read: the plan would shuffle all fragments to find nothing
             known = tables.spark.createDataFrame([], _FAULTS_DDL)
         tables.__dict__["_copy_faults"] = known
     return known
+
+
+def _settled(rows: DataFrame, tables: Tables) -> DataFrame:
+    """The faults without those that can come from changes after a bookie was collected (a join by ledger).
+
+    Missing, unindexed and surplus copies are left out of ledgers that are not CLOSED, and of those whose metadata was
+    changed after the collection of the bookie started; for entries without any copy, of any bookie of the write set.
+    """
+    assert tables.collected is not None
+    starts = [F.lit(value) for pair in tables.collected.started_ms.items() for value in pair]
+    ledgers = tables.ledgers.selectExpr(
+        "ledger_id", "state as ledger_state", "coalesce(mtime_ms, ctime_ms, 0) as changed_ms"
+    )
+    known = rows.join(ledgers, "ledger_id", "left").withColumn("starts", F.create_map(*starts))
+    bookies = "case when bookie_id is null then others else array(bookie_id) end"
+    start = f"array_min(transform({bookies}, b -> starts[b]))"
+    settled = f"coalesce(ledger_state = 'CLOSED' and changed_ms < {start}, false)"
+    return known.where(f"kind not in ({_OF_ABSENCE}) or {settled}").select(*_COLUMNS)
+
+
+_OF_ABSENCE: Final = "'missing', 'lost', 'nothing', 'unindexed', 'surplus'"
 
 
 def indexed_bookies(tables: Tables) -> DataFrame:
