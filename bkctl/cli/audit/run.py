@@ -82,10 +82,9 @@ def run(
     from bkinspect.audit.session import check_installed, quieten
 
     check_installed()
-    from bkinspect.audit.job import Request
-    from bkinspect.audit.job import run as audit
+    from bkinspect.audit import job
 
-    request = Request(
+    request = job.Request(
         _sources(env, offline or [], metadata, copies, full, since, sample, ledgers, check or (), facts),
         _usable(to or str(runs_dir(env) / time.strftime("%Y%m%d-%H%M%S", time.gmtime()))),
         tuple(check or ()),
@@ -94,7 +93,7 @@ def run(
     _there(request)
     session = _session(master, spark_conf or [])
     try:
-        outcome = audit(session, request, _Progress(env))
+        outcome = job.run(session, request, _Progress(env))
     except KeyboardInterrupt:
         quieten(session)
         env.note(f"stopped; bkctl audit run --to {request.to} goes on with the files that were read whole")

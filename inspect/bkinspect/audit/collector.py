@@ -295,7 +295,7 @@ class _Work:
     def _scan(self, files: list[ScanFile], earlier: Manifest | None) -> list[Part]:
         """Reads files, except logs that the earlier manifest has as they are; returns the parts that hold those."""
         known = {one.fingerprint: one for one in earlier.files} if earlier is not None else {}
-        if not self.bookie.indexes:  # only its logs tell the bookie's ledgers then
+        if self._known is not None and not self.bookie.indexes:  # only logs tell which ledgers are on the bookie
             known = {}
         writer = self._writer(SCAN)
         reader = _LimitedReader(self._digests, self.limit)

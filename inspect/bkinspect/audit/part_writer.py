@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 ROWS_A_PART: Final = 500_000
 """After so many rows the next source file begins a new Parquet file."""
 
+_RANDOM: Final = frozenset({"content_digest"})
+"""Numbers whose differences are as large as they are."""
+
 
 class PartWriter:
     """Parquet files 0.parquet, 1.parquet … in a folder, which is created with the first of them.
@@ -46,9 +49,14 @@ class PartWriter:
         import pyarrow.parquet as parquet
 
         self._destination.make(f"{self._base}/{self._folder}")
-        schema = arrow_schema(self._table)
+        numbers = [column.name for column in self._table.columns if column.type == "bigint"]
         return parquet.ParquetWriter(
-            self._destination.path(name), schema, filesystem=self._destination.filesystem, compression="zstd"
+            self._destination.path(name),
+            arrow_schema(self._table),
+            filesystem=self._destination.filesystem,
+            compression="zstd",
+            use_dictionary=[column.name for column in self._table.columns if column.type == "string"],
+            column_encoding={name: "PLAIN" if name in _RANDOM else "DELTA_BINARY_PACKED" for name in numbers},
         )
 
     def end_file(self) -> None:
