@@ -5,7 +5,7 @@ directories are not given to --offline. Collections start at different times and
 these findings are left out although --offline over stopped bookies reports them:
 
 - missing, unindexed and surplus copies of ledgers that are not CLOSED, and of ledgers whose metadata changed (by the
-  node's mtime, else its ctime) after the collection of the bookie started;
+  node's mtime, else the creation time) after the collection of the bookie started, or up to a minute before;
 - BKC412 for ledgers that were in the metadata when their bookie was collected, and for bookies that were collected
   without --metadata;
 - open ledgers whose only proof is that no bookie runs, where a bookie ran while it was collected.

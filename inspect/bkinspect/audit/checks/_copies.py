@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 COPIES: Final = (*("fragments", "entries", "records", "index", "bookie_ledgers", "bookies", "damage", "log_files"),)
 """Tables that the plan reads."""
+CLOCK_SKEW_MS: Final = 60_000
+"""Collectors and the metadata store have clocks of their own: times that are closer are not compared."""
 _KEY: Final = ("ledger_id", "entry_id")
 _ROW: Final = (
     *("bookie_id", "what", "file", "offset", "size", "last_confirmed", "length", "digest_ok", "content_digest"),
@@ -78,7 +80,8 @@ def _settled(rows: DataFrame, tables: Tables) -> DataFrame:
     """The faults without those that can come from changes after a bookie was collected (a join by ledger).
 
     Missing, unindexed and surplus copies are left out of ledgers that are not CLOSED, and of those whose metadata was
-    changed after the collection of the bookie started; for entries without any copy, of any bookie of the write set.
+    changed after the collection of the bookie started, or less than CLOCK_SKEW_MS before; for entries without any
+    copy, of any bookie of the write set.
     """
     assert tables.collected is not None
     starts = [F.lit(value) for pair in tables.collected.started_ms.items() for value in pair]
@@ -88,7 +91,7 @@ def _settled(rows: DataFrame, tables: Tables) -> DataFrame:
     known = rows.join(ledgers, "ledger_id", "left").withColumn("starts", F.create_map(*starts))
     bookies = "case when bookie_id is null then others else array(bookie_id) end"
     start = f"array_min(transform({bookies}, b -> starts[b]))"
-    settled = f"coalesce(ledger_state = 'CLOSED' and changed_ms < {start}, false)"
+    settled = f"coalesce(ledger_state = 'CLOSED' and changed_ms < {start} - {CLOCK_SKEW_MS}, false)"
     return known.where(f"kind not in ({_OF_ABSENCE}) or {settled}").select(*_COLUMNS)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -204,6 +205,23 @@ def test_ledger_deleted_after_its_collection_is_no_orphan(spark: Any, tmp_path: 
     for name in ("b0", "b1"):
         collected(tmp_path / "cluster" / name, tmp_path / "facts", export)
     assert codes(spark, tmp_path / "again", tmp_path / "facts", export, *checks) == [("BKC412", ledger.id, None)]
+
+
+def test_open_ledger_is_no_finding_where_its_bookie_ran_while_it_was_collected(spark: Any, tmp_path: Path) -> None:
+    cluster = Cluster(SEED)
+    cluster.folder = tmp_path / "cluster"
+    ledger = cluster.ledger((2, 2, 1), ensemble=BOOKIES[:2], state=LedgerState.OPEN)
+    cluster.encode()
+    cluster.folder.mkdir()
+    export = cluster.write(cluster.folder)
+    edited(export, f"/managed-ledgers/public/default/persistent/{ledger.topic}", data=None)
+    stopped, running = tmp_path / "stopped", tmp_path / "running"
+    assert not collected(cluster.folder / "b0", stopped, export).manifest.running
+    assert codes(spark, tmp_path / "1", stopped, export, "open-ledgers") == [("BKC441", ledger.id, None)]
+    with (cluster.folder / "b0/ledgers/bkctl.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert collected(cluster.folder / "b0", running, export).manifest.running
+    assert codes(spark, tmp_path / "2", running, export, "open-ledgers") == []
 
 
 def test_bookie_without_a_manifest_counts_as_not_scanned(spark: Any, tmp_path: Path) -> None:
