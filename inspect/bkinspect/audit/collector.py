@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 ATTEMPTS_MAX: Final = 5
 """How often files that disappear while they are listed or an index is read are listed or read again."""
 UNPROVEN_MAX: Final = 10_000
+BLOCK_SIZE: Final = 1 << 20
+"""A rate limit counts a block of a file once: the reader takes its windows again, then from the page cache."""
 PLAIN_DIGEST: Final = "CRC32C"
 Stage = Callable[[str], None]
 
@@ -125,9 +127,8 @@ def collect(request: Collection, limit: RateLimit, stage: Stage = lambda _: None
         work = _Work(request, limit, stage, bookie, started_ms)
         manifest = work.run()
     name = f"{work.folder}/{work.day}/{MANIFEST}"
-    kept = len(manifest.files) - work.files_read
     written = sum(part.size for part in work.written)
-    return Outcome(manifest, name, work.files_read, kept, limit.spent, written, time.monotonic() - began)
+    return Outcome(manifest, name, work.files_read, work.files_kept, limit.spent, written, time.monotonic() - began)
 
 
 def _one_bookie(dirs: tuple[Path, ...]) -> BookieDirs:
@@ -171,10 +172,14 @@ class _LimitedReader(ScanReader):
             yield from super().read(partition)
             return
         with opened(Path(partition.about.file)) as file:
+            met: set[int] = set()
 
             def read(count: int, offset: int) -> bytes:
                 data = file.read(count, offset)
-                self._limit.spend(len(data))
+                for block in range(offset // BLOCK_SIZE, -(-(offset + len(data)) // BLOCK_SIZE)):
+                    if block not in met:
+                        met.add(block)
+                        self._limit.spend(min(BLOCK_SIZE, file.size - block * BLOCK_SIZE))
                 return data
 
             yield from self._read(Opened(read, file.size, file.source), partition, False)
@@ -214,7 +219,7 @@ class _Work:
         self.folder = bookie_folder(str(bookie.bookie_id))
         self.day = f"date={datetime.fromtimestamp(started_ms / 1000, UTC):%Y-%m-%d}"
         self.files: dict[str, ReadFile] = {}
-        self.files_read = 0
+        self.files_read = self.files_kept = 0
         self.written: list[Part] = []
         self.ledgers: set[int] = set()
         self._digests: dict[int, Digest] = {}
@@ -306,6 +311,7 @@ class _Work:
             if same is not None and not self._checkable(same):
                 self.files[file.file] = same
                 kept.add(same.part)
+                self.files_kept += 1
                 continue
             if group != (file.source, file.newest):
                 writer.roll()
