@@ -62,6 +62,8 @@ def _scanned(folder: Path, digests: Path) -> dict[str, pa.Table]:
     records = [row for row in rows if not row["kind"].startswith("_")]
     notes = [{**row, **json.loads(row["note"] or "{}")} for row in rows if row["kind"] in (FILE, DAMAGE, MAP)]
     files = [{**row, "directory": str(Path(row["file"]).parent)} for row in notes if row["kind"] == FILE]
+    for row in files:
+        row["mark_journal_id"], row["mark_offset"] = row["mark"] or (None, None)
     return {
         "records": _table(TABLES["records"], records),
         "entries": _table(TABLES["entries"], [row for row in records if row["kind"] == "entry"]),

@@ -79,6 +79,14 @@ def settings_of(settings: Sequence[str]) -> dict[str, str]:
     return dict(setting.split("=", 1) for setting in settings)
 
 
+def has_metadata_uri(env: Env) -> bool:
+    """True where options, the environment or a configuration say where the metadata store is."""
+    try:
+        return bool(env.metadata_uri)
+    except UsageError:
+        return False
+
+
 def readable(folder: Path) -> Path:
     """The run that a folder means, its tables found to be there: before anything is printed.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from bkctl.cli.access import check_conf
-from bkctl.cli.audit._runs import runs_dir, settings_of
+from bkctl.cli.audit._runs import has_metadata_uri, runs_dir, settings_of
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.render import Listing, rfc3339
@@ -29,6 +29,7 @@ COMMAND = Command(
         "bkctl audit run --check ends",
         "bkctl audit run --check orphan-ledgers --check missing-ledgers",
         "bkctl audit run --sample 1% --to audits/monday -o jsonl",
+        "bkctl audit run --facts s3a://audits/facts --metadata export.jsonl",
         "bkctl audit run --master spark://h1:7077 --offline /mnt/bookies --to /mnt/audits/1",
     ),
     columns=("code", "severity", "subject", "message"),
@@ -47,6 +48,7 @@ def run(
         list[str] | None,
         typer.Option("--offline", metavar="DIR", help="bookies' directories, known by their cookies"),
     ] = None,
+    facts: Annotated[str | None, typer.Option("--facts", metavar="URI", help="what `audit collect` wrote")] = None,
     metadata: Annotated[
         str | None,
         typer.Option(
@@ -80,10 +82,10 @@ def run(
     from bkinspect.audit.session import check_installed
 
     check_installed()
-    from bkinspect.audit.job import Request
+    from bkinspect.audit import job
 
-    request = Request(
-        _sources(env, offline or [], metadata, copies, full, since, sample, ledgers, check or ()),
+    request = job.Request(
+        _sources(env, offline or [], metadata, copies, full, since, sample, ledgers, check or (), facts),
         _usable(to or str(runs_dir(env) / time.strftime("%Y%m%d-%H%M%S", time.gmtime()))),
         tuple(check or ()),
         duration_ms(min_age),
@@ -121,6 +123,7 @@ def _sources(
     sample: str | None,
     ledgers: list[str] | None,
     checks: Sequence[str],
+    facts: str | None,
 ) -> Sources:
     from bkinspect.audit.checks import OF_FILES
     from bkinspect.audit.facts import Sources
@@ -135,19 +138,38 @@ def _sources(
         ledgers=frozenset(map(int, env.ledger_ids(ledgers))) if ledgers else None,
     )
     folders = tuple(local_path("--offline", text) for text in offline)
+    _check_facts(facts, offline, full, sample)
+    stored = bool(folders) or facts is not None
     where = None if metadata in (None, "none") else metadata_place("--metadata", str(metadata))
     if metadata is None:
-        where = None if offline and not _has_uri(env) else env.metadata_uri
-    if where is None and not offline:
-        raise UsageError("nothing to audit", hint="-m URI, --metadata FILE, or --offline DIR")
+        where = None if stored and not has_metadata_uri(env) else env.metadata_uri
+    if where is None and not stored:
+        raise UsageError("nothing to audit", hint="-m URI, --metadata FILE, --offline DIR or --facts URI")
     if where is not None and "://" in where:
         check_conf(env)
-    live = where is not None and "://" in where and not offline and copies
+    live = where is not None and "://" in where and not stored and copies
     if live and (without := sorted({*checks} & OF_FILES)):
         raise UsageError(f"{', '.join(without)}: there are no files among running bookies", hint="--offline DIR")
     if "ends" in checks and not live:
         raise UsageError("--check ends asks running bookies", hint="-m URI, without --offline and --no-copies")
-    return Sources(where, folders, live, selection, full, namespaces=tuple(stream_namespaces(env)))
+    return Sources(where, folders, live, selection, full, namespaces=tuple(stream_namespaces(env)), facts=facts)
+
+
+def _check_facts(facts: str | None, offline: list[str], full: bool, sample: str | None) -> None:
+    """Refuses what does not go with --facts, and a URI of a file system that is not supported.
+
+    Raises:
+        UsageError: as above. NotFound: no bookie was collected there.
+    """
+    if facts is None:
+        return
+    from bkinspect.audit.collected import newest_manifests
+    from bkinspect.audit.destination import destination_of
+
+    for option, given in (("--offline", offline), ("--full", full), ("--sample", sample)):
+        if given:
+            raise UsageError(f"--facts and {option} exclude each other")
+    newest_manifests(destination_of("--facts", facts))
 
 
 def _there(request: Request) -> None:
@@ -190,13 +212,6 @@ def _usable(place: str) -> Path | str:
         raise Refused(f"--to {to}: {there} cannot be written", hint="another --to")
     check_free(LocalStorage.of(to))
     return to
-
-
-def _has_uri(env: Env) -> bool:
-    try:
-        return bool(env.metadata_uri)
-    except UsageError:
-        return False
 
 
 def _session(env: Env, master: str | None, conf: dict[str, str]) -> Any:

@@ -10,12 +10,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bkctl.errors import BkctlError
-from bkinspect import data_dir
 from bkinspect.audit import views
 from bkinspect.audit.incremental import Reading, earlier_scans, split, without, write_inventory
 from bkinspect.audit.schemas import BOOKIES, DAMAGE, ENDS, TABLES, Table, arrow_schema
 from bkinspect.audit.session import parallelism
+from bkinspect.audit.small_files import damage_rows
 from bkinspect.audit.sources.base import Reader, Selection, batch_of
 from bkinspect.audit.sources.directories import BookieDirs, ScanFile, find_bookies, plan_of, scan_files
 from bkinspect.audit.sources.ends import EndsReader
@@ -24,9 +23,7 @@ from bkinspect.audit.sources.metadata import BookiesReader, LedgersReader, Topic
 from bkinspect.audit.sources.scan import PART_SIZE, SCAN
 from bkinspect.audit.storage import Storage
 from bkinspect.audit.stored import given, given_table, rows_of, table_of, write_table
-from bkinspect.finding import Finding
-from bkinspect.fsck import check_cookies
-from bkinspect.source import journals
+from bkinspect.audit.tables import Collected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,6 +58,7 @@ class Sources:
     metadata: a URI, an export or a bundle; None for disks alone. offline: folders. options: those of Selection.
     live_copies: ask running bookies for their entries (needs a metadata URI). full: read files that were read before.
     part_size: bytes of an entry log that one task reads. namespaces: of DistributedLog, besides the usual ones.
+    facts: the URI to which collectors wrote, instead of offline folders; None without.
     """
 
     metadata: str | None = None
@@ -70,6 +68,7 @@ class Sources:
     full: bool = False
     part_size: int = PART_SIZE
     namespaces: tuple[str, ...] = ()
+    facts: str | None = None
 
 
 @dataclass
@@ -91,13 +90,14 @@ class Facts:
     kept_files: int = 0
     read_files: int = 0
     scans: dict[Storage, list[str] | None] = field(default_factory=dict)
+    collected: Collected | None = None
     _about_files: dict[Storage, DataFrame] = field(default_factory=dict)
 
     def read(self, needs: Iterable[str]) -> Mapping[str, Callable[[], DataFrame]]:
         """Reads what these tables need; returns how each is made."""
         wanted = set(needs)
         makers: dict[str, Callable[[], DataFrame]] = {}
-        self.bookies = find_bookies(self.sources.offline) if self.sources.offline else []
+        self.bookies = self._find_bookies()
         self.notes += [note for bookie in self.bookies if (note := bookie.note)]
         self.folder.make()
         if self.sources.metadata is not None:
@@ -115,6 +115,10 @@ class Facts:
         if self.sources.live_copies and "ends" in wanted:
             self._ends(makers)
         return makers
+
+    def _find_bookies(self) -> list[BookieDirs]:
+        """The bookies whose files are read."""
+        return find_bookies(self.sources.offline) if self.sources.offline else []
 
     @property
     def size(self) -> int:
@@ -260,12 +264,12 @@ class Facts:
     def _scan_tables(self, makers: dict[str, Callable[[], DataFrame]]) -> None:
         self.stage("what the files say")
         self.scan().createOrReplaceTempView("scan")
-        self._scanned(self._about_files_of).createOrReplaceTempView("about_files")
+        self.about_files().createOrReplaceTempView("about_files")
         for name, sql in (("log_files", views.LOG_FILES_SQL), ("log_maps", views.LOG_MAPS_SQL)):
             self.spark.sql(sql).write.parquet(self.folder.url(name))
             makers[name] = lambda name=name: self._parquet(name)  # type: ignore[misc]
         self.spark.sql(views.DAMAGE_SQL).write.parquet(self.folder.url("damage"))
-        self._write(DAMAGE, "damage", [_damage_row(*pair) for pair in self._small_files()], name="small")
+        self._write(DAMAGE, "damage", self._small_files(), name="small")
         makers["damage"] = lambda: self._parquet("damage")
         makers["records"] = lambda: self._over_scan(views.RECORDS_SQL)
         makers["entries"] = lambda: self._over_scan(views.ENTRIES_SQL)
@@ -273,6 +277,10 @@ class Facts:
     def scan(self) -> DataFrame:
         """Returns the rows of all scans that this run uses."""
         return self._scanned(self._rows_of)
+
+    def about_files(self) -> DataFrame:
+        """Returns the rows of all scans that are not records."""
+        return self._scanned(self._about_files_of)
 
     def _rows_of(self, scan: Storage) -> DataFrame:
         return self.spark.read.schema(SCAN.ddl).parquet(scan.url())
@@ -306,21 +314,9 @@ class Facts:
             self.spark.createDataFrame([], LEDGERS.ddl).createOrReplaceTempView("ledgers")
         return self.spark.sql(sql)
 
-    def _small_files(self) -> Iterable[tuple[str | None, Finding]]:
-        """Cookies, marks and ids that cannot be read or do not agree."""
-        for bookie in self.bookies:
-            folders = list(dict.fromkeys((*bookie.journals, *bookie.ledgers, *bookie.indexes)))
-            for finding in (*data_dir.check_small_files(folders), *check_cookies(folders)):
-                yield bookie.bookie_id, finding
-            if not bookie.journals or not bookie.ledgers:
-                continue
-            own: list[Finding] = []
-            listed = journals([str(folder) for folder in bookie.journals])
-            try:
-                own += data_dir.check_marks(data_dir.marks(bookie.ledgers, own.append), listed)
-            except BkctlError:
-                pass  # no mark at all is legal; a journal that cannot be read has its own row
-            yield from ((bookie.bookie_id, finding) for finding in own)
+    def _small_files(self) -> list[tuple[object, ...]]:
+        """Rows of `damage` about cookies, marks and ids that cannot be read or do not agree."""
+        return damage_rows(self.bookies)
 
     # -- running bookies ------------------------------------------------------------------------------------------
 
@@ -396,13 +392,3 @@ class Facts:
         self.folder.make(folder)
         batches = [batch_of(table, rows)] if rows else []
         write_table(table, batches, self.folder / folder, f"{name}.parquet")
-
-
-def _damage_row(bookie_id: str | None, finding: Finding) -> tuple[object, ...]:
-    import json
-
-    evidence = json.dumps(dict(finding.evidence), default=str)
-    file = finding.file
-    source = "journal" if file is not None and file.endswith(".txn") else "directory"
-    where = (bookie_id, file, source, finding.code, finding.offset, None, finding.message, evidence)
-    return *where, finding.ledger_id, finding.entry_id

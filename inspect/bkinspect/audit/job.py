@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bkctl.errors import BkctlError, Refused, Unavailable
 from bkctl.world import private_umask
 from bkinspect.audit.checks import OF_FILES, Check, load
+from bkinspect.audit.collected_facts import CollectedFacts
 from bkinspect.audit.facts import OWN_METADATA, Facts, Sources
 from bkinspect.audit.incremental import sister_runs
 from bkinspect.audit.masters import is_connect
@@ -105,11 +106,14 @@ def run(spark: SparkSession, request: Request, progress: Progress | None = None)
         folder = to / f"facts-{as_of_ms}"
         from bkinspect.audit.checks import space
 
-        facts = Facts(spark, request.sources, to, folder, stage)
+        kind = Facts if request.sources.facts is None else CollectedFacts
+        facts = kind(spark, request.sources, to, folder, stage)
         needs = {name for check in checks for name in check.NEEDS}
         makers = dict(facts.read(needs | {"ledgers", "fragments"} if needs - OWN_METADATA else needs))
         live = request.sources.metadata is not None and is_live(request.sources.metadata)
+        live = live or (facts.collected is not None and facts.collected.running and "ledgers" in makers)
         tables = Tables(spark, as_of_ms, makers, live=live, min_age_ms=request.min_age_ms, folder=folder.url(SHARED))
+        tables.collected = facts.collected
         tables.sampled, tables.empty = _share(request.sources), facts.empty
         tables.by_time = request.sources.selection.since_ms is not None
         findings = to / f"findings-{as_of_ms}"
@@ -223,7 +227,7 @@ def _failed(spark: SparkSession, check: str, error: Exception) -> DataFrame:
 def second_tables(tables: Tables, facts: Facts, ids: Sequence[int]) -> Tables:
     """The tables of these ledgers alone: metadata and running bookies are read again, files are not."""
     selection = replace(facts.sources.selection, ledgers=frozenset(ids))
-    sources = replace(facts.sources, selection=selection, offline=())
+    sources = replace(facts.sources, selection=selection, offline=(), facts=None)
     anew = Facts(tables.spark, sources, facts.run, facts.folder / "second", facts.stage)
     makers = dict(anew.read(set(tables.makers)))
     wanted = tables.spark.createDataFrame([(one,) for one in ids], "ledger_id bigint")
@@ -239,7 +243,7 @@ def second_tables(tables: Tables, facts: Facts, ids: Sequence[int]) -> Tables:
             makers[name] = lambda maker=maker: narrowed(maker)  # type: ignore[misc]
     return Tables(
         tables.spark, tables.as_of_ms, makers, live=True, second_look=True,
-        min_age_ms=tables.min_age_ms, sampled=tables.sampled, by_time=tables.by_time,
+        min_age_ms=tables.min_age_ms, sampled=tables.sampled, by_time=tables.by_time, collected=tables.collected,
         folder=(facts.folder / "second").url(SHARED),
     )  # fmt: skip
 
@@ -284,6 +288,7 @@ def _document(request: Request, facts: Facts, findings: Storage, outcome: Outcom
         "seconds": round(outcome.seconds, 3),
         "metadata": sources.metadata,
         "offline": [str(path) for path in sources.offline],
+        "collected": sources.facts,
         "live_copies": sources.live_copies,
         "selection": sources.selection.options(),
         "checks": list(outcome.checks),

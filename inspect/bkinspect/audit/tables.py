@@ -12,6 +12,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+@dataclass(frozen=True)
+class Collected:
+    """What checks must know of facts that collectors wrote at different times, while the cluster went on.
+
+    started_ms: bookie → when its collection started. unknown_ledgers: (bookie_id, ledger_id) of ledgers on a bookie
+    that the metadata read by its collector did not have. running: a bookie ran while it was collected.
+    """
+
+    started_ms: Mapping[str, int]
+    unknown_ledgers: DataFrame
+    running: bool
+
+
 @dataclass
 class Tables:
     """DataFrames by the names of `schemas.TABLES`; `tables["ledgers"]`, or `tables.ledgers`.
@@ -39,6 +52,7 @@ class Tables:
         by_time: True where only ledgers of a time were asked for: what `ledgers` lacks may be older ones.
         empty: tables that are known to hold nothing.
         folder: where Spark writes what checks share and what is large; None keeps it in Spark's memory and disks.
+        collected: for facts of collectors, None for others.
     """
 
     spark: SparkSession
@@ -51,6 +65,7 @@ class Tables:
     by_time: bool = False
     empty: frozenset[str] = frozenset()
     folder: str | None = None
+    collected: Collected | None = None
     _made: dict[str, DataFrame] = field(default_factory=dict)
     _kept: dict[str, DataFrame] = field(default_factory=dict)
 

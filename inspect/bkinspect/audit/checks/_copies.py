@@ -42,6 +42,8 @@ COPIES: Final = (*("fragments", "entries", "records", "index", "bookie_ledgers",
 """Tables that the plan reads."""
 _ENTRY: Final = ("ledger_id", "entry_id")
 _PART: Final = ("ledger_id", "fragment_index")
+CLOCK_SKEW_MS: Final = 60_000
+"""Collectors and the metadata store have clocks of their own: times that are closer are not compared."""
 _COLUMNS: Final = (
     *("kind", "ledger_id", "entry_id", "last_id", "rank", "bookie_id", "file", "offset", "size", "index", "others"),
     *("copies", "first_entry_id", "state", "confirmed"),
@@ -60,9 +62,32 @@ def faults(tables: Tables) -> DataFrame:
 
 def _faults(tables: Tables) -> DataFrame:
     if tables.has("entries") or tables.has("index"):
-        return _details(tables).unionByName(_absent(tables))
+        found = _details(tables).unionByName(_absent(tables))
+        return found if tables.collected is None else _settled(found, tables)
     # No copies were read: the plan would shuffle all fragments to find nothing.
     return tables.spark.createDataFrame([], _FAULTS_DDL)
+
+
+def _settled(rows: DataFrame, tables: Tables) -> DataFrame:
+    """The faults without those that can come from changes after a bookie was collected (a join by ledger).
+
+    Missing, unindexed and surplus copies are left out of ledgers that are not CLOSED, and of those whose metadata was
+    changed after the collection of the bookie started, or less than CLOCK_SKEW_MS before; for entries without any
+    copy, of any bookie of the write set.
+    """
+    assert tables.collected is not None
+    starts = [F.lit(value) for pair in tables.collected.started_ms.items() for value in pair]
+    ledgers = tables.ledgers.selectExpr(
+        "ledger_id", "state as ledger_state", "coalesce(mtime_ms, ctime_ms, 0) as changed_ms"
+    )
+    known = rows.join(ledgers, "ledger_id", "left").withColumn("starts", F.create_map(*starts))
+    bookies = "case when bookie_id is null then others else array(bookie_id) end"
+    start = f"array_min(transform({bookies}, b -> starts[b]))"
+    settled = f"coalesce(ledger_state = 'CLOSED' and changed_ms < {start} - {CLOCK_SKEW_MS}, false)"
+    return known.where(f"kind not in ({_OF_ABSENCE}) or {settled}").select(*_COLUMNS)
+
+
+_OF_ABSENCE: Final = "'missing', 'lost', 'nothing', 'unindexed', 'surplus'"
 
 
 def damaged_places(tables: Tables) -> DataFrame:

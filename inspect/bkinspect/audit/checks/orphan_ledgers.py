@@ -2,7 +2,8 @@
 
 Plan: ledgers anti-joined with the ledgers that topics name (shuffle by ledger); ledgers of bookies' indexes and of
 journals that will be replayed, one row a ledger and bookie, anti-joined with metadata (shuffle by ledger). Bytes that a
-log keeps of a ledger which the index has forgotten wait for compaction and are no finding (see `space`).
+log keeps of a ledger which the index has forgotten wait for compaction and are no finding (see `space`). Of facts that
+collectors wrote, only ledgers that metadata did not have when their bookie was collected are reported as BKC412.
 """
 
 from __future__ import annotations
@@ -96,6 +97,8 @@ def _without_metadata(tables: Tables) -> DataFrame:
     )
     indexless = indexless.groupBy("ledger_id", "bookie_id").agg(F.sum("entries").alias("entries"))
     rows = indexed.unionByName(replayed).unionByName(indexless)
+    if tables.collected is not None:  # a ledger may have been deleted after its bookie was collected
+        rows = rows.join(tables.collected.unknown_ledgers, ["bookie_id", "ledger_id"], "left_semi")
     rows = rows.groupBy("ledger_id").agg(
         F.array_sort(F.collect_set("bookie_id")).alias("bookies"), F.sum("entries").alias("entries")
     )

@@ -11,7 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequenc
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from pyspark.sql.datasource import (
+from bkctl.errors import UsageError
+from bkinspect.audit.locations import local_path
+from bkinspect.audit.schemas import Table, arrow_schema
+from bkinspect.audit.sources.spark_api import (
     DataSource,
     DataSourceReader,
     EqualTo,
@@ -22,10 +25,6 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-
-from bkctl.errors import UsageError
-from bkinspect.audit.locations import local_path
-from bkinspect.audit.schemas import Table, arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

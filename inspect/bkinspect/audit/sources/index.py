@@ -12,13 +12,12 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from pyspark.sql.datasource import InputPartition
-
 from bkctl.codec.ledger_index import LOCATIONS
 from bkctl.errors import NotFound
 from bkinspect.audit.schemas import BOOKIE_LEDGERS, INDEX, Table, arrow_schema
 from bkinspect.audit.sources.base import LEDGER_ID_MAX, Reader, Source, batches_of, number
 from bkinspect.audit.sources.directories import BookieDirs, find_bookies
+from bkinspect.audit.sources.spark_api import InputPartition
 from bkinspect.ledger_index import IndexDir, entries, find_indexes, ledgers, location_pairs
 from bkinspect.rocks import is_database
 

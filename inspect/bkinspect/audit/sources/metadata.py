@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from pyspark.sql.datasource import InputPartition
-
 from bkctl.codec.data_dir import decode_cookie
 from bkctl.codec.ledger_metadata import decode_metadata
 from bkctl.codec.underreplication import decode_marker, parse_marker_name
@@ -33,6 +31,7 @@ from bkinspect.audit.schemas import (
 from bkinspect.audit.sources import managed
 from bkinspect.audit.sources.base import Reader, Source, batches_of
 from bkinspect.audit.sources.nodes import NodePartition, StoredNode, nodes, partitions, root_of
+from bkinspect.audit.sources.spark_api import InputPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,10 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from pyspark.sql.datasource import InputPartition
-
 from bkctl.errors import Corrupt, NotFound
 from bkinspect.audit.sources import zookeeper_files
+from bkinspect.audit.sources.spark_api import InputPartition
 
 if TYPE_CHECKING:
     from bkctl.meta.store import MetadataStore

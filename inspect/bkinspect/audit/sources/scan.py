@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from pyspark.sql.datasource import InputPartition
-
 from bkctl.codec.checksum import Digest, digest_for
 from bkctl.codec.entry_log import HEADER_SIZE, LogHeader, decode_header
 from bkctl.codec.journal import HEADER_SIZE as JOURNAL_HEADER_SIZE
@@ -28,6 +26,7 @@ from bkinspect.audit.schemas import ENTRIES, RECORDS, Column, Table, arrow_schem
 from bkinspect.audit.sources.base import Reader, Source, number
 from bkinspect.audit.sources.directories import ScanFile, find_bookies, read_plan, scan_files
 from bkinspect.audit.sources.shared_files import path_of
+from bkinspect.audit.sources.spark_api import InputPartition
 from bkinspect.finding import Finding, found, found_bytes
 from bkinspect.source import Opened, opened
 
@@ -105,13 +104,17 @@ class ScanReader(Reader):
         with opened(Path(about.file)) as file:
             yield from self._read(file, partition, records_only)
 
+    def digests(self) -> Mapping[int, Digest]:
+        """The digests that are known, by ledger."""
+        return known_digests(self.options)
+
     def _read(self, file: Opened, part: FilePart, records_only: bool) -> Iterator[pa.RecordBatch]:
         from bkinspect.audit.sources.decode import Digests, chosen, joined, record_batch
         from bkinspect.audit.sources.parts import KIND_INDEX, KINDS, Walk
 
         about, rows = part.about, _Notes(part.about)
         header = rows.file_rows(file, quiet=not part.whole)
-        walk = Walk(file, about, part.start, part.end, Digests(known_digests(self.options)), header)
+        walk = Walk(file, about, part.start, part.end, Digests(self.digests()), header)
         constants = {"bookie_id": about.bookie_id, "file": about.file, "source": about.source}
         pending: list[Columns] = []
         count = 0

@@ -1,0 +1,110 @@
+"""`bkctl audit collect`: writes the facts of one bookie for `audit run --facts`; runs beside the bookie."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from typing import Annotated, Final
+
+import typer
+
+from bkctl.cli.audit._runs import has_metadata_uri
+from bkctl.cli.command import Command, Effect
+from bkctl.cli.env import Env
+from bkctl.errors import NotFound, UsageError
+
+COMMAND = Command(
+    effect=Effect.READS,
+    examples=(
+        "bkctl audit collect --dirs /data/bookie1 --to s3a://audits/facts --metadata export.jsonl",
+        "bkctl audit collect --dirs /data/journal --dirs /data/ledgers --to /mnt/audits/facts --rate-limit 50MB",
+    ),
+    columns=("bookie_id", "files_read", "files_kept", "bytes_read", "bytes_written", "seconds"),
+    wide=("running", "digests_good", "digests_bad", "digests_unknown", "manifest"),
+    timeout_s=None,
+)
+NICENESS: Final = 19
+PACKAGES: Final = ("pyarrow", "numpy")
+INSTALL: Final = "pip install 'bkctl[collect]'"
+_RATE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(|[kKMG]|[kMG]i)B?(?:/s)?")
+_UNITS: Final = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+
+
+def run(
+    env: Env,
+    dirs: Annotated[list[str], typer.Option("--dirs", metavar="DIR", help="a bookie's directories")],
+    to: Annotated[str, typer.Option("--to", metavar="URI", help="where the facts of all bookies are kept")],
+    metadata: Annotated[
+        str | None,
+        typer.Option("--metadata", metavar="URI|FILE|DIR|none", help="passwords of ledgers, for their digests"),
+    ] = None,
+    rate_limit: Annotated[
+        str | None, typer.Option("--rate-limit", metavar="BYTES", help="bytes to read each second: 50MB; default: all")
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="read entry logs again that were read before")] = False,
+) -> dict[str, object]:
+    """Writes the facts of one bookie below URI.
+
+    Reads entry logs, journals and indexes of the bookie, which may run, at low priority on one core, without Spark.
+    Entry logs that an earlier collection has read are not read again. `audit run --facts URI` checks the facts of
+    all bookies.
+    """
+    limit = None if rate_limit is None else bytes_per_s(rate_limit)
+    for package in PACKAGES:
+        if importlib.util.find_spec(package) is None:
+            raise UsageError(f"audit collect needs {package}", hint=INSTALL)
+    from bkinspect.audit.collector import Collection, RateLimit, collect
+    from bkinspect.audit.destination import destination_of
+    from bkinspect.audit.locations import local_path
+
+    destination = destination_of("--to", to)
+    folders = tuple(local_path("--dirs", text) for text in dirs)
+    for folder in folders:
+        if not folder.is_dir():
+            raise NotFound(f"there is no directory {folder}")
+    request = Collection(folders, destination, _metadata(env, metadata), full)
+    _lower_priority()
+    outcome = collect(request, RateLimit(limit), env.detail)
+    manifest = outcome.manifest
+    return {
+        "bookie_id": manifest.bookie_id,
+        "files_read": outcome.files_read,
+        "files_kept": outcome.files_kept,
+        "bytes_read": outcome.bytes_read,
+        "bytes_written": outcome.bytes_written,
+        "seconds": round(outcome.seconds, 3),
+        "running": manifest.running,
+        **{f"digests_{name}": count for name, count in manifest.digests.items()},
+        "manifest": destination.uri_of(outcome.name),
+    }
+
+
+def _metadata(env: Env, text: str | None) -> str | None:
+    """Where ledgers' digest types and passwords are read; None for nowhere."""
+    from bkinspect.audit.locations import metadata_place
+
+    if text == "none" or (text is None and not has_metadata_uri(env)):
+        return None
+    return env.metadata_uri if text is None else metadata_place("--metadata", text)
+
+
+def _lower_priority() -> None:
+    """Makes this process yield to the bookie, and Arrow use one thread."""
+    import pyarrow as pa
+
+    os.nice(NICENESS)
+    pa.set_cpu_count(1)
+
+
+def bytes_per_s(text: str) -> int:
+    """50MB, 50M, 50MiB, 52428800.
+
+    Raises:
+        UsageError: something else, or 0.
+    """
+    match = _RATE.fullmatch(text)
+    value = int(float(match[1]) * _UNITS[match[2]]) if match is not None else 0
+    if value <= 0:
+        raise UsageError(f"--rate-limit {text}", hint="bytes each second: 50MB, 50MiB, 52428800")
+    return value

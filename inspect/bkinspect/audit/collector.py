@@ -1,0 +1,424 @@
+"""Collects the facts of one bookie beside it: no Spark, no JVM, one core, at a limited rate.
+
+The bookie may run. Its journals are read first, from the marks at the start, then its entry logs, then its index, then
+the entry logs that changed or appeared meanwhile. So whatever was stored when the collection started is in the facts:
+what was flushed meanwhile is in the journals too, and what a compaction moved is in a log that was read again.
+
+An entry log that an earlier manifest names, with the same fingerprint, is not read again; journals always are. A
+ledger's digest type and password never change: a log is read again only where they are known by now, were not when it
+was read, and entries of that ledger could not be checked.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from bkctl.codec.checksum import Digest, digest_for
+from bkctl.errors import Conflict, NotFound, UsageError
+from bkctl.world import private_umask
+from bkinspect.audit.collected import (
+    COLLECTED,
+    MANIFEST,
+    UNKNOWN_LEDGERS,
+    Manifest,
+    Part,
+    ReadFile,
+    bookie_facts,
+    bookie_folder,
+)
+from bkinspect.audit.destination import Destination
+from bkinspect.audit.part_writer import PartWriter
+from bkinspect.audit.schemas import BOOKIE_LEDGERS, DAMAGE, INDEX, LEDGERS, Table
+from bkinspect.audit.small_files import damage_rows
+from bkinspect.audit.sources.base import batch_of
+from bkinspect.audit.sources.directories import BookieDirs, ScanFile, find_bookies, scan_files
+from bkinspect.audit.sources.index import IndexReader
+from bkinspect.audit.sources.scan import DIGEST_WORDS, SCAN, FilePart, ScanReader
+from bkinspect.fsck import files_of, runs_on
+from bkinspect.source import Opened, opened
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ATTEMPTS_MAX: Final = 5
+"""How often files that disappear while they are listed or an index is read are listed or read again."""
+UNPROVEN_MAX: Final = 10_000
+BLOCK_SIZE: Final = 1 << 20
+"""A rate limit counts a block of a file once: the reader takes its windows again, then from the page cache."""
+PLAIN_DIGEST: Final = "CRC32C"
+Stage = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What is requested. metadata: a URI, an export or ZooKeeper's files; None for none. full: read all logs again."""
+
+    dirs: tuple[Path, ...]
+    to: Destination
+    metadata: str | None = None
+    full: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a collection came to. bytes_read: of logs, journals and rows of indexes; seconds: elapsed."""
+
+    manifest: Manifest
+    name: str
+    files_read: int
+    files_kept: int
+    bytes_read: int
+    bytes_written: int
+    seconds: float
+
+
+class RateLimit:
+    """Spreads bytes over time: whoever spends them waits until all bytes before them were due.
+
+    Args:
+        bytes_per_s: None for no limit.
+        clock: elapsed seconds. sleep: waits so many seconds.
+    """
+
+    def __init__(
+        self,
+        bytes_per_s: int | None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.bytes_per_s = bytes_per_s
+        self.spent = 0
+        self._clock = clock
+        self._sleep = sleep
+        self._due = clock()
+
+    def spend(self, size: int) -> None:
+        """Accounts for bytes that were read, then waits as long as they may take; idle time is not saved up."""
+        self.spent += size
+        if not self.bytes_per_s:
+            return
+        now = self._clock()
+        self._due = max(self._due, now) + size / self.bytes_per_s
+        if self._due > now:
+            self._sleep(self._due - now)
+
+
+def collect(request: Collection, limit: RateLimit, stage: Stage = lambda _: None) -> Outcome:
+    """Writes the facts of the bookie whose directories are given; the manifest comes last.
+
+    Args:
+        stage: is called with each step's name before it: `scan FILE`, the tables, `manifest`, `done`.
+
+    Raises:
+        NotFound: a directory is missing, or has no cookie. UsageError: the directories are of several bookies.
+        Conflict: another collector reads them. Unavailable: the destination or the metadata store fails.
+    """
+    began, started_ms = time.monotonic(), int(time.time() * 1000)
+    bookie = _one_bookie(request.dirs)
+    with _alone(bookie), private_umask():
+        work = _Work(request, limit, stage, bookie, started_ms)
+        manifest = work.run()
+    name = f"{work.folder}/{work.day}/{MANIFEST}"
+    written = sum(part.size for part in work.written)
+    return Outcome(manifest, name, work.files_read, work.files_kept, limit.spent, written, time.monotonic() - began)
+
+
+def _one_bookie(dirs: tuple[Path, ...]) -> BookieDirs:
+    found = find_bookies(dirs)
+    for one in found:
+        if one.cookie is None:
+            raise NotFound(str(one.note), hint="bkctl audit run --offline reads directories without a cookie")
+    if len(found) > 1:
+        names = ", ".join(str(one.bookie_id) for one in found)
+        raise UsageError(f"the directories are of {len(found)} bookies: {names}", hint="collect them one by one")
+    return found[0]
+
+
+@contextmanager
+def _alone(bookie: BookieDirs) -> Iterator[None]:
+    """Locks a directory of the bookie against other collectors, by its descriptor: nothing is written beside it."""
+    fd = os.open((*bookie.ledgers, *bookie.journals, *bookie.indexes)[0], os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Conflict(f"another collector reads the directories of {bookie.bookie_id}") from None
+        yield
+    finally:
+        os.close(fd)
+
+
+class _LimitedReader(ScanReader):
+    """Reads logs and journals at a limited rate, with digests that are at hand."""
+
+    def __init__(self, digests: Mapping[int, Digest], limit: RateLimit) -> None:
+        super().__init__(SCAN, {})
+        self._digests = digests
+        self._limit = limit
+
+    def digests(self) -> Mapping[int, Digest]:
+        return self._digests
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        if partition.about.suffix:
+            yield from super().read(partition)
+            return
+        with opened(Path(partition.about.file)) as file:
+            met: set[int] = set()
+
+            def read(count: int, offset: int) -> bytes:
+                data = file.read(count, offset)
+                for block in range(offset // BLOCK_SIZE, -(-(offset + len(data)) // BLOCK_SIZE)):
+                    if block not in met:
+                        met.add(block)
+                        self._limit.spend(min(BLOCK_SIZE, file.size - block * BLOCK_SIZE))
+                return data
+
+            yield from self._read(Opened(read, file.size, file.source), partition, False)
+
+
+@dataclass
+class _Digests:
+    """Entries of a file by what their digest says, and the ledgers for which it says not that they are sound."""
+
+    good: int = 0
+    bad: int = 0
+    unknown: int = 0
+    ledgers: set[int] = field(default_factory=set)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        import pyarrow.compute as compute
+
+        sound = compute.sum(batch["digest_ok"]).as_py() or 0
+        self.good += sound
+        if sound == batch.num_rows:
+            return
+        entries = batch.filter(compute.equal(batch["kind"], "entry"))
+        answers = entries["digest_ok"]
+        self.unknown += answers.null_count
+        self.bad += len(answers) - answers.null_count - sound
+        others = entries.filter(compute.invert(compute.fill_null(answers, False)))
+        self.ledgers.update(compute.unique(others["ledger_id"]).to_pylist())
+
+
+class _Work:
+    """One collection in progress."""
+
+    def __init__(
+        self, request: Collection, limit: RateLimit, stage: Stage, bookie: BookieDirs, started_ms: int
+    ) -> None:
+        self.request, self.limit, self.stage, self.bookie, self.started_ms = request, limit, stage, bookie, started_ms
+        self.folder = bookie_folder(str(bookie.bookie_id))
+        self.day = f"date={datetime.fromtimestamp(started_ms / 1000, UTC):%Y-%m-%d}"
+        self.files: dict[str, ReadFile] = {}
+        self.files_read = self.files_kept = 0
+        self.written: list[Part] = []
+        self.ledgers: set[int] = set()
+        self._digests: dict[int, Digest] = {}
+        self._known: Any = None
+        self._stamp = started_ms
+
+    def run(self) -> Manifest:
+        """Everything in the order that a running bookie needs."""
+        to, bookie, request = self.request.to, self.bookie, self.request
+        self.stage("metadata")
+        if request.metadata is not None:
+            self._read_metadata(request.metadata)
+        earlier = bookie_facts(to, self.folder)
+        for name in earlier.unreferenced:
+            to.remove(f"{self.folder}/{name}")
+        stamps = (int(part.path.split("/")[1].rpartition("-")[2]) for one in earlier.manifests for part in one.parts)
+        self._stamp = max(self._stamp, *stamps, 0)
+        newest = earlier.manifests[0] if earlier.manifests and not request.full else None
+        running = runs_on(files_of([*bookie.journals, *bookie.ledgers, *bookie.indexes])) is not None
+        files = self._listed()
+        damage = damage_rows([bookie])
+        carried = self._scan(files, newest)
+        self._table(INDEX)
+        self._table(BOOKIE_LEDGERS)
+        self._scan([file for file in self._listed() if file.source == "entry_log" and not self._has(file)], None)
+        self._rows(DAMAGE, damage)
+        if self._known is not None:
+            self._rows(UNKNOWN_LEDGERS, [(bookie.bookie_id, one) for one in self._unknown_ledgers(running)])
+        return self._finish(running, carried)
+
+    # -- metadata ---------------------------------------------------------------------------------------------------
+
+    def _read_metadata(self, where: str) -> None:
+        """The ids of all ledgers, and the digests of those that are not sealed with CRC32C."""
+        import numpy as np
+
+        from bkinspect.audit.sources.metadata import LedgersReader
+
+        reader = LedgersReader(LEDGERS, {"metadata": where})
+        ids: list[Any] = [np.array([], dtype=np.int64)]
+        for part in reader.partitions():
+            for batch in reader.read(part):
+                ids.append(batch["ledger_id"].to_numpy())
+                columns = (batch[name].to_pylist() for name in ("ledger_id", "digest_type", "password"))
+                for ledger_id, word, password in zip(*columns, strict=True):
+                    if word not in (None, PLAIN_DIGEST):
+                        self._digests[ledger_id] = digest_for(DIGEST_WORDS[word], password or b"")
+        self._known = np.unique(np.concatenate(ids))
+
+    def _unknown_ledgers(self, running: bool) -> list[int]:
+        """Ledgers on the bookie that metadata did not have. While a bookie runs, only those with an id below the
+        highest: the others may have been created after metadata was read."""
+        import numpy as np
+
+        mine = np.array(sorted(self.ledgers), dtype=np.int64)
+        unknown = mine[~np.isin(mine, self._known)]
+        if running:
+            unknown = unknown[unknown < max(self._known, default=-1)]
+        return [int(one) for one in unknown]
+
+    # -- logs and journals ------------------------------------------------------------------------------------------
+
+    def _listed(self) -> list[ScanFile]:
+        """Journals, then the newest logs, then the others: what changes from day to day does not share a Parquet file
+        with what stays."""
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                return sorted(scan_files(self.bookie), key=lambda one: (one.source != "journal", not one.newest))
+            except FileNotFoundError:  # removed by the bookie after it was listed
+                if attempt == ATTEMPTS_MAX - 1:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def _has(self, file: ScanFile) -> bool:
+        known = self.files.get(file.file)
+        return known is not None and known.fingerprint == file.fingerprint
+
+    def _scan(self, files: list[ScanFile], earlier: Manifest | None) -> list[Part]:
+        """Reads files, except logs that the earlier manifest has as they are; returns the parts that hold those."""
+        known = {one.fingerprint: one for one in earlier.files} if earlier is not None else {}
+        if self._known is not None and not self.bookie.indexes:  # only logs tell which ledgers are on the bookie
+            known = {}
+        writer = self._writer(SCAN)
+        reader = _LimitedReader(self._digests, self.limit)
+        kept: set[str] = set()
+        group: tuple[str, bool] | None = None
+        for file in files:
+            same = known.get(file.fingerprint) if file.source == "entry_log" else None
+            if same is not None and not self._checkable(same):
+                self.files[file.file] = same
+                kept.add(same.part)
+                self.files_kept += 1
+                continue
+            if group != (file.source, file.newest):
+                writer.roll()
+            group = file.source, file.newest
+            self.stage(f"scan {file.file}")
+            self._read(file, reader, writer)
+        self.written += writer.close()
+        return [] if earlier is None else [part for part in earlier.parts if part.path in kept]
+
+    def _checkable(self, file: ReadFile) -> bool:
+        """True where digests of the file can be checked by now that could not be when it was read."""
+        if file.unproven is None:
+            return bool(self._digests)
+        return not self._digests.keys().isdisjoint(file.unproven)
+
+    def _read(self, file: ScanFile, reader: _LimitedReader, writer: PartWriter) -> None:
+        digests = _Digests()
+        try:
+            for batch in reader.read(FilePart(file, 0, file.size + 1)):
+                writer.write(batch)
+                digests.add(batch)
+                if self._known is not None and (file.source == "journal" or not self.bookie.indexes):
+                    self._note_ledgers(batch)
+        except FileNotFoundError:  # removed by the bookie: what it held is in its index, which is read later
+            return
+        rest = digests.ledgers - self._digests.keys()
+        self.files[file.file] = ReadFile(
+            *(file.file, file.fingerprint, writer.path, file.size, digests.good, digests.bad, digests.unknown),
+            unproven=tuple(sorted(rest)) if len(rest) <= UNPROVEN_MAX else None,
+        )
+        self.files_read += 1
+        writer.end_file()
+
+    def _note_ledgers(self, batch: pa.RecordBatch) -> None:
+        import pyarrow.compute as compute
+
+        ids = batch["ledger_id"]
+        if "kind" in batch.schema.names:
+            ids = ids.filter(compute.equal(batch["kind"], "entry"))
+        self.ledgers.update(compute.unique(ids).to_pylist())
+
+    # -- tables -----------------------------------------------------------------------------------------------------
+
+    def _table(self, table: Table) -> None:
+        """Reads a table from the indexes: again from the beginning where the bookie removes a file meanwhile."""
+        self.stage(table.name)
+        dirs = "\n".join(str(folder) for folder in dict.fromkeys(self.bookie.indexes))
+        if not dirs:
+            return
+        reader = IndexReader(table, {"paths": "\n".join(map(str, self.request.dirs)), "ranges": "1"})
+        for attempt in range(ATTEMPTS_MAX):
+            writer = self._writer(table)
+            try:
+                for part in reader.partitions():
+                    for batch in reader.read(part):
+                        self.limit.spend(batch.nbytes)
+                        writer.write(batch)
+                        writer.end_file()
+                        if table == BOOKIE_LEDGERS:
+                            self._note_ledgers(batch)
+            except FileNotFoundError:
+                writer.close()
+                if attempt == ATTEMPTS_MAX - 1:
+                    raise
+                continue
+            self.written += [replace(part, files=0) for part in writer.close()]
+            return
+
+    def _rows(self, table: Table, rows: list[tuple[object, ...]]) -> None:
+        self.stage(table.name)
+        if rows:
+            writer = self._writer(table)
+            writer.write(batch_of(table, rows))
+            self.written += [replace(part, files=0) for part in writer.close()]
+
+    def _writer(self, table: Table) -> PartWriter:
+        """A writer into a folder of its own."""
+        self._stamp += 1
+        return PartWriter(self.request.to, self.folder, f"{self.day}/{table.name}-{self._stamp}", COLLECTED[table.name])
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def _finish(self, running: bool, carried: list[Part]) -> Manifest:
+        """Writes the manifest. Rows of a file that was read twice count once: the manifest names the second reading."""
+        self.stage("manifest")
+        used = {one.part for one in self.files.values()}
+        parts = [part for part in (*carried, *self.written) if part.table != SCAN.name or part.path in used]
+        files = tuple(self.files.values())
+        bookie, cookie = self.bookie, self.bookie.cookie
+        assert cookie is not None
+        assert bookie.cookie_text is not None
+        manifest = Manifest(
+            bookie_id=str(bookie.bookie_id),
+            instance_id=cookie.instance_id,
+            started_ms=self.started_ms,
+            ended_ms=int(time.time() * 1000),
+            running=running,
+            with_metadata=self._known is not None,
+            cookie=bookie.cookie_text,
+            journal_dirs=tuple(map(str, bookie.journals)),
+            ledger_dirs=tuple(map(str, bookie.ledgers)),
+            index_dirs=tuple(map(str, bookie.indexes)),
+            digests={name: sum(getattr(file, name) for file in files) for name in ("good", "bad", "unknown")},
+            files=files,
+            parts=tuple(parts),
+        )
+        self.request.to.make(f"{self.folder}/{self.day}")
+        self.request.to.replace(f"{self.folder}/{self.day}/{MANIFEST}", manifest.encode())
+        self.stage("done")
+        return manifest
