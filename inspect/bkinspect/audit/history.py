@@ -88,12 +88,25 @@ def earlier_runs(run: Path, about: Mapping[str, Any]) -> list[Run]:
     for path in {run / RUN_FILE, *run.parent.glob(f"*/{RUN_FILE}")}:
         try:
             earlier = Run(path.parent, about_run(path.parent))
-            usable = earlier.as_of_ms < about["as_of_ms"] and _FINDINGS.fullmatch(str(earlier.about["findings"]))
+            usable = earlier.as_of_ms < about["as_of_ms"] and _well_formed(earlier.about)
             if usable and same_cluster(earlier.about, about) and earlier.findings.is_dir():
                 found.append(earlier)
         except (BkctlError, OSError, ValueError, TypeError):
             continue  # not a run of ours, of another version, or not readable for this user
     return sorted(found, key=lambda earlier: earlier.as_of_ms, reverse=True)
+
+
+def _well_formed(about: Mapping[str, Any]) -> bool:
+    """True where what is used of another run's run.json has the types that `audit run` writes."""
+    numbers = about.get("severities") or about["counts"]
+    return (
+        _FINDINGS.fullmatch(str(about["findings"])) is not None
+        and isinstance(about["seconds"], int | float)
+        and isinstance(about["checks"], list)
+        and all(isinstance(check, str) for check in about["checks"])
+        and isinstance(numbers, dict)
+        and all(isinstance(number, int) for number in numbers.values())
+    )
 
 
 def interrupted_runs(folder: Path) -> list[Path]:

@@ -50,7 +50,8 @@ font-size: .85rem; background: var(--soft) } .badge.error { background: var(--er
 .charts { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 1rem }
 .charts > div, section { background: #fff; border-radius: .4rem; padding: .6rem 1.2rem .9rem; min-width: 0 }
 section { margin-top: 1rem; overflow-x: auto }
-h3 { font-size: 1rem; margin: .4rem 0 } section h2 { margin-top: .4rem } section p { margin: .2rem 0; color: var(--soft); max-width: 60rem }
+h3 { font-size: 1rem; margin: .4rem 0 } section h2 { margin-top: .4rem }
+section p { margin: .2rem 0; color: var(--soft); max-width: 60rem }
 table { border-collapse: collapse; margin: .6rem 0; width: 100% }
 td, th { padding: .28rem .7rem .28rem 0; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top;
 overflow-wrap: anywhere } th { color: var(--soft); font-weight: 500 } th.number, td.number { text-align: right }

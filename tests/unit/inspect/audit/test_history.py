@@ -82,6 +82,8 @@ def test_earlier_runs_are_those_beside_the_run_and_the_one_that_it_replaces(tmp_
     kept(tmp_path / "other", 4, metadata="other.jsonl")
     made(tmp_path / "version", as_of_ms=5 * DAY_MS, format=2)
     kept(tmp_path / "outside", 6, findings="../first/findings-1")
+    kept(tmp_path / "text", 7, seconds="1.5")
+    kept(tmp_path / "list", 8, severities=["error"])
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign/run.json").write_text("[")
     found = earlier_runs(tmp_path / "own", ABOUT)

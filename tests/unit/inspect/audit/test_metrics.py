@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -15,6 +16,7 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
+from bkinspect.audit import metrics
 from bkinspect.audit.coverage import Coverage, Part, coverage
 from bkinspect.audit.metrics import (
     CONTENT_TYPE,
@@ -191,6 +193,12 @@ def test_a_push_that_fails_says_why(gateway: Gateway) -> None:
     assert len(gateway.received) == 3, "no redirect is followed"
     with pytest.raises(Unavailable, match=r"cannot push metrics to http://127\.0\.0\.1:1/"):
         push(push_url("http://127.0.0.1:1", "c"), "text\n")
+
+
+def test_a_gateway_that_does_not_answer_ends_the_push(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "PUSH_TIMEOUT_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(Unavailable, match="timed out"):
+        push(push_url(f"http://127.0.0.1:{silent.getsockname()[1]}", "c"), "text\n")
 
 
 def test_a_url_with_a_job_is_used_as_it_is() -> None:
