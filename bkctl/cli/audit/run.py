@@ -12,6 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from bkctl.cli.access import check_conf
+from bkctl.cli.audit._contract import (
+    Allow,
+    FailOnOption,
+    MetricsFile,
+    MetricsPush,
+    MetricsTargets,
+    Resume,
+    Suppressions,
+    contract_of,
+    folder_of,
+    locked,
+    measured,
+    metrics_targets,
+)
 from bkctl.cli.audit._runs import has_metadata_uri, runs_dir, settings_of
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
@@ -31,71 +45,91 @@ COMMAND = Command(
         "bkctl audit run --sample 1% --to audits/monday -o jsonl",
         "bkctl audit run --facts s3a://audits/facts --metadata export.jsonl",
         "bkctl audit run --master spark://h1:7077 --offline /mnt/bookies --to /mnt/audits/1",
+        "bkctl audit run --fail-on error --allow BKC411=30 --metrics-file /var/lib/node_exporter/bkctl_audit.prom",
+        "bkctl audit run --resume",
     ),
     columns=("code", "severity", "subject", "message"),
-    wide=("ledger_id", "entry_id", "bookie_id", "file", "offset", "evidence", "next"),
+    wide=(
+        *("ledger_id", "entry_id", "bookie_id", "file", "offset", "evidence", "next"),
+        *("first_seen_ms", "last_seen_ms", "runs_seen", "suppressed"),
+    ),
     timeout_s=None,
 )
 LINE_S: Final = 10.0
 _AGE: Final = re.compile(r"(\d+)(ms|s|m|h|d)")
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_Texts = list[str] | None
+_Checks = Annotated[_Texts, typer.Option("--check", metavar="NAME", help="only these; default all")]
+_Offline = Annotated[
+    _Texts, typer.Option("--offline", metavar="DIR", help="bookies' directories, known by their cookies")
+]
+_Facts = Annotated[str | None, typer.Option("--facts", metavar="URI", help="what `audit collect` wrote")]
+_Metadata = Annotated[
+    str | None,
+    typer.Option("--metadata", metavar="FILE|DIR|none", help="an export, ZooKeeper's files; none: disks alone"),
+]
+_Copies = Annotated[bool, typer.Option("--copies/--no-copies", help="read entries from running bookies")]
+_Since = Annotated[
+    str | None, typer.Option("--since", metavar="AGE|TIME", help="ledgers created since: 7d, 2026-11-01T00:00:00Z")
+]
+_Sample = Annotated[str | None, typer.Option("--sample", metavar="SHARE", help="of the ledgers: 1%, 0.01")]
+_Ledgers = Annotated[_Texts, typer.Option("--ledger", metavar="LEDGER", help="only these; - for stdin, @file")]
+_MinAge = Annotated[str, typer.Option("--min-age", metavar="AGE", help="younger ledgers are never orphans")]
+_Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="of Spark; default: here")]
+_SparkConf = Annotated[_Texts, typer.Option("--spark-conf", metavar="K=V", help="settings of Spark")]
+_To = Annotated[str | None, typer.Option("--to", metavar="DIR", help="where tables and report are kept")]
+_Full = Annotated[bool, typer.Option("--full", help="read files again that earlier runs have read")]
 
 
 def run(
     env: Env,
-    check: Annotated[list[str] | None, typer.Option("--check", metavar="NAME", help="only these; default all")] = None,
-    offline: Annotated[
-        list[str] | None,
-        typer.Option("--offline", metavar="DIR", help="bookies' directories, known by their cookies"),
-    ] = None,
-    facts: Annotated[str | None, typer.Option("--facts", metavar="URI", help="what `audit collect` wrote")] = None,
-    metadata: Annotated[
-        str | None,
-        typer.Option(
-            "--metadata",
-            metavar="FILE|DIR|none",
-            help="an export, ZooKeeper's files; none: disks alone",
-        ),
-    ] = None,
-    copies: Annotated[bool, typer.Option("--copies/--no-copies", help="read entries from running bookies")] = True,
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="AGE|TIME", help="ledgers created since: 7d, 2026-11-01T00:00:00Z")
-    ] = None,
-    sample: Annotated[str | None, typer.Option("--sample", metavar="SHARE", help="of the ledgers: 1%, 0.01")] = None,
-    ledgers: Annotated[
-        list[str] | None, typer.Option("--ledger", metavar="LEDGER", help="only these; - for stdin, @file")
-    ] = None,
-    min_age: Annotated[str, typer.Option("--min-age", metavar="AGE", help="younger ledgers are never orphans")] = "1h",
-    master: Annotated[str | None, typer.Option("--master", metavar="URL", help="of Spark; default: here")] = None,
-    spark_conf: Annotated[
-        list[str] | None, typer.Option("--spark-conf", metavar="K=V", help="settings of Spark")
-    ] = None,
-    to: Annotated[str | None, typer.Option("--to", metavar="DIR", help="where tables and report are kept")] = None,
-    full: Annotated[bool, typer.Option("--full", help="read files again that earlier runs have read")] = False,
+    check: _Checks = None,
+    offline: _Offline = None,
+    facts: _Facts = None,
+    metadata: _Metadata = None,
+    copies: _Copies = True,
+    since: _Since = None,
+    sample: _Sample = None,
+    ledgers: _Ledgers = None,
+    min_age: _MinAge = "1h",
+    master: _Master = None,
+    spark_conf: _SparkConf = None,
+    to: _To = None,
+    full: _Full = False,
+    resume: Resume = False,
+    fail_on: FailOnOption = "warning",
+    allow: Allow = None,
+    suppressions: Suppressions = None,
+    metrics_file: MetricsFile = None,
+    metrics_push: MetricsPush = None,
 ) -> Listing:
     """Reads metadata, directories or running bookies, checks all of it, and lists what is wrong.
 
     Facts and findings stay as Parquet tables beside report.html; `audit show`, `audit diff` and `audit sql` read them
     without Spark. Over a running cluster, ledgers with findings are read again, and only findings that are still there
-    are reported. Exits with 1 if there are findings of severity warning or error.
+    are reported. Exits with 1 if there are findings of severity warning or error (--fail-on), more than --allow
+    permits and not suppressed. With --resume, --to names an interrupted run or the folder that holds it.
     """
     from bkinspect.audit.session import check_installed
 
     check_installed()
-    from bkinspect.audit import job
+    from bkinspect.audit.job import Request
 
-    request = job.Request(
-        _sources(env, offline or [], metadata, copies, full, since, sample, ledgers, check or (), facts),
-        _usable(to or str(runs_dir(env) / time.strftime("%Y%m%d-%H%M%S", time.gmtime()))),
-        tuple(check or ()),
-        duration_ms(min_age),
-    )
+    sources = _sources(env, offline or [], metadata, copies, full, since, sample, ledgers, check or (), facts)
+    contract = contract_of(fail_on, allow or (), suppressions)
+    targets = metrics_targets(sources.metadata, metrics_file, metrics_push)
+    place = _usable(folder_of(runs_dir(env), to, resume, full))
+    request = Request(sources, place, tuple(check or ()), duration_ms(min_age), contract)
     _there(request)
-    return _answer(env, request, *_audited(env, request, _session(env, master, settings_of(spark_conf or ()))))
+    settings = settings_of(spark_conf or ())
+    with locked(request.to), measured(env, targets) as folders:
+        outcome, folder = _audited(env, request, _session(env, master, settings), targets)
+        folders.append(folder)
+    return _answer(env, request, outcome, folder)
 
 
-def _audited(env: Env, request: Request, session: Any) -> tuple[Outcome, Path]:
-    """Runs the audit and ends the session; returns its outcome, and its folder or a local copy of the findings."""
+def _audited(env: Env, request: Request, session: Any, targets: MetricsTargets) -> tuple[Outcome, Path]:
+    """Runs the audit and ends the session; returns its outcome, and its folder or a local copy of it."""
     from bkinspect.audit.job import run as audit
     from bkinspect.audit.results import check_free, local_copy
     from bkinspect.audit.session import quieten
@@ -104,7 +138,7 @@ def _audited(env: Env, request: Request, session: Any) -> tuple[Outcome, Path]:
     try:
         storage = storage_of(session, request.to)
         check_free(storage)
-        return audit(session, request, _Progress(env)), local_copy(storage, tables=False)
+        return audit(session, request, _Progress(env)), local_copy(storage, tables=targets.asked)
     except KeyboardInterrupt:
         quieten(session)
         env.note(f"stopped; bkctl audit run --to {request.to} goes on with the files that were read whole")
@@ -230,7 +264,8 @@ def _answer(env: Env, request: Request, outcome: Outcome, folder: Path) -> Listi
 
     for note in outcome.notes:
         env.warn(note)
-    if any(severity != "info" for severity in outcome.severities):
+    verdict = outcome.verdict
+    if verdict.failed:
         env.exit = Exit.FINDINGS
 
     def items() -> Iterator[dict[str, object]]:
@@ -238,9 +273,11 @@ def _answer(env: Env, request: Request, outcome: Outcome, folder: Path) -> Listi
             yield from results.findings()
         counts = ", ".join(f"{number} {code}" for code, number in outcome.counts.items()) or "nothing found"
         files = f", {outcome.files_read} files read, {outcome.files_kept} as before" if request.sources.offline else ""
-        env.note(f"{counts}; {outcome.seconds:.1f} s{files}; {request.to}/report.html")
+        spared = (("suppressed", verdict.suppressed), ("within --allow", verdict.allowed))
+        words = "".join(f", {sum(codes.values())} {how}" for how, codes in spared if codes)
+        env.note(f"{counts}{words}; {outcome.seconds:.1f} s{files}; {request.to}/report.html")
 
-    return Listing(items(), as_of=rfc3339(outcome.as_of_ms), warnings=list(outcome.notes))
+    return Listing(items(), as_of=rfc3339(outcome.as_of_ms), warnings=env.warnings)
 
 
 class _Progress:

@@ -20,7 +20,10 @@ COMMAND = Command(
         "bkctl audit show --ledger 5",
     ),
     columns=("code", "severity", "subject", "message"),
-    wide=("ledger_id", "entry_id", "bookie_id", "file", "offset", "evidence", "next"),
+    wide=(
+        *("ledger_id", "entry_id", "bookie_id", "file", "offset", "evidence", "next"),
+        *("first_seen_ms", "last_seen_ms", "runs_seen", "suppressed"),
+    ),
 )
 
 

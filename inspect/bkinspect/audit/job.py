@@ -25,10 +25,12 @@ from bkctl.errors import BkctlError, Refused, Unavailable
 from bkctl.world import private_umask
 from bkinspect.audit.checks import OF_FILES, Check, load
 from bkinspect.audit.collected_facts import CollectedFacts
+from bkinspect.audit.contract import Contract, Kind, Verdict, judge, marked, matched_numbers
 from bkinspect.audit.facts import OWN_METADATA, Facts, Sources
+from bkinspect.audit.history import common_folder, earlier_runs, with_history
 from bkinspect.audit.incremental import sister_runs
 from bkinspect.audit.masters import is_connect
-from bkinspect.audit.schemas import FINDINGS
+from bkinspect.audit.schemas import FINDINGS, KEPT_FINDINGS
 from bkinspect.audit.session import suited
 from bkinspect.audit.sources.nodes import is_live
 from bkinspect.audit.storage import RUN_FILE, Storage, storage_of
@@ -60,12 +62,14 @@ class Request:
     """What is requested. checks: names, none for all; min_age_ms: younger ledgers are never orphans.
 
     to: the folder of the run, a path of this machine or a URI that Spark's Hadoop can write.
+    contract: which findings fail the run.
     """
 
     sources: Sources
     to: Path | str
     checks: tuple[str, ...] = ()
     min_age_ms: int = MIN_AGE_MS
+    contract: Contract = field(default_factory=Contract)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,8 @@ class Outcome:
     files_kept: int
     notes: tuple[str, ...] = ()
     checks: tuple[str, ...] = field(default=())
+    verdict: Verdict = field(default_factory=Verdict)
+    instance_id: str | None = None
 
 
 Progress = Callable[[str, int, int], None]
@@ -123,16 +129,56 @@ def run(spark: SparkSession, request: Request, progress: Progress | None = None)
                 space.space(tables).write.parquet(folder.url("space"))
                 makers["space"] = lambda: spark.read.parquet(folder.url("space"))
             found, notes = _findings(tables, checks, facts, stage)
-            notes = [*facts.notes, *notes]
             stage("findings")
+            instance_id = _instance_id(tables)
+            if found is not None:
+                found = _reported(found, request, to, as_of_ms, instance_id)
             rows = _kept(found, findings, rows_of(folder / "first-look") if found is not None else 0)
-    counts = {row["code"]: row["count"] for row in sorted(rows, key=lambda row: str(row["code"]))}
-    severities: dict[str, int] = {}
-    for row in rows:
-        severities[row["severity"]] = severities.get(row["severity"], 0) + row["count"]
-    reading = facts.read_files, facts.kept_files
-    outcome = Outcome(request.to, as_of_ms, time.time() - started, counts, severities, *reading, tuple(notes), names)
+            used = _used_suppressions(spark, request.contract, as_of_ms, findings) if rows else set()
+            notes = [*facts.notes, *notes, *request.contract.notes(as_of_ms, used)]
+    outcome = Outcome(
+        request.to, as_of_ms, time.time() - started, _sums(rows, "code"), _sums(rows, "severity"),
+        facts.read_files, facts.kept_files, tuple(notes), names, _verdict(request.contract, rows), instance_id,
+    )  # fmt: skip
     return _finish(request, facts, findings, outcome)
+
+
+def _instance_id(tables: Tables) -> str | None:
+    """The instance id in the cookies of all bookies; None without one, or where they differ."""
+    ids = {row["instance_id"] for row in tables["bookies"].select("instance_id").collect()} - {None, ""}
+    return ids.pop() if len(ids) == 1 else None
+
+
+def _root(sources: Sources) -> str:
+    return common_folder(str(path.absolute()) for path in sources.offline)
+
+
+def _reported(found: DataFrame, request: Request, run: Storage, as_of_ms: int, instance_id: str | None) -> DataFrame:
+    """The findings with when they were seen and why they are suppressed."""
+    sources = request.sources
+    offline = [str(path) for path in sources.offline]
+    about = {"as_of_ms": as_of_ms, "metadata": sources.metadata, "offline": offline, "instance_id": instance_id}
+    earlier = earlier_runs(run, about)
+    return marked(with_history(found, earlier, as_of_ms, _root(sources)), request.contract.in_effect(as_of_ms)).select(
+        *KEPT_FINDINGS.names
+    )
+
+
+def _used_suppressions(spark: SparkSession, contract: Contract, as_of_ms: int, findings: Storage) -> set[int]:
+    rows = spark.read.schema(KEPT_FINDINGS.ddl).parquet(findings.url())
+    return matched_numbers(rows, contract.in_effect(as_of_ms))
+
+
+def _sums(rows: Sequence[Any], name: str) -> dict[str, int]:
+    """The number of findings by code or severity."""
+    sums: dict[str, int] = {}
+    for row in sorted(rows, key=lambda row: str(row[name])):
+        sums[row[name]] = sums.get(row[name], 0) + row["count"]
+    return sums
+
+
+def _verdict(contract: Contract, rows: Sequence[Any]) -> Verdict:
+    return judge(contract, [Kind(row["code"], row["severity"], row["suppressed"], row["count"]) for row in rows])
 
 
 def _share(sources: Sources) -> float | None:
@@ -143,17 +189,19 @@ def _share(sources: Sources) -> float | None:
 
 
 def _kept(found: DataFrame | None, findings: Storage, most: int) -> list[Any]:
-    """Keeps the findings in order, FINDINGS_A_FILE to a file; returns code, severity and count of each kind.
+    """Keeps the findings in order, FINDINGS_A_FILE to a file; returns the count by code, severity, suppressed.
 
     Args:
         most: no more than so many were found.
     """
     if found is None:
-        write_empty(FINDINGS, findings)
+        write_empty(KEPT_FINDINGS, findings)
         return []
     files = max(-(-most // FINDINGS_A_FILE), 1)
     found.repartitionByRange(files, *SAME).sortWithinPartitions(*SAME).write.parquet(findings.url())
-    return found.sparkSession.read.parquet(findings.url()).groupBy("code", "severity").count().collect()
+    kept = found.sparkSession.read.schema(KEPT_FINDINGS.ddl).parquet(findings.url())
+    suppressed = kept["suppressed"].isNotNull().alias("suppressed")
+    return kept.groupBy("code", "severity", suppressed).count().collect()
 
 
 def _findings(
@@ -294,6 +342,16 @@ def _document(request: Request, facts: Facts, findings: Storage, outcome: Outcom
         "checks": list(outcome.checks),
         "counts": dict(outcome.counts),
         "severities": dict(outcome.severities),
+        "instance_id": outcome.instance_id,
+        "offline_root": _root(sources),
+        "contract": {
+            "fail_on": str(request.contract.fail_on),
+            "budgets": dict(request.contract.budgets),
+            "suppressions": None if request.contract.file is None else str(request.contract.file),
+            "failing": dict(outcome.verdict.failing),
+            "allowed": dict(outcome.verdict.allowed),
+            "suppressed": dict(outcome.verdict.suppressed),
+        },
         "files_read": outcome.files_read,
         "files_kept": outcome.files_kept,
         "notes": list(outcome.notes),

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from bkctl.errors import Corrupt, NotFound, Refused, UsageError
 from bkinspect.audit import views
-from bkinspect.audit.schemas import FINDINGS, TABLES, Table
+from bkinspect.audit.schemas import KEPT_FINDINGS, TABLES, Table
 from bkinspect.audit.storage import RUN_FILE, LocalStorage, Storage
 from bkinspect.finding import explain
 
@@ -286,7 +286,7 @@ def _views(connection: Any, folder: Path, about: Mapping[str, Any]) -> Sequence[
     for path in (facts, folder / about["findings"], *told):
         if not path.is_dir():
             raise _gone(path, folder)
-    connection.execute(_parquet_view("findings", folder / about["findings"], FINDINGS))
+    connection.execute(_parquet_view("findings", folder / about["findings"], KEPT_FINDINGS))
     derived = {"records": views.RECORDS_SQL, "entries": views.ENTRIES_SQL}
     for name, table in TABLES.items():
         if name not in derived:
@@ -311,10 +311,14 @@ def _moved(scan: Path, folder: Path) -> Path:
 
 
 def _parquet_view(name: str, folder: Path, table: Table) -> str:
-    if any(folder.glob("*.parquet")):
-        return f'CREATE VIEW "{name}" AS SELECT * FROM read_parquet({_text(f"{folder}/*.parquet")})'
     columns = ", ".join(f'CAST(NULL AS {_TYPES[column.type]}) AS "{column.name}"' for column in table.columns)
-    return f'CREATE VIEW "{name}" AS SELECT {columns} WHERE false'
+    none = f"SELECT {columns} WHERE false"
+    if not any(folder.glob("*.parquet")):
+        return f'CREATE VIEW "{name}" AS {none}'
+    rows = f"SELECT * FROM read_parquet({_text(f'{folder}/*.parquet')})"
+    if table is KEPT_FINDINGS:  # earlier versions kept fewer columns
+        rows = f"{none} UNION ALL BY NAME {rows}"
+    return f'CREATE VIEW "{name}" AS {rows}'
 
 
 def _scan_sql(parts: Sequence[str], files: Sequence[str] | None) -> str:

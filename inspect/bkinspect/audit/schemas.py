@@ -285,6 +285,18 @@ FINDINGS: Final = _table(
     ("offset", "bigint", "null where it does not apply"),
 )
 
+KEPT_FINDINGS: Final = Table(
+    "findings",
+    "Findings as a run keeps them, with what earlier runs and the suppression file say of each: see history.py.",
+    (
+        *FINDINGS.columns,
+        Column("first_seen_ms", "bigint", "as_of_ms of the first run that found it"),
+        Column("last_seen_ms", "bigint", "as_of_ms of the last run that found it: of this one"),
+        Column("runs_seen", "bigint", "runs that found it, this one included"),
+        Column("suppressed", "string", "the reason of the suppression that matches; null where the finding counts"),
+    ),
+)
+
 TABLES: Final[dict[str, Table]] = {
     table.name: table
     for table in (

@@ -15,7 +15,7 @@ pytest.importorskip("duckdb")
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
-from bkinspect.audit.schemas import FINDINGS, LEDGERS, arrow_schema
+from bkinspect.audit.schemas import FINDINGS, KEPT_FINDINGS, LEDGERS, arrow_schema
 from bkinspect.audit.sources.scan import SCAN
 
 from tests.command_line import Answer, bkctl
@@ -248,5 +248,5 @@ def test_a_run_is_compared_with_what_is_not_one(run: Path, tmp_path: Path) -> No
 
 def test_fields_of_a_finding(run: Path) -> None:
     (item,) = bkctl("audit", "show", run, "-o", "jsonl").rows()
-    assert item == {**dict.fromkeys(FINDINGS.names), **FINDING, "evidence": {"last_entry_id": 4}}
+    assert item == {**dict.fromkeys(KEPT_FINDINGS.names), **FINDING, "evidence": {"last_entry_id": 4}}
     refused(bkctl("audit", "show", run, "--ledger", "five"), 2, "five")

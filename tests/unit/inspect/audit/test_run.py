@@ -151,14 +151,10 @@ def test_the_report_needs_nothing_else(runs: Runs) -> None:
     assert page.open == [], "all is closed"
     assert page.loads == []
     assert page.policy.startswith("default-src 'none'"), "no script of it can load anything either"
-    library, *_ = page.scripts
-    drawn = [script for script in page.scripts if "Plotly.newPlot(" in script and '"type":"bar"' in script]
-    assert drawn
-    assert all('"name":"error"' in drawn[0] or code in drawn[0] for code in runs.second.counts), "findings by code"
-    assert any('"CLOSED"' in script for script in drawn), "ledgers by state"
-    assert len(library) < 200, "the first script is a setting, the library comes with the first chart"
+    assert page.scripts == []
+    assert all(f'title="{code}"' in text for code in runs.second.counts), "findings by code"
+    assert 'title="CLOSED"' in text, "ledgers by state"
     assert "<h1>1 finding</h1>" in text
-    assert "<script src=" not in text
     assert "<h1>Nothing was found</h1>" in (runs.folder / "report.html").read_text()
 
 
