@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -139,6 +139,7 @@ def locked(to: Path | str) -> Iterator[None]:
     if isinstance(to, str):
         yield
         return
+    made = not to.exists()
     with private_umask():
         to.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
@@ -155,6 +156,9 @@ def locked(to: Path | str) -> Iterator[None]:
     finally:
         (to / LOCK).unlink(missing_ok=True)
         release()
+        if made:  # nothing is left of a run that failed before it began
+            with suppress(OSError):
+                to.rmdir()
 
 
 def resumed(folder: Path) -> Path:

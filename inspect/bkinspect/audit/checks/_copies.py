@@ -115,7 +115,9 @@ def _details(tables: Tables) -> DataFrame:
     names = tables.index.select("index").distinct().withColumn("index_hash", F.xxhash64("index"))
     copies = suspects(tables).where(f"suspect and {FOUND}").join(F.broadcast(names), "index_hash", "left")
     copies = touched(copies, tables).withColumn("bad", F.expr("damaged or not coalesce(digest_ok, true)"))
-    entries = copies.groupBy(*KEY, "fragment_index").agg(F.flatten(F.collect_list(F.expr(_ROWS))).alias("rows"))
+    entries = copies.groupBy(*KEY, "fragment_index").agg(
+        F.array_sort(F.flatten(F.collect_list(F.expr(_ROWS)))).alias("rows")
+    )
     placed = entries.join(parts(tables), list(_PART), "left")
     for name, expression in STEPS:
         placed = placed.withColumn(name, F.expr(expression))

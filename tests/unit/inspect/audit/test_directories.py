@@ -100,8 +100,8 @@ def test_options_of_readers(bookie: Path) -> None:
     for size in ("many", "0"):
         with pytest.raises(UsageError, match="part_size"):
             ScanReader(ENTRIES, {"paths": str(bookie), "part_size": size}).partitions()
-    with pytest.raises(UsageError, match="has no option path"):
-        IndexReader(INDEX, {"path": str(bookie)})
+    with pytest.raises(UsageError, match="has no option directory"):
+        IndexReader(INDEX, {"directory": str(bookie)})
     with pytest.raises(UsageError, match="needs the option paths"):
         IndexReader(INDEX, {}).partitions()
 

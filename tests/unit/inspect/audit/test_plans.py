@@ -18,7 +18,8 @@ pytest.importorskip("duckdb")
 
 import pyarrow.parquet as parquet
 from bkinspect.audit import job
-from bkinspect.audit.schemas import FINDINGS
+from bkinspect.audit.schemas import KEPT_FINDINGS
+from bkinspect.audit.storage import LocalStorage
 
 from bkctl.codec.layout import LedgerManager
 from bkctl.codec.ledger_metadata import encode_metadata
@@ -38,7 +39,7 @@ READS_OF_ENTRIES_MAX: Final = 3
 ROWS_ABOUT_FILES_MAX: Final = 2_000
 """Rows of the scan that are not records: maps, files and ranges."""
 TIMEOUT_S: Final = 500
-TYPES: Final = {column.name: column.type for column in FINDINGS.columns}
+TYPES: Final = {column.name: column.type for column in KEPT_FINDINGS.columns}
 _READ: Final = ("internal.metrics.input.recordsRead", "internal.metrics.shuffle.read.recordsRead")
 pytestmark = pytest.mark.slow
 
@@ -110,7 +111,7 @@ def test_findings_are_compacted_in_order(spark: Any, tmp_path: Path, monkeypatch
     monkeypatch.setattr(job, "FINDINGS_A_FILE", 40)
     columns = [f"cast({'id' if name == 'ledger_id' else 'null'} as {kind}) as {name}" for name, kind in TYPES.items()]
     found = spark.range(99, -1, -1, 7).selectExpr(*columns).fillna({"code": "BKC411", "severity": "warning"})
-    (row,) = job._kept(found, tmp_path / "findings", 100)
+    (row,) = job._kept(found, LocalStorage.of(tmp_path / "findings"), 100)
     assert (row["code"], row["severity"], row["count"]) == ("BKC411", "warning", 100)
     files = [parquet.read_table(file)["ledger_id"].to_pylist() for file in (tmp_path / "findings").glob("*.parquet")]
     assert 1 < len(files) <= 3
