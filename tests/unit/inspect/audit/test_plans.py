@@ -27,7 +27,6 @@ from bkctl.meta.paths import ledger_path
 from bkctl.model.ids import BookieId, EntryId
 from bkctl.model.ledger import DigestType, Ensemble, LedgerMetadata
 from tests.bench import audit as bench
-from tests.unit.inspect.audit.test_two_workers import SETTINGS
 
 LOGS: Final = 4
 LOG_SIZE: Final = 15 << 20
@@ -130,7 +129,6 @@ def test_a_run_over_a_million_entries_reads_them_three_times_at_most_and_never_i
     entries = export(tmp_path / "export.jsonl", cookie)
     (tmp_path / "events").mkdir()
     settings = {
-        **{name: value for name, value in SETTINGS.items() if "executor" not in name},
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": (tmp_path / "events").as_uri(),
