@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -20,6 +21,9 @@ SparkConf = Annotated[
     list[str] | None,
     typer.Option("--spark-conf", metavar="K=V", help="settings of Spark and Hadoop, for a RUN on another file system"),
 ]
+
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(|[kKMG]|[kMG]i)B?(?:/s)?")
+_UNITS: Final = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 
 
 def runs_dir(env: Env) -> Path:
@@ -65,6 +69,19 @@ def _copy(place: str, settings: Mapping[str, str], tables: bool) -> Path:
 def _kept(env: Env, path: Path) -> Path:
     kept = runs_dir(env) / path
     return kept if not path.exists() and kept.exists() else path
+
+
+def size_of(option: str, text: str) -> int:
+    """Returns the bytes of 50MB, 50M, 50MiB or 52428800.
+
+    Raises:
+        UsageError: something else, or 0.
+    """
+    match = _SIZE.fullmatch(text)
+    value = int(float(match[1]) * _UNITS[match[2]]) if match is not None else 0
+    if value <= 0:
+        raise UsageError(f"{option} {text}", hint="bytes: 50MB, 50MiB, 52428800")
+    return value
 
 
 def settings_of(settings: Sequence[str]) -> dict[str, str]:

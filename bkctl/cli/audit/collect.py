@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 from typing import Annotated, Final
 
 import typer
 
-from bkctl.cli.audit._runs import has_metadata_uri
+from bkctl.cli.audit._runs import has_metadata_uri, size_of
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.errors import NotFound, UsageError
@@ -27,8 +26,6 @@ COMMAND = Command(
 NICENESS: Final = 19
 PACKAGES: Final = ("pyarrow", "numpy")
 INSTALL: Final = "pip install 'bkctl[collect]'"
-_RATE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(|[kKMG]|[kMG]i)B?(?:/s)?")
-_UNITS: Final = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 
 
 def run(
@@ -50,7 +47,7 @@ def run(
     Entry logs that an earlier collection has read are not read again. `audit run --facts URI` checks the facts of
     all bookies.
     """
-    limit = None if rate_limit is None else bytes_per_s(rate_limit)
+    limit = None if rate_limit is None else size_of("--rate-limit", rate_limit)
     for package in PACKAGES:
         if importlib.util.find_spec(package) is None:
             raise UsageError(f"audit collect needs {package}", hint=INSTALL)
@@ -95,16 +92,3 @@ def _lower_priority() -> None:
 
     os.nice(NICENESS)
     pa.set_cpu_count(1)
-
-
-def bytes_per_s(text: str) -> int:
-    """50MB, 50M, 50MiB, 52428800.
-
-    Raises:
-        UsageError: something else, or 0.
-    """
-    match = _RATE.fullmatch(text)
-    value = int(float(match[1]) * _UNITS[match[2]]) if match is not None else 0
-    if value <= 0:
-        raise UsageError(f"--rate-limit {text}", hint="bytes each second: 50MB, 50MiB, 52428800")
-    return value

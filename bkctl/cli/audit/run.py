@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -26,7 +27,7 @@ from bkctl.cli.audit._contract import (
     measured,
     metrics_targets,
 )
-from bkctl.cli.audit._runs import has_metadata_uri, runs_dir, settings_of
+from bkctl.cli.audit._runs import has_metadata_uri, runs_dir, settings_of, size_of
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
 from bkctl.cli.render import Listing, rfc3339
@@ -56,6 +57,8 @@ COMMAND = Command(
     timeout_s=None,
 )
 LINE_S: Final = 10.0
+PART_SIZE_MIN: Final = 1 << 20
+"""Smaller parts cost a task each and save nothing: a task reads through windows of 8 MiB."""
 _AGE: Final = re.compile(r"(\d+)(ms|s|m|h|d)")
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _Texts = list[str] | None
@@ -78,6 +81,7 @@ _MinAge = Annotated[str, typer.Option("--min-age", metavar="AGE", help="younger 
 _Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="of Spark; default: here")]
 _SparkConf = Annotated[_Texts, typer.Option("--spark-conf", metavar="K=V", help="settings of Spark")]
 _To = Annotated[str | None, typer.Option("--to", metavar="DIR", help="where tables and report are kept")]
+_PartSize = Annotated[str, typer.Option("--part-size", metavar="BYTES", help="of an entry log that one task reads")]
 _Full = Annotated[bool, typer.Option("--full", help="read files again that earlier runs have read")]
 
 
@@ -95,6 +99,7 @@ def run(
     master: _Master = None,
     spark_conf: _SparkConf = None,
     to: _To = None,
+    part_size: _PartSize = "128MiB",
     full: _Full = False,
     resume: Resume = False,
     fail_on: FailOnOption = "warning",
@@ -116,6 +121,7 @@ def run(
     from bkinspect.audit.job import Request
 
     sources = _sources(env, offline or [], metadata, copies, full, since, sample, ledgers, check or (), facts)
+    sources = replace(sources, part_size=_part_size(part_size))
     contract = contract_of(fail_on, allow or (), suppressions)
     targets = metrics_targets(sources.metadata, metrics_file, metrics_push)
     place = _usable(folder_of(runs_dir(env), to, resume, full))
@@ -145,6 +151,18 @@ def _audited(env: Env, request: Request, session: Any, targets: MetricsTargets) 
         raise
     finally:
         session.stop()
+
+
+def _part_size(text: str) -> int:
+    """The bytes of --part-size.
+
+    Raises:
+        UsageError: not a size, or less than PART_SIZE_MIN.
+    """
+    size = size_of("--part-size", text)
+    if size < PART_SIZE_MIN:
+        raise UsageError(f"--part-size {text} is less than {PART_SIZE_MIN} bytes", hint="128MiB")
+    return size
 
 
 def _sources(

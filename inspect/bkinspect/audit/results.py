@@ -10,7 +10,7 @@ import atexit
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, time
@@ -355,12 +355,24 @@ def _value(value: object) -> object:
 
 def difference(before: Results, after: Results) -> Iterator[Item]:
     """Findings that only one of two runs has: items with `change`, new or gone."""
+    names = ", ".join(f'"{name}"' for name in SAME)
     for change, one, other in (("gone", before, after), ("new", after, before)):
-        known = {_key(row) for row in other.query("SELECT * FROM findings")}
-        for item in one.findings():
-            if _key(item) not in known:
-                yield {"change": change, **item}
+        others = other.query(f"SELECT {names} FROM findings ORDER BY {names}")
+        yield from ({"change": change, **item} for item in without(one.findings(), others))
 
 
-def _key(row: Mapping[str, object]) -> tuple[object, ...]:
-    return tuple(row[name] for name in SAME)
+def without(items: Iterable[Item], others: Iterable[Mapping[str, object]]) -> Iterator[Item]:
+    """The items whose identity is not among the others'; both are in order of SAME, and none is kept in memory."""
+    rest = map(_order, others)
+    other = next(rest, None)
+    for item in items:
+        own = _order(item)
+        while other is not None and other < own:
+            other = next(rest, None)
+        if other != own:
+            yield item
+
+
+def _order(row: Mapping[str, object]) -> tuple[tuple[bool, Any], ...]:
+    """The identity of a finding, comparable as DuckDB orders it: nulls last, texts by their bytes."""
+    return tuple((row[name] is None, row[name]) for name in SAME)

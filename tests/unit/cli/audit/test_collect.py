@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from bkctl.cli.audit.collect import bytes_per_s
+from bkctl.cli.audit._runs import size_of
 from bkctl.errors import UsageError
 from tests.command_line import bkctl
 from tests.golden import FOLDER, Golden
@@ -76,13 +76,13 @@ def test_missing_directory_is_not_found_and_nothing_is_written(tmp_path: Path) -
     [("50MB", 50_000_000), ("50M", 50_000_000), ("1.5MiB", 1_572_864), ("4096", 4096), ("2GB/s", 2_000_000_000)],
 )
 def test_rate_limit_is_a_size(text: str, expected: int) -> None:
-    assert bytes_per_s(text) == expected
+    assert size_of("--rate-limit", text) == expected
 
 
 @pytest.mark.parametrize("text", ["0", "0MB", "fast", "-1", "1TBB", "", "0.1"])
 def test_rate_limit_that_is_not_a_size_is_a_usage_error(text: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
-        bytes_per_s(text)
+        size_of("--rate-limit", text)
     assert bkctl("audit", "collect", "--dirs", tmp_path, "--to", tmp_path, f"--rate-limit={text}").code == 2
 
 

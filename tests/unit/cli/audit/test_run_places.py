@@ -57,3 +57,10 @@ def test_results_are_read_by_a_file_uri(tmp_path: Path) -> None:
     assert len(bkctl("audit", "show", f"file://{folder}", "-o", "jsonl").rows()) == 1
     asked = bkctl("audit", "sql", "select count(*) as n from findings", "--run", f"file://{folder}", "-o", "jsonl")
     assert asked.rows() == [{"n": 1}]
+
+
+@pytest.mark.parametrize("size", ["1KB", "0", "many", "-1MB"])
+def test_a_part_size_below_a_mebibyte_or_not_a_size_is_a_usage_error(size: str, tmp_path: Path) -> None:
+    answer = bkctl("audit", "run", "--offline", tmp_path, "--metadata", "none", f"--part-size={size}")
+    assert answer.code == 2
+    assert "--part-size" in answer.stderr
