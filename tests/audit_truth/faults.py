@@ -457,6 +457,51 @@ def log_cut(cluster: Cluster) -> Break:
     return act
 
 
+def log_renamed(cluster: Cluster) -> Break:
+    """A log was copied under another id, and the original deleted."""
+    ledger = cluster.ledger()
+    bookie = cluster.random.choice(ledger.bookies)
+
+    def act() -> Expected:
+        log = cluster.log_of(bookie, ledger, ledger.held(bookie)[0])
+        copy = cluster.log(bookie)
+        copy.data[:], copy.map_offset = log.data, log.map_offset
+        cluster.missing_logs.add((bookie, log.id))
+        return Expected("BKC352", None, None, bookie, cluster.log_file(bookie, log.id))
+
+    return act
+
+
+def payloads_swapped(cluster: Cluster) -> Break:
+    """The payloads of two entries of two ledgers are each in the place of the other."""
+    digests = (DigestType.CRC32, DigestType.CRC32C, DigestType.HMAC)
+    one, other = (cluster.ledger(digest=cluster.random.choice(digests)) for _ in range(2))
+
+    def act() -> list[Expected]:
+        first, second = any_place(cluster, one), any_place(cluster, other)
+        size = min(len(one.payloads[first.entry_id]), len(other.payloads[second.entry_id]))
+        a, b = (slice(at.offset + at.size - size, at.offset + at.size) for at in (first, second))
+        first.data[a], second.data[b] = second.data[b], first.data[a]
+        return [
+            Expected("BKC107", ledger.id, at.entry_id, at.bookie, at.file, at.offset)
+            for ledger, at in ((one, first), (other, second))
+        ]
+
+    return act
+
+
+def boundary_moved(cluster: Cluster) -> Break:
+    """The second fragment begins two entries earlier or later in metadata than where the writer changed bookies."""
+    ledger = cluster.ledger((3, 3, 2), change=True)
+    first, second = ledger.metadata.ensembles
+    earlier = cluster.random.random() < 0.5
+    moved = Ensemble(EntryId(3 if earlier else 7), second.bookies)
+    ledger.metadata = replace(ledger.metadata, ensembles=(first, moved))
+    expected, actual = (second, first) if earlier else (first, second)
+    lacking = [bookie for bookie in expected.bookies if bookie not in actual.bookies]
+    return lambda: [Expected("BKC401", ledger.id, 3 if earlier else 5, bookie) for bookie in lacking]
+
+
 def bad_size(cluster: Cluster) -> Break:
     """The size in front of a record is negative or huge."""
     ledger = cluster.ledger(digest=DigestType.CRC32C)
@@ -582,6 +627,19 @@ def ledger_node(cluster: Cluster) -> Break:
     return act
 
 
+def future_version(cluster: Cluster) -> Break:
+    """A ledger's node has a format version that is not defined yet."""
+    ledger = cluster.ledger()
+
+    def act() -> Expected:
+        head, version, rest = cluster.nodes[ledger.path].partition(b"\t3\n")
+        assert version
+        cluster.nodes[ledger.path] = head + b"\t4\n" + rest
+        return Expected("BKC451", ledger.id)
+
+    return act
+
+
 def topic_node(cluster: Cluster) -> Break:
     """A topic's node holds something else; its ledger is not nobody's."""
     ledger = cluster.ledger()
@@ -658,6 +716,7 @@ FAULTS: tuple[Fault, ...] = (
     *(log_header, map_value, map_count, absurd_confirmed, two_of_one, left_open, left_in_recovery, ledger_node),
     *(topic_node, journal_bit, journal_size, journal_header, bookie_gone),
     *(one_rack_later, custom_metadata_bytes, untagged, closed_early, confirmed_after_end),
+    *(log_renamed, payloads_swapped, boundary_moved, future_version),
 )
 
 
