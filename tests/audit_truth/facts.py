@@ -44,7 +44,7 @@ def facts(spark: SparkSession, folder: Path, export: Path, scratch: Path, as_of_
         path = scratch / f"{name}.parquet"
         parquet.write_table(table, path)
         makers[name] = lambda path=path, name=name: spark.read.schema(TABLES[name].ddl).parquet(str(path))
-    return Tables(spark, as_of_ms, makers)
+    return Tables(spark, as_of_ms, makers, folder=str(scratch / "shared"))
 
 
 def _read(reader: Reader) -> pa.Table:

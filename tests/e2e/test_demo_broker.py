@@ -54,7 +54,7 @@ def test_an_end_in_the_middle_leaves_nothing(local: Local) -> None:
     assert processes_below(local.home) == []
 
 
-@pytest.mark.parametrize("package", ["pulsar", "uvicorn"])
+@pytest.mark.parametrize("package", ["pulsar", "starlette"])
 def test_a_missing_package_is_named_before_anything_starts(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     monkeypatch.setitem(__import__("sys").modules, package, None)
     answer = bkctl("demo", "--broker", "-o", "json")
