@@ -59,7 +59,7 @@ def run(
     folders = tuple(local_path("--dirs", text) for text in dirs)
     for folder in folders:
         if not folder.is_dir():
-            raise NotFound(f"there is no directory {folder}")
+            raise NotFound(f"directory does not exist: {folder}")
     request = Collection(folders, destination, _metadata(env, metadata), full)
     _lower_priority()
     outcome = collect(request, RateLimit(limit), env.detail)

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bkctl.errors import NotFound, Unavailable, UsageError
+from bkctl.errors import NotFound, Refused, Unavailable, UsageError
 from bkctl.world import PrivateDisk
 from bkinspect.audit.locations import local_path
+from bkinspect.audit.storage import READ_SIZE_MAX
 
 SCHEMES: Final[Mapping[str, str]] = {
     "s3": "s3",
@@ -75,10 +76,16 @@ class Destination:
         return sorted(info.base_name for info in found if info.type == FileType.Directory)
 
     def read(self, name: str) -> bytes:
-        """The whole file."""
+        """Returns the bytes of a file.
+
+        Raises:
+            Refused: it has more than READ_SIZE_MAX bytes.
+        """
         with self.reported(name), self.filesystem.open_input_stream(self.path(name)) as stream:
-            data: bytes = stream.read()
-            return data
+            data: bytes = stream.read(READ_SIZE_MAX + 1)
+        if len(data) > READ_SIZE_MAX:
+            raise Refused(f"{self.uri_of(name)} has more than {READ_SIZE_MAX} bytes")
+        return data
 
     def make(self, folder: str) -> None:
         """Creates a folder and those above it; on this machine only their owner may enter them."""

@@ -20,6 +20,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("duckdb")
 
 import pyarrow.parquet as parquet
+from bkinspect.audit import destination
 from bkinspect.audit.checks import load
 from bkinspect.audit.collected import MANIFEST, Manifest, bookie_facts, newest_manifests
 from bkinspect.audit.collector import Collection, Outcome, RateLimit, collect
@@ -29,7 +30,7 @@ from bkinspect.audit.job import Request, run
 from bkinspect.audit.results import opened
 from bkinspect.audit.schemas import FINDINGS
 
-from bkctl.errors import Conflict, NotFound, UsageError
+from bkctl.errors import Conflict, NotFound, Refused, UsageError
 from bkctl.model.ledger import DigestType, LedgerState
 from tests.audit_truth.cluster import BOOKIES, Cluster, Ledger
 from tests.audit_truth.facts import facts
@@ -485,3 +486,13 @@ def test_second_collector_of_the_same_bookie_is_refused(golden: Golden, tmp_path
 
     collected(bookie, tmp_path / "facts", stage=second)
     assert len(refused) == 1
+
+
+def test_file_above_the_bound_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(destination, "READ_SIZE_MAX", 8)
+    facts_ = destination_of("--facts", str(tmp_path))
+    (tmp_path / "whole").write_bytes(bytes(8))
+    (tmp_path / "large").write_bytes(bytes(9))
+    assert facts_.read("whole") == bytes(8)
+    with pytest.raises(Refused, match="more than 8 bytes"):
+        facts_.read("large")
