@@ -2,7 +2,7 @@
 
     suspects   entries that are not plainly whole: see `_summary`, which partitions and keeps what this plan reads
     details    the rows of suspects alone, collected an entry at a time (no shuffle) → `faults`
-    absent     entries counted a fragment at a time; only where the count is short, ranges are spelled out
+    absent     entries counted a fragment at a time; only where the count is short, gaps between those that exist
 
 A copy of an expected entry is in one state, so one physical fault is one finding:
 
@@ -30,8 +30,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
+from bkinspect.audit.checks._absent import RANK, absent
 from bkinspect.audit.checks._states import STEPS
-from bkinspect.audit.checks._summary import FOUND, KEY, parts, seen, suspects
+from bkinspect.audit.checks._summary import FOUND, KEY, parts, suspects
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,12 +47,12 @@ CLOCK_SKEW_MS: Final = 60_000
 """Collectors and the metadata store have clocks of their own: times that are closer are not compared."""
 _COLUMNS: Final = (
     *("kind", "ledger_id", "entry_id", "last_id", "rank", "bookie_id", "file", "offset", "size", "index", "others"),
-    *("copies", "first_entry_id", "state", "confirmed"),
+    *("copies", "first_entry_id", "state", "confirmed", "span", "entries"),
 )
 _FAULTS_DDL: Final = (
     "kind string, ledger_id bigint, entry_id bigint, last_id bigint, rank bigint, bookie_id string, file string, "
     "offset bigint, size bigint, index string, others array<string>, copies int, first_entry_id bigint, state string, "
-    "confirmed bigint"
+    "confirmed bigint, span bigint, entries bigint"
 )
 
 
@@ -62,7 +63,7 @@ def faults(tables: Tables) -> DataFrame:
 
 def _faults(tables: Tables) -> DataFrame:
     if tables.has("entries") or tables.has("index"):
-        found = _details(tables).unionByName(_absent(tables))
+        found = _details(tables).unionByName(_missing_everywhere(tables))
         return found if tables.collected is None else _settled(found, tables)
     # No copies were read: the plan would shuffle all fragments to find nothing.
     return tables.spark.createDataFrame([], _FAULTS_DDL)
@@ -123,9 +124,9 @@ def _details(tables: Tables) -> DataFrame:
         placed = placed.withColumn(name, F.expr(expression))
     faulty = (
         placed.withColumn("fault", F.explode("faults"))
-        .withColumn("rank", F.expr(_RANK.format(b="fault.bookie_id")))
+        .withColumn("rank", F.expr(RANK.format(entry="entry_id", bookie="fault.bookie_id")))
         .select(*_ENTRY, "fault.*", "rank", "first_entry_id", "state", F.expr("size(well)").alias("copies"))
-        .withColumn("last_id", F.col("entry_id"))
+        .withColumns({"last_id": F.col("entry_id"), "span": F.lit(1), "entries": F.lit(1)})
     )
     return _unexplained(faulty.persist(), tables)
 
@@ -144,12 +145,6 @@ _ROWS: Final = (
     + ")), r -> r is not null)"
 )
 """The rows of a place: the index's, and the record."""
-_RANK: Final = (
-    "(entry_id div ensemble_size) * write_quorum_size + size(filter(sequence(0, ensemble_size - 1), "
-    "r -> r < entry_id % ensemble_size and pmod(array_position(bookies, {b}) - 1 - r, ensemble_size) "
-    "< write_quorum_size))"
-)
-"""Counts the entries that a bookie stores of an ensemble: its neighbours there differ by one."""
 
 
 def _unexplained(faulty: DataFrame, tables: Tables) -> DataFrame:
@@ -180,54 +175,8 @@ def _unexplained(faulty: DataFrame, tables: Tables) -> DataFrame:
     return others.unionByName(cut.select(*_COLUMNS)).unionByName(dangling.select(*_COLUMNS))
 
 
-def _absent(tables: Tables) -> DataFrame:
-    """Entries of which nothing at all was found, where all that should hold one were looked at; as ranges or one by
-    one. kind: nothing (the whole ledger), lost (no copy is left), missing (other bookies were not looked at)."""
-    counted = (
-        seen(tables).where("found").join(parts(tables).select(*_PART, "ends"), list(_PART)).where("entry_id <= ends")
-    )
-    counted = counted.groupBy(*_PART).agg(F.count("*").alias("found"))
-    short = (
-        parts(tables)
-        .join(counted, list(_PART), "left")
-        .fillna(0, ["found"])
-        .withColumn("wanted", F.expr("greatest(ends - first_entry_id + 1, 0)"))
-        .withColumn("looked_at_all", F.expr("size(array_except(bookies, scanned)) = 0"))
-        .withColumn("ledger_found", F.expr("sum(found) over (partition by ledger_id)"))
-        .withColumn("ledger_looked", F.expr("bool_and(looked_at_all or wanted = 0) over (partition by ledger_id)"))
-        .where("found < wanted and size(scanned) > 0 and (state = 'CLOSED' or looked_at_all)")
-        .withColumn("nothing", F.expr("ledger_found = 0 and ledger_looked and state = 'CLOSED'"))
-    )
-    ranges = short.where("found = 0 and looked_at_all").selectExpr(
-        "case when nothing then 'nothing' else 'lost' end as kind",
-        *("ledger_id", "first_entry_id as entry_id", "ends as last_id", "first_entry_id as rank"),
-        *("cast(null as string) as bookie_id", "first_entry_id", "state", "bookies as others"),
-    )
-    single = (
-        short.where("not (found = 0 and looked_at_all)")
-        .withColumn("entry_id", F.expr("explode(sequence(first_entry_id, ends))"))
-        .join(seen(tables).where("found").select(*_ENTRY), list(_ENTRY), "left_anti")
-        .withColumn("others", F.expr(_EXPECTED))
-        .withColumn("looked", F.array_intersect("others", "scanned"))
-        .where("size(looked) > 0 and (state = 'CLOSED' or size(looked) = write_quorum_size)")
-        .withColumn("kind", F.expr("case when size(looked) = write_quorum_size then 'lost' else 'missing' end"))
-        .withColumn(
-            "bookie_id", F.expr("explode(case when kind = 'lost' then array(cast(null as string)) else looked end)")
-        )
-        .withColumn("rank", F.expr(f"case when kind = 'lost' then entry_id else {_RANK.format(b='bookie_id')} end"))
-        .selectExpr("kind", *_ENTRY, "entry_id as last_id", "rank", "bookie_id", "first_entry_id", "state", "others")
-    )
-    nowhere = "cast(null as string) as file, cast(null as bigint) as offset, cast(null as bigint) as size"
-    columns = (
-        "*",
-        *nowhere.split(", "),
-        "cast(null as string) as index",
-        "0 as copies",
-        "cast(null as bigint) confirmed",
-    )
-    return ranges.unionByName(single).selectExpr(*columns).select(*_COLUMNS)
-
-
-_EXPECTED: Final = (
-    "transform(sequence(0, write_quorum_size - 1), i -> bookies[cast((entry_id + i) % ensemble_size as int)])"
-)
+def _missing_everywhere(tables: Tables) -> DataFrame:
+    """The rows of `absent` with the columns of faults."""
+    nothing = {"file": "string", "offset": "bigint", "size": "bigint", "index": "string", "confirmed": "bigint"}
+    empty = {name: F.lit(None).cast(kind) for name, kind in nothing.items()}
+    return absent(tables).withColumns({**empty, "copies": F.lit(0)}).select(*_COLUMNS)

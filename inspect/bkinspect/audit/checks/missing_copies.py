@@ -23,20 +23,17 @@ CODES: Final = ("BKC401", "BKC402")
 NEEDS: Final = ("ledgers", *COPIES)
 TEXT: Final = "every entry is on every bookie of its write set; shuffles records by entry, then by ledger"
 
-_ISLAND: Final = "partition by kind, ledger_id, first_entry_id, bookie_id order by rank"
+_ISLAND: Final = (
+    "partition by kind, ledger_id, first_entry_id, bookie_id order by rank "
+    "rows between unbounded preceding and 1 preceding"
+)
 
 
 def findings(tables: Tables) -> DataFrame:
     """BKC401 a range of entries on one bookie, BKC402 a range that no bookie has."""
     rows = faults(tables).where("kind in ('missing', 'lost')")
     ranges = (
-        rows.selectExpr(
-            "*",
-            f"rank - sum(case when kind = 'lost' then last_id - entry_id + 1 else 1 end) over ({_ISLAND} "
-            "rows between unbounded preceding and 1 preceding) as island_of_many",
-            f"rank - row_number() over ({_ISLAND}) as island_of_one",
-        )
-        .selectExpr("*", "case when kind = 'lost' then coalesce(island_of_many, rank) else island_of_one end as island")
+        rows.withColumn("island", F.expr(f"rank - coalesce(sum(span) over ({_ISLAND}), 0)"))
         .groupBy("kind", "ledger_id", "first_entry_id", "bookie_id", "island")
         .agg(*_summed())
     )
@@ -68,7 +65,7 @@ def _summed() -> tuple[Column, ...]:
     return (
         F.min("entry_id").alias("entry_id"),
         F.max("last_id").alias("last_id"),
-        F.sum(F.expr("case when kind = 'lost' then last_id - entry_id + 1 else 1 end")).alias("entries"),
+        F.sum("entries").alias("entries"),
         F.min("copies").alias("copies"),
         F.first("state").alias("state"),
         F.first("file", ignorenulls=True).alias("file"),
