@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bkctl.codec.checksum import Digest, digest_for
+from bkctl.codec.checksum import Digest
 from bkctl.errors import Conflict, NotFound, UsageError
 from bkctl.world import private_umask
 from bkinspect.audit.collected import (
@@ -39,9 +39,10 @@ from bkinspect.audit.part_writer import PartWriter
 from bkinspect.audit.schemas import BOOKIE_LEDGERS, DAMAGE, INDEX, LEDGERS, Table
 from bkinspect.audit.small_files import damage_rows
 from bkinspect.audit.sources.base import batch_of
+from bkinspect.audit.sources.digest_table import GivenDigests, digest_of
 from bkinspect.audit.sources.directories import BookieDirs, ScanFile, find_bookies, scan_files
 from bkinspect.audit.sources.index import IndexReader
-from bkinspect.audit.sources.scan import DIGEST_WORDS, SCAN, FilePart, ScanReader
+from bkinspect.audit.sources.scan import SCAN, FilePart, ScanReader
 from bkinspect.fsck import files_of, runs_on
 from bkinspect.source import Opened, opened
 
@@ -161,10 +162,10 @@ class _LimitedReader(ScanReader):
 
     def __init__(self, digests: Mapping[int, Digest], limit: RateLimit) -> None:
         super().__init__(SCAN, {})
-        self._digests = digests
+        self._digests = GivenDigests(digests)
         self._limit = limit
 
-    def digests(self) -> Mapping[int, Digest]:
+    def digests(self) -> GivenDigests:
         return self._digests
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
@@ -266,7 +267,7 @@ class _Work:
                 columns = (batch[name].to_pylist() for name in ("ledger_id", "digest_type", "password"))
                 for ledger_id, word, password in zip(*columns, strict=True):
                     if word not in (None, PLAIN_DIGEST):
-                        self._digests[ledger_id] = digest_for(DIGEST_WORDS[word], password or b"")
+                        self._digests[ledger_id] = digest_of(word, password or b"")
         self._known = np.unique(np.concatenate(ids))
 
     def _unknown_ledgers(self, running: bool) -> list[int]:

@@ -16,6 +16,7 @@ from bkinspect.audit.schemas import BOOKIES, DAMAGE, ENDS, TABLES, Table, arrow_
 from bkinspect.audit.session import parallelism
 from bkinspect.audit.small_files import damage_rows
 from bkinspect.audit.sources.base import Reader, Selection, batch_of
+from bkinspect.audit.sources.digest_table import GROUP_SIZE
 from bkinspect.audit.sources.directories import BookieDirs, ScanFile, find_bookies, plan_of, scan_files
 from bkinspect.audit.sources.ends import EndsReader
 from bkinspect.audit.sources.live import COPIES, UNREAD, LiveReader
@@ -258,7 +259,11 @@ class Facts:
         if self.sources.metadata is None:
             return {}
         columns = self._parquet("ledgers").select("ledger_id", "digest_type", "password")
-        columns.where(f"digest_type <> '{PLAIN_DIGEST}'").write.parquet(self.folder.url(DIGESTS))
+        others = columns.where(f"digest_type <> '{PLAIN_DIGEST}'")
+        if rows_of(self.folder / "ledgers") > SMALL_ROWS:
+            others = others.repartitionByRange("ledger_id")
+        others = others.sortWithinPartitions("ledger_id")
+        others.write.option("parquet.block.size", GROUP_SIZE).parquet(self.folder.url(DIGESTS))
         return {"digests": given_table(self.spark, self.folder, DIGESTS)}
 
     def _scan_tables(self, makers: dict[str, Callable[[], DataFrame]]) -> None:

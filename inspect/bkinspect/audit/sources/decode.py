@@ -16,6 +16,7 @@ from bkctl.codec.checksum import Digest
 from bkctl.codec.entry import METADATA_SIZE
 from bkctl.model.ledger import DigestType
 from bkinspect.audit.schemas import RECORDS, Table, arrow_schema
+from bkinspect.audit.sources.digest_table import GivenDigests, KnownDigests
 from bkinspect.digests import DigestBook
 
 if TYPE_CHECKING:
@@ -34,24 +35,29 @@ Columns = dict[str, Column]
 
 
 class Digests:
-    """What a part's reader knows of digests: given ones first, CRC32C as the rule, others deduced."""
+    """Checks the entries that a part's reader meets: by known digests first, as CRC32C then, else by deduction.
 
-    def __init__(self, known: Mapping[int, Digest] | None = None) -> None:
-        self._given = dict(known or {})
-        self._book = DigestBook(known=self._given)
-        self._ids = np.array(sorted(self._given), dtype=np.int64)
+    Args:
+        known: digests by ledger, as from metadata; they are looked up for the ledgers of a window.
+    """
+
+    def __init__(self, known: KnownDigests | None = None) -> None:
+        self._known = known or GivenDigests({})
+        self._window: Mapping[int, Digest] = {}
+        self._book = DigestBook()
         self._crc32c: set[int] = set()
 
     def sealed_with_crc32c(self, ledger_id: int) -> None:
-        """Says what metadata says: an entry of this ledger that does not fit is broken."""
+        """Records what metadata says: an entry of this ledger that does not fit is broken."""
         self._crc32c.add(ledger_id)
 
     def settle(self, ledger_ids: Column, is_entry: Column, crc_fits: Column) -> Column:
-        """The entries that need a look of their own; remembers which ledgers are sealed with CRC32C."""
+        """The entries that need a check of their own; remembers which ledgers are sealed with CRC32C."""
         own = is_entry & ~crc_fits
         fitting = ledger_ids[crc_fits]
-        if len(self._ids):
-            given = np.isin(ledger_ids, self._ids)
+        self._window = self._known.of(np.unique(ledger_ids[is_entry]))
+        if self._window:
+            given = np.isin(ledger_ids, np.fromiter(self._window, dtype=np.int64, count=len(self._window)))
             own |= is_entry & given
             fitting = ledger_ids[crc_fits & ~given]
         if len(fitting):
@@ -61,15 +67,19 @@ class Digests:
         return np.flatnonzero(own)
 
     def check(self, ledger_id: int, body: bytes) -> tuple[int, int | None]:
-        """(GOOD, BAD or UNKNOWN, where the payload starts if that is known) of an entry that needs a look."""
-        if ledger_id in self._crc32c and ledger_id not in self._given:
+        """(GOOD, BAD or UNKNOWN, where the payload starts if that is known) of an entry that needs a check."""
+        known = self._window.get(ledger_id) or self._known.of(np.array([ledger_id])).get(ledger_id)
+        if known is not None:
+            start = METADATA_SIZE + known.size
+            if known.type is DigestType.DUMMY:
+                return UNKNOWN, start
+            sealed = body[METADATA_SIZE:start]
+            return (GOOD if known.compute(body[:METADATA_SIZE], body[start:]) == sealed else BAD), start
+        if ledger_id in self._crc32c:
             fits = len(body) >= CRC32C_BODY and self._fits(body)
             return (GOOD if fits else BAD), CRC32C_BODY
         answer = self._book.check(ledger_id, body)
-        start = self._book.payload_offset(ledger_id)
-        if ledger_id in self._given and self._given[ledger_id].type is DigestType.DUMMY:
-            return UNKNOWN, start
-        return (UNKNOWN if answer is None else GOOD if answer else BAD), start
+        return (UNKNOWN if answer is None else GOOD if answer else BAD), self._book.payload_offset(ledger_id)
 
     @staticmethod
     def _fits(body: bytes) -> bool:

@@ -21,7 +21,7 @@ import numpy as np
 
 from bkctl.client.bookie import Batch
 from bkctl.codec import availability
-from bkctl.codec.checksum import Digest, digest_for
+from bkctl.codec.checksum import Digest
 from bkctl.codec.entry import IDS
 from bkctl.errors import BadBytes
 from bkctl.model.ids import BookieId
@@ -29,8 +29,8 @@ from bkctl.model.ledger import DigestType
 from bkctl.model.status import Status
 from bkctl.protocol.quorum import TIMED_OUT
 from bkinspect.audit.sources.decode import Digests, decode, record_batch
+from bkinspect.audit.sources.digest_table import DIGEST_WORDS, GivenDigests, digest_of
 from bkinspect.audit.sources.live import COPIES, TIMEOUT_S, Wanted, unread
-from bkinspect.audit.sources.scan import DIGEST_WORDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,8 +113,8 @@ def digests_of(wanted: Sequence[Wanted]) -> Digests:
             if DIGEST_WORDS[word] is DigestType.CRC32C:
                 plain.append(one.ledger_id)
             else:
-                known[one.ledger_id] = digest_for(DIGEST_WORDS[word], password)
-    digests = Digests(known)
+                known[one.ledger_id] = digest_of(word, password)
+    digests = Digests(GivenDigests(known))
     for ledger_id in plain:
         digests.sealed_with_crc32c(ledger_id)
     return digests

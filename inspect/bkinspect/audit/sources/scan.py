@@ -15,17 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from bkctl.codec.checksum import Digest, digest_for
 from bkctl.codec.entry_log import HEADER_SIZE, LogHeader, decode_header
 from bkctl.codec.journal import HEADER_SIZE as JOURNAL_HEADER_SIZE
 from bkctl.codec.journal import decode_header as decode_journal_header
 from bkctl.errors import BadBytes, UsageError
-from bkctl.model.ledger import DigestType
 from bkinspect import entry_log
 from bkinspect.audit.schemas import ENTRIES, RECORDS, Column, Table, arrow_schema
 from bkinspect.audit.sources.base import Reader, Source, number
+from bkinspect.audit.sources.digest_table import DigestTable, KnownDigests
 from bkinspect.audit.sources.directories import ScanFile, find_bookies, read_plan, scan_files
-from bkinspect.audit.sources.shared_files import path_of
+from bkinspect.audit.sources.shared_files import parquet_files, path_of
 from bkinspect.audit.sources.spark_api import InputPartition
 from bkinspect.finding import Finding, found, found_bytes
 from bkinspect.source import Opened, opened
@@ -45,12 +44,6 @@ SCAN: Final = Table(
     "One row a record, and rows about files; note is JSON where the kind begins with an underscore.",
     (*RECORDS.columns, Column("note", "string", "")),
 )
-DIGEST_WORDS: Final = {
-    "CRC32": DigestType.CRC32,
-    "MAC": DigestType.HMAC,
-    "CRC32C": DigestType.CRC32C,
-    "DUMMY": DigestType.DUMMY,
-}
 
 
 @dataclass
@@ -104,8 +97,8 @@ class ScanReader(Reader):
         with opened(Path(about.file)) as file:
             yield from self._read(file, partition, records_only)
 
-    def digests(self) -> Mapping[int, Digest]:
-        """The digests that are known, by ledger."""
+    def digests(self) -> KnownDigests:
+        """The digests that are known."""
         return known_digests(self.options)
 
     def _read(self, file: Opened, part: FilePart, records_only: bool) -> Iterator[pa.RecordBatch]:
@@ -228,25 +221,17 @@ def _leftover_rows(about: ScanFile) -> list[tuple[object, ...]]:
     return notes.rows
 
 
-_KNOWN: dict[str, dict[int, Digest]] = {}
+_TABLES: dict[str, DigestTable] = {}
 
 
-def known_digests(options: Mapping[str, str]) -> dict[int, Digest]:
-    """The digests in the file of the option; read once a worker."""
-    path = options.get("digests")
-    if not path:
-        return {}
-    if path not in _KNOWN:
-        import pyarrow.parquet as parquet
-
-        table = parquet.read_table(path_of(path), columns=["ledger_id", "digest_type", "password"])
-        columns = (column.to_pylist() for column in table.columns)
-        _KNOWN.clear()
-        _KNOWN[path] = {
-            ledger_id: digest_for(DIGEST_WORDS[word], password or b"")
-            for ledger_id, word, password in zip(*columns, strict=True)
-        }
-    return _KNOWN[path]
+def known_digests(options: Mapping[str, str]) -> DigestTable:
+    """The digests in the Parquet of the option; a worker opens it once."""
+    path = options.get("digests", "")
+    if path not in _TABLES:
+        files = parquet_files(path) if path else []
+        _TABLES.clear()
+        _TABLES[path] = DigestTable([str(path_of(file)) for file in files])
+    return _TABLES[path]
 
 
 class RecordsSource(Source):

@@ -55,5 +55,7 @@ def path_of(value: str) -> Path:
 
 
 def parquet_files(value: str) -> list[str]:
-    """The Parquet files of an option: those of a folder, or a shared file."""
-    return [value] if value.startswith(SHARED) else [str(file) for file in sorted(Path(value).glob("*.parquet"))]
+    """The Parquet files of an option: those of a folder, a file, or a shared file."""
+    if value.startswith(SHARED) or Path(value).is_file():
+        return [value]
+    return [str(file) for file in sorted(Path(value).glob("*.parquet"))]
