@@ -2,6 +2,7 @@
 
     python -m tests.bench.audit logs --gib 2                   # 1 KB entries, CRC32C: MB/s on one core and on two
     python -m tests.bench.audit metadata 100000 300000 1000000 # seconds and memory of the metadata checks
+    python -m tests.bench.audit copies --gib 2                 # all checks of three bookies, beside one reading of them
     python -m tests.bench.audit export FILE.parquet 1000000    # only makes the metadata
 
 Each Spark runs in a process of its own, so that memory and warm-up are its own. With local[1] the JVM works beside its
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -90,7 +92,12 @@ def _metadata(ledger_id: int, topic: str) -> bytes:
 
 
 def make_export(path: Path, count: int) -> None:
-    """Writes the metadata of count ledgers as Parquet, a row group at a time."""
+    """Writes the metadata of count ledgers."""
+    write_export(path, nodes(count))
+
+
+def write_export(path: Path, found: Iterator[tuple[str, bytes, int]]) -> None:
+    """Writes (path, data, ctime) as Parquet, a row group at a time."""
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
@@ -100,7 +107,7 @@ def make_export(path: Path, count: int) -> None:
     )  # fmt: skip
     with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         rows: list[dict[str, Any]] = []
-        for name, data, ctime in nodes(count):
+        for name, data, ctime in found:
             short = name.startswith("/ledgers/available/")
             rows.append(
                 {"path": name, "data": data, "version": 1, "ctime_ms": ctime, "mtime_ms": ctime, "ephemeral": short}
@@ -114,13 +121,13 @@ def make_export(path: Path, count: int) -> None:
 # -- entry logs -------------------------------------------------------------------------------------------------------
 
 
-def make_logs(folder: Path, size: int, entry_size: int = 1024) -> int:
+def make_logs(folder: Path, size: int, entry_size: int = 1024, bookie: str = BOOKIES[0]) -> int:
     """Writes a bookie's ledger directory with closed logs of 1 GiB; returns the bytes of its entries."""
     current = folder / "ledgers/current"
     current.mkdir(parents=True)
-    cookie = Cookie(BookieId(BOOKIES[0]), (str(folder / "journal"),), (str(folder / "ledgers"),), None, "bench")
+    cookie = Cookie(BookieId(bookie), (str(folder / "journal"),), (str(folder / "ledgers"),), None, "bench")
     (current / "VERSION").write_bytes(encode_cookie(cookie))
-    payload, digest, total = os.urandom(entry_size - 36), digest_for(DigestType.CRC32C), 0
+    payload, digest, total = random.Random(1).randbytes(entry_size - 36), digest_for(DigestType.CRC32C), 0
     for log_id in range(max(size // LOG_SIZE, 1)):
         path = current / f"{log_id:x}.log"
         with path.open("wb") as file:
@@ -137,6 +144,35 @@ def make_logs(folder: Path, size: int, entry_size: int = 1024) -> int:
             file.write(encode_map_fields(end, len(sizes)))
             total += sum(sizes.values())
     return total
+
+
+def make_cluster(folder: Path, size: int, entry_size: int = 1024) -> Path:
+    """Writes three bookies with the same entries, their indexes, and the metadata; returns the export."""
+    names = BOOKIES[:3]
+    for name in names:
+        home = folder / name.partition(":")[0]
+        make_logs(home, size, entry_size, name)
+        (home / "journal/current").mkdir(parents=True)
+        conf = home / "bookie.conf"
+        conf.write_text(
+            f"ledgerDirectories={home}/ledgers\njournalDirectories={home}/journal\n"
+            "ledgerStorageClass=org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage\n"
+        )
+        subprocess.run([sys.executable, "-m", "bkctl", "index", "rebuild", "-c", str(conf), "--yes", "-q"], check=True)
+    export = folder / "export.parquet"
+    number = min(size, LOG_SIZE) // (entry_size + 4)
+    payload_size = entry_size - 36
+    rows: list[tuple[str, bytes, int]] = [(f"/ledgers/available/{name}", b"", START_MS) for name in names]
+    for ledger_id in range(max(size // LOG_SIZE, 1) * 100):
+        entries = len(range(ledger_id % 100, number, 100))
+        metadata = LedgerMetadata(
+            3, 3, 2, (Ensemble(EntryId(0), tuple(BookieId(name) for name in names)),), LedgerState.CLOSED,
+            entries * payload_size, EntryId(entries - 1), DigestType.CRC32C, b"", START_MS, {},
+        )  # fmt: skip
+        path = ledger_path("/ledgers", LedgerManager.HIERARCHICAL, ledger_id)
+        rows.append((path, encode_metadata(metadata), START_MS))
+    write_export(export, iter(rows))
+    return export
 
 
 # -- measuring --------------------------------------------------------------------------------------------------------
@@ -253,10 +289,39 @@ def run_metadata(export: str, to: str) -> None:
     print(json.dumps({"seconds": seconds, "counts": dict(outcome.counts)}))
 
 
+def run_copies(folder: str, to: str) -> None:
+    """All checks of a cluster of make_cluster, on two cores, after one reading of its entries."""
+    from bkinspect.audit.facts import Sources
+    from bkinspect.audit.job import Request, run
+    from bkinspect.audit.session import session
+
+    spark = session("local[2]")
+    columns = "size bigint, digest_ok boolean, content_digest bigint"
+    entries = spark.read.format("bookkeeper.entries").options(paths=folder).schema(columns)
+    read_s = []
+    for _ in range(2):
+        started = time.perf_counter()
+        entries.load().selectExpr("sum(size)", "count_if(digest_ok)", "bit_xor(content_digest)").first()
+        read_s.append(time.perf_counter() - started)
+    steps: list[tuple[str, float]] = []
+
+    def progress(step: str, _done: int, _known: int) -> None:
+        if not steps or steps[-1][0] != step:
+            steps.append((step, time.perf_counter()))
+
+    started = time.perf_counter()
+    outcome = run(spark, Request(Sources(f"{folder}/export.parquet", (Path(folder),)), Path(to)), progress)
+    seconds, ended = time.perf_counter() - started, time.perf_counter()
+    ends = [at for _, at in steps[1:]] + [ended]
+    spent = {name: round(end - at, 1) for (name, at), end in zip(steps, ends, strict=True)}
+    row = {"seconds": seconds, "read_s": min(read_s), "counts": dict(outcome.counts), "steps": spent}
+    print(json.dumps(row))
+
+
 def main() -> None:
     """Parses, measures, prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["logs", "metadata", "export", "_logs", "_metadata"])
+    parser.add_argument("what", choices=["logs", "metadata", "copies", "export", "_logs", "_metadata", "_copies"])
     parser.add_argument("rest", nargs="*")
     parser.add_argument("--gib", type=int, default=2)
     args = parser.parse_args()
@@ -264,6 +329,8 @@ def main() -> None:
         return read_logs(*args.rest)
     if args.what == "_metadata":
         return run_metadata(*args.rest)
+    if args.what == "_copies":
+        return run_copies(*args.rest)
     if args.what == "export":
         return make_export(Path(args.rest[0]), int(args.rest[1]))
     scratch = Path(tempfile.mkdtemp(prefix="bkctl-bench-audit-"))
@@ -279,6 +346,15 @@ def main() -> None:
                 print(f"{name}: {rates}, {per}", flush=True)
             one, two, free = (rows[name]["mb_s"] for name, *_ in LOG_ROWS)
             print(f"two cores are {two / one:.2f} x one core, local[2] is {two / free:.2f} x local[1] on two cores")
+            return None
+        if args.what == "copies":
+            make_cluster(scratch / "cluster", args.gib << 30)
+            row = child("_copies", str(scratch / "cluster"), str(scratch / "run"))
+            ratio = (
+                f"{row['seconds']:.1f} s, {row['seconds'] / row['read_s']:.2f} x reading once ({row['read_s']:.1f} s)"
+            )
+            print(f"3 x {args.gib} GiB, all checks: {ratio}, {row['memory_mb']} MB, {row['counts']}")
+            print(f"steps: {row['steps']}")
             return None
         for count in map(int, args.rest or ["100000"]):
             make_export(scratch / f"{count}.parquet", count)
