@@ -2,7 +2,7 @@
 
 Rows of `bkinspect.finding.Code`, written as plain tuples because that module builds its table from them. BKC15x and
 BKC35x are about one bookie's logs and index against each other, BKC40x copies, BKC41x ledgers, BKC42x placement, BKC43x
-what entries say of their ledger, BKC44x ledgers that nobody writes, BKC45x nodes, BKC50x space.
+what entries say of their ledger, BKC44x ledgers without a writer, BKC45x nodes, BKC50x space.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ AUDIT_CODES: Final[tuple[tuple[str, str, str, str, str], ...]] = (
         INFO,
         "copies where metadata does not put them",
         "A bookie holds copies of entries in whose write sets it is not. Nothing reads them; they take space. "
-        "They stay behind when a ledger was re-replicated or its ensembles were changed by hand, until garbage "
+        "They stay when a ledger was re-replicated or its ensembles were changed manually, until garbage "
         "collection of over-replicated ledgers removes those of bookies that are in no ensemble of the ledger.",
         "nothing: garbage collection removes them, or they go with the ledger",
     ),
@@ -145,15 +145,15 @@ AUDIT_CODES: Final[tuple[tuple[str, str, str, str, str], ...]] = (
         "copies on too few racks",
         "All copies of some entries are on bookies of one rack, though the cluster has several: the loss of that "
         "rack takes all copies with it.",
-        "bkctl audit repair marks the ledger; a replication worker then places it anew where its policy says so",
+        "bkctl audit repair marks the ledger; a replication worker then moves it as its policy says",
     ),
     (
         "BKC422",
         WARNING,
         "copies in one region",
         "All bookies of an ensemble are in one region, though the cluster has several: while that region "
-        "cannot be reached, nobody can read the ledger.",
-        "bkctl audit repair marks the ledger; a replication worker then places it anew where its policy says so",
+        "cannot be reached, no client can read the ledger.",
+        "bkctl audit repair marks the ledger; a replication worker then moves it as its policy says",
     ),
     (
         "BKC423",
@@ -194,7 +194,7 @@ AUDIT_CODES: Final[tuple[tuple[str, str, str, str, str], ...]] = (
         "BKC441",
         WARNING,
         "an open ledger without a writer",
-        "The ledger is open, and nobody can be writing it: its topic has gone on to another ledger, a bookie has "
+        "The ledger is open, and no client can be writing it: its topic writes another ledger, a bookie has "
         "it fenced, or every bookie is stopped and the ledger is older than the minimal age. Its end is not "
         "settled, so it can be neither trimmed nor fully repaired.",
         "bkctl ledger recover closes it",
@@ -202,10 +202,10 @@ AUDIT_CODES: Final[tuple[tuple[str, str, str, str, str], ...]] = (
     (
         "BKC442",
         WARNING,
-        "a recovery that did not come to its end",
+        "an interrupted recovery",
         "The ledger is IN_RECOVERY for longer than the minimal age: who recovered it died, or too few bookies "
         "answered.",
-        "bkctl ledger recover goes on where it stopped",
+        "bkctl ledger recover completes it",
     ),
     (
         "BKC451",
@@ -220,7 +220,7 @@ AUDIT_CODES: Final[tuple[tuple[str, str, str, str, str], ...]] = (
         ERROR,
         "a node of a topic, cursor, schema or cookie cannot be decoded",
         "The node holds bytes that are not what belongs there. A topic does not load, a cursor falls back, a "
-        "bookie does not start. Ledgers that only it names are not reported as nobody's while it cannot be read.",
+        "bookie does not start. Ledgers that only it names are not reported as ledgers without an owner.",
         "restore the node from a backup, or from ZooKeeper's own logs and snapshots",
     ),
     (

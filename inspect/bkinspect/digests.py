@@ -3,7 +3,7 @@
 Where the type is given (from metadata, or by the user), an answer is True or False. Otherwise it is deduced ledger by
 ledger: an entry that fits CRC32C, CRC32, or HMAC with the password settles the type for its ledger, and from then on
 an entry that does not fit is wrong. Until then, and for ever in ledgers without a digest (DUMMY) or with HMAC and
-another password, nothing can be known and the answer is None. An entry fits by chance once in four thousand million.
+another password, nothing can be known, and the answer None says so. An entry fits by chance once in 2^32.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class LogState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogSummary:
-    """A log by its name and header alone. map_offset is None while it has no ledgers map."""
+    """A log by its name and header alone. map_offset: None while it has no ledgers map."""
 
     log_id: int | None
     file: str
@@ -75,7 +75,7 @@ class LedgerShare(NamedTuple):
 class LogContents:
     """Which ledgers live in a log. counted_by: "map", or "scan" if the log has no valid map.
 
-    entries is None when counted by the map, which does not know it.
+    entries: None when counted by the map, which does not know it.
     """
 
     log_id: int | None
@@ -94,7 +94,7 @@ class LogContents:
 class LogRow(NamedTuple):
     """One frame. offset is that of the entry, behind the 4-byte size; size the entry's bytes in all.
 
-    last_confirmed and length are None for what is no entry; digest_ok where it cannot be known.
+    last_confirmed and length: None for other records; digest_ok where it cannot be known.
     """
 
     ledger_id: int

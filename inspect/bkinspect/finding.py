@@ -220,7 +220,7 @@ _ALL: Final = (
         "the ledgers map of an entry log cannot be trusted",
         "A closed log ends with a map from ledgers to bytes, and its header says where. This one is damaged, cut or "
         "has another number of ledgers than the header says. Bookies then scan the log; nothing is lost by it.",
-        "nothing, but look for the reason if the file was not copied by hand",
+        "nothing, but find the reason if no person copied the file",
     ),
     Code(
         "BKC106",
@@ -260,7 +260,7 @@ _ALL: Final = (
         "a compaction was interrupted",
         "A file *.log.compacting or *.log.<id>.compacted is left of a transactional compaction. The bookie deletes "
         "the first and finishes the second at its next garbage collection; the log it replaces is still there.",
-        "nothing; do not delete it by hand",
+        "nothing; do not delete it",
     ),
     Code(
         "BKC201",
@@ -353,7 +353,7 @@ _ALL: Final = (
         _E,
         "an entry is in no index",
         "The entry lies in a log and the bookie has its ledger, but the index has no row for it, nor will the journal "
-        "be replayed for it. Readers are told that the entry does not exist, which recovery may believe.",
+        "be replayed for it. Readers get the answer that the entry does not exist, which recovery may trust.",
         "bkctl index rebuild -c CONF, or re-replicate the ledger, before the bookie serves again",
     ),
     Code(

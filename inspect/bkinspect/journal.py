@@ -35,7 +35,7 @@ Report = Callable[[Finding], None]
 
 @dataclass(frozen=True, slots=True)
 class JournalSummary:
-    """A journal by its name and header alone; version is None where the header cannot be read."""
+    """A journal by its name and header alone; version: None if the header cannot be read."""
 
     journal_id: int | None
     file: str
@@ -47,7 +47,7 @@ class JournalSummary:
 class JournalRow(NamedTuple):
     """One record. offset is that of its body, behind the 4-byte size; size the body's bytes.
 
-    Padding has no ids. last_confirmed and length are those of an entry; digest_ok is None where it cannot be known.
+    Padding has no ids. last_confirmed and length are those of an entry; digest_ok: None if it cannot be known.
     """
 
     ledger_id: int | None

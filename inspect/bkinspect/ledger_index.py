@@ -51,7 +51,7 @@ class IndexedLedger:
     """A ledger as one index knows it.
 
     exists is False where only entries are left of it. explicit_lac is the number in the client's packet, None where
-    there is none. password_set is False where the key is that of an empty password, None where the key is unknown.
+    it has no LAC. password_set is False where the key is that of an empty password, None where the key is unknown.
     """
 
     ledger_id: int

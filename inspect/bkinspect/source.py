@@ -24,7 +24,7 @@ _COMPACTING_SUFFIX: Final = ".compacting"
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """A file with a number in its name; id is None if the name has no number. suffix: of a compaction's leftovers."""
+    """A file with a number in its name; id: None if the name has no number. suffix: of a compaction's leftovers."""
 
     id: int | None
     path: Path

@@ -1,7 +1,7 @@
 """The facts of a run over what collectors wrote: no bookie's disk is accessed.
 
 The newest complete manifest of each bookie is used; a bookie without one counts as not scanned, as one whose
-directories are not given to --offline. Collections start at different times and the cluster goes on meanwhile, so
+directories are not given to --offline. Collections start at different times and the cluster changes meanwhile, so
 these findings are left out although --offline over stopped bookies reports them:
 
 - missing, unindexed and surplus copies of ledgers that are not CLOSED, and of ledgers whose metadata changed (by the

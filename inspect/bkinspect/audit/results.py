@@ -143,8 +143,8 @@ def newest_run(name: Storage) -> Storage:
     if runs := name.list(f"*/{RUN_FILE}"):
         return name / max(runs, key=lambda item: item.modified_ms).name.rpartition("/")[0]
     if name.list("facts-*"):
-        raise NotFound(f"the audit in {name} did not come to its end", hint="bkctl audit run --to it goes on")
-    raise NotFound(f"there is no audit in {name}", hint="bkctl audit run --to DIR makes one")
+        raise NotFound(f"the audit in {name} is not complete", hint="bkctl audit run --to resumes it")
+    raise NotFound(f"no audit in {name}", hint="bkctl audit run --to DIR creates one")
 
 
 def about_run(folder: Path) -> dict[str, Any]:
@@ -248,7 +248,7 @@ def _fetch(run: Storage, copies: Mapping[Storage, str], to: Path) -> None:
 
 
 def _gone(path: object, run: object) -> NotFound:
-    return NotFound(f"{path}, which the audit in {run} names, is gone", hint="bkctl audit run makes it anew")
+    return NotFound(f"{path}, which the audit in {run} names, does not exist", hint="run bkctl audit run again")
 
 
 @contextmanager

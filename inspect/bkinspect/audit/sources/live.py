@@ -5,7 +5,7 @@ computed beside the data (`live_stream`); of every other one the entries are rea
 (`live_wire`). Nothing is fenced; reading entries of an open ledger is what any reader does. A copy that a bookie lists
 and cannot give is left out, and what was not answered makes a row of kind `_unread`: the bookie counts as not scanned.
 
-Of our bookies, ledgers that are not in metadata are told as well, unless their garbage collection is yet to look at
+Of our bookies, ledgers that are not in metadata are reported as well, unless their garbage collection is yet to look at
 them. Options: metadata (a URI), ledgers_from (Parquet of `bookkeeper.ledgers`), those of Selection, everywhere (true
 asks every registered bookie for every ledger, false those of a ledger's ensembles; default: true up to
 EVERYWHERE_BOOKIES_MAX bookies, beyond that only of bookies of ours), stream (false: BookKeeper's protocol alone).

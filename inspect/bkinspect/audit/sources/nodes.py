@@ -40,7 +40,7 @@ DEFAULT_ROOT: Final = "/ledgers"
 
 
 class StoredNode(NamedTuple):
-    """One node. Times are None if the source has none."""
+    """One node. Times: None if the source does not have them."""
 
     path: str
     data: bytes

@@ -90,15 +90,15 @@ def asked(verb: tuple[str, ...], folder: Path) -> Answer:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_no_such_run(verb: tuple[str, ...], tmp_path: Path) -> None:
-    refused(asked(verb, tmp_path / "nothing"), 4, "there is no audit in")
+    refused(asked(verb, tmp_path / "nothing"), 4, "no audit in")
     (tmp_path / "file").write_text("")
-    refused(asked(verb, tmp_path / "file"), 4, "there is no audit in")
+    refused(asked(verb, tmp_path / "file"), 4, "no audit in")
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_run_that_was_killed_says_so(verb: tuple[str, ...], run: Path) -> None:
     (run / "run.json").unlink()
-    refused(asked(verb, run), 4, "did not come to its end")
+    refused(asked(verb, run), 4, "is not complete")
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -153,7 +153,7 @@ def test_tables_above_the_bound_are_not_copied_but_findings_are(
 
 @pytest.mark.slow
 def test_a_run_whose_tables_are_gone_is_named_by_its_uri(runs: Remote, remote: Storage) -> None:
-    with pytest.raises(NotFound, match="there is no audit in viewfs:"):
+    with pytest.raises(NotFound, match="no audit in viewfs:"):
         local_copy(remote / "nothing")
     (remote / "gone").make()
     remote.write("gone/run.json", remote.read("damaged/run.json"))
