@@ -164,7 +164,7 @@ def decode_ledger_info(data: bytes, *, source: str) -> ManagedLedgerInfo:
                 one.integer(2),
                 one.integer(3),
                 one.integer(4),
-                _rest(raw, 4, source=source),
+                one.after(4),
             )
         )
     terminated = message.raw(2)
@@ -172,7 +172,7 @@ def decode_ledger_info(data: bytes, *, source: str) -> ManagedLedgerInfo:
         tuple(ledgers),
         None if terminated is None else decode_position(terminated, source=source),
         _texts(message, 3, source),
-        _rest(data, 3, source=source),
+        message.after(3),
     )
 
 
@@ -217,7 +217,7 @@ def decode_cursor_info(data: bytes, *, source: str) -> ManagedCursorInfo:
         state,
         message.integer(6),
         _texts(message, 8, source),
-        _rest(data, 8, source=source),
+        message.after(8),
     )
 
 
@@ -249,7 +249,7 @@ def decode_cursor_state(data: bytes, *, source: str) -> CursorState:
         _longs(message, 4, source),
         _batches(message, 5, source),
         bits,
-        _rest(data, 6, source=source),
+        message.after(6),
     )
 
 
@@ -345,17 +345,6 @@ def words_of(bits: int) -> tuple[int, ...]:
         words.append(signed64(bits & _WORD_MASK))
         bits >>= WORD_BITS
     return tuple(words)
-
-
-def _rest(data: bytes, known: int, *, source: str) -> bytes:
-    """The fields behind the known ones, as they are written."""
-    fields = decode_fields(data, source=source)
-    parts = []
-    for index, (number, _, _, offset) in enumerate(fields):
-        if number > known:
-            end = fields[index + 1][3] if index + 1 < len(fields) else len(data)
-            parts.append(data[offset:end])
-    return b"".join(parts)
 
 
 # -- the wrapper ------------------------------------------------------------------------------------------------------

@@ -87,7 +87,11 @@ def decode_fields(data: bytes, *, source: str, base: int = 0) -> list[Field]:
     offset, end = 0, len(data)
     while offset < end:
         start = offset
-        tag, offset = decode_varint(data, offset, source=source, base=base)
+        tag = data[offset]
+        if tag < 0x80:  # most fields have one byte for number and type
+            offset += 1
+        else:
+            tag, offset = decode_varint(data, offset, source=source, base=base)
         number, kind = tag >> 3, tag & 7
         if not 1 <= number <= FIELD_NUMBER_MAX:
             raise Corrupt("field number", source=source, offset=base + start, expected="1 to 2^29 - 1", found=number)
@@ -119,12 +123,25 @@ class Message:
     Every accessor raises Corrupt when the field has another wire type.
     """
 
-    __slots__ = ("_fields", "_source", "base")
+    __slots__ = ("_data", "_fields", "_source", "base")
 
     def __init__(self, data: bytes, *, source: str, base: int = 0) -> None:
+        self._data = data
         self._fields = decode_fields(data, source=source, base=base)
         self._source = source
         self.base = base
+
+    def after(self, known: int) -> bytes:
+        """The fields with numbers after the known ones, as they are written."""
+        if all(field[0] <= known for field in self._fields):
+            return b""
+        ends = [*(field[3] - self.base for field in self._fields[1:]), len(self._data)]
+        found = [
+            self._data[field[3] - self.base : end]
+            for field, end in zip(self._fields, ends, strict=True)
+            if field[0] > known
+        ]
+        return b"".join(found)
 
     def integer(self, number: int) -> int | None:
         """A signed number, or None where the field is absent."""

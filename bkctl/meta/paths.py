@@ -76,6 +76,13 @@ _LEAF: Final = re.compile(r"L[0-9]+")
 SHORT_TREE: Final = Tree((2, 4, 4))
 LONG_TREE: Final = Tree((3, 4, 4, 4, 4))
 _FLAT_LEAF: Final = re.compile(r"L([0-9]{10,19})")
+_IN_TREE: Final = re.compile(
+    "|".join(
+        "/".join(f"([0-9]{{{count}}})" for count in tree.digits[:-1]) + f"/L([0-9]{{{tree.digits[-1]}}})"
+        for tree in (SHORT_TREE, LONG_TREE)
+    )
+)
+"""A ledger's path below the root in either tree: one match instead of a look at each part."""
 
 TREES: Final = {
     LedgerManager.FLAT: (),
@@ -107,10 +114,12 @@ def parse_ledger_path(root: str, path: str) -> LedgerId | None:
     """The ledger that a node belongs to, whatever the manager; None if it is no ledger's node."""
     if not path.startswith(root + "/"):
         return None
-    parts = path[len(root) + 1 :].split("/")
-    if len(parts) == 1:
-        return flat_ledger(parts[0])
-    return next((found for tree in (SHORT_TREE, LONG_TREE) if (found := tree.ledger(parts)) is not None), None)
+    name = path[len(root) + 1 :]
+    if "/" not in name:
+        return flat_ledger(name)
+    match = _IN_TREE.fullmatch(name)
+    ledger_id = -1 if match is None else int("".join(filter(None, match.groups())))
+    return LedgerId(ledger_id) if 0 <= ledger_id <= LEDGER_ID_MAX else None
 
 
 def flat_ledger(name: str) -> LedgerId | None:

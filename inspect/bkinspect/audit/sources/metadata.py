@@ -26,6 +26,7 @@ from bkinspect.audit.schemas import (
     METADATA_DAMAGE,
     TOPICS,
     UNDERREPLICATED,
+    Column,
     Table,
 )
 from bkinspect.audit.sources import managed
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Row = tuple[object, ...]
+_TABLE: Final = Column("table", "string", "the table that the row is of")
 BATCH_ROWS: Final = 50_000
 RACKS_PATH: Final = "/bookies"
 DIGEST_WORDS: Final = {
@@ -220,8 +222,28 @@ def cookie_values(node: StoredNode) -> dict[str, object]:
     }
 
 
+_OF_OWNERS: Final = (TOPICS, CURSORS, METADATA_DAMAGE)
+OWNER_NODES: Final = Table(
+    "owner_nodes",
+    "The rows of topics, cursors and metadata_damage together; `table` says whose a row is.",
+    tuple({column.name: column for table in _OF_OWNERS for column in (_TABLE, *table.columns)}.values()),
+)
+_PLACES: Final = {
+    table.name: [table.names.index(name) if name in table.names else None for name in OWNER_NODES.names[1:]]
+    for table in _OF_OWNERS
+}
+
+
+def _of_owners(table: Table, rows: Iterable[Row]) -> Iterator[Row]:
+    """Rows of a table as rows of OWNER_NODES."""
+    places = _PLACES[table.name]
+    for row in rows:
+        yield table.name, *(None if place is None else row[place] for place in places)
+
+
 class TopicsReader(MetadataReader):
-    """Topics, cursors, schemas and streams: for the tables `topics`, `cursors` and `metadata_damage`."""
+    """Topics, cursors, schemas and streams: for the tables `topics`, `cursors` and `metadata_damage`, or for all of
+    them in one reading (OWNER_NODES): a node is fetched and decoded once."""
 
     def __init__(self, table: Table, options: Any) -> None:
         super().__init__(table, options)
@@ -231,29 +253,30 @@ class TopicsReader(MetadataReader):
     def tops(self) -> list[str]:
         """The trees of Pulsar and DistributedLog; for damage, cookies and racks too."""
         own = [managed.TOPICS_PATH, managed.SCHEMAS_PATH, *self.namespaces]
-        if self.table == METADATA_DAMAGE:
+        if self.table in (METADATA_DAMAGE, OWNER_NODES):
             own += [f"{self.root}/{paths.COOKIES}", RACKS_PATH]
         return own
 
     def wanted(self, path: str) -> bool:
         """Nodes below them."""
         if path == RACKS_PATH:
-            return self.table == METADATA_DAMAGE
+            return self.table in (METADATA_DAMAGE, OWNER_NODES)
         return any(path.startswith(f"{top}/") for top in self.tops())
 
     def rows(self, found: Iterable[StoredNode]) -> Iterator[Row]:
         """What the nodes say."""
         for node in found:
+            rows: dict[str, Iterable[Row]] = {}
             try:
-                topics, cursors = self._decoded(node)
+                topics, rows[CURSORS.name] = self._decoded(node)
+                rows[TOPICS.name] = [row for row in topics if self.selection.has(int(str(row[1])))]
             except BkctlError as error:
-                if self.table == METADATA_DAMAGE:
-                    yield node.path, error.message
-                continue
-            if self.table == TOPICS:
-                yield from (row for row in topics if self.selection.has(int(str(row[1]))))
-            elif self.table == CURSORS:
-                yield from cursors
+                rows[METADATA_DAMAGE.name] = [(node.path, error.message)]
+            if self.table == OWNER_NODES:
+                for table in _OF_OWNERS:
+                    yield from _of_owners(table, rows.get(table.name, ()))
+            else:
+                yield from rows.get(self.table.name, ())
 
     def _decoded(self, node: StoredNode) -> tuple[list[Row], list[Row]]:
         if node.path.startswith(f"{self.root}/{paths.COOKIES}/"):
@@ -307,6 +330,7 @@ ALL: Final = tuple(
         (TOPICS, TopicsReader),
         (CURSORS, TopicsReader),
         (METADATA_DAMAGE, TopicsReader),
+        (OWNER_NODES, TopicsReader),
         (UNDERREPLICATED, UnderreplicatedReader),
     )
 )
