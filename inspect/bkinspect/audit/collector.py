@@ -41,8 +41,9 @@ from bkinspect.audit.small_files import damage_rows
 from bkinspect.audit.sources.base import batch_of
 from bkinspect.audit.sources.digest_table import GivenDigests, digest_of
 from bkinspect.audit.sources.directories import BookieDirs, ScanFile, find_bookies, scan_files
+from bkinspect.audit.sources.file_list import FilePart
 from bkinspect.audit.sources.index import IndexReader
-from bkinspect.audit.sources.scan import SCAN, FilePart, ScanReader
+from bkinspect.audit.sources.scan import SCAN, ScanReader
 from bkinspect.fsck import files_of, runs_on
 from bkinspect.source import Opened, opened
 
@@ -82,7 +83,7 @@ class Outcome:
 
 
 class RateLimit:
-    """Spreads bytes over time: whoever spends them waits until all bytes before them were due.
+    """Spreads bytes over time: a reader waits until all bytes before its own were due.
 
     Args:
         bytes_per_s: None for no limit.

@@ -17,10 +17,17 @@ from bkinspect.audit.session import parallelism
 from bkinspect.audit.small_files import damage_rows
 from bkinspect.audit.sources.base import Reader, Selection, batch_of
 from bkinspect.audit.sources.digest_table import GROUP_SIZE
-from bkinspect.audit.sources.directories import BookieDirs, ScanFile, find_bookies, plan_of, scan_files
+from bkinspect.audit.sources.directories import BookieDirs, find_bookies, scan_files
 from bkinspect.audit.sources.ends import EndsReader
+from bkinspect.audit.sources.file_list import DRIVER_FILES_MAX, FILES, FileList, count_files
 from bkinspect.audit.sources.live import COPIES, UNREAD, LiveReader
-from bkinspect.audit.sources.metadata import BookiesReader, LedgersReader, TopicsReader, UnderreplicatedReader
+from bkinspect.audit.sources.metadata import (
+    OWNER_NODES,
+    BookiesReader,
+    LedgersReader,
+    TopicsReader,
+    UnderreplicatedReader,
+)
 from bkinspect.audit.sources.scan import PART_SIZE, SCAN
 from bkinspect.audit.storage import Storage
 from bkinspect.audit.stored import given, given_table, rows_of, table_of, write_table
@@ -30,18 +37,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.datasource import InputPartition
 
+OF_OWNERS: Final = frozenset({"topics", "cursors", "metadata_damage"})
 METADATA_TABLES: Final = ("ledgers", "topics", "cursors", "underreplicated", "metadata_damage")
 OWN_METADATA: Final = frozenset({"ends", "bookies"})
 """Tables whose sources read metadata themselves."""
 PLAIN_DIGEST: Final = "CRC32C"
 DIGESTS: Final = "digests"
 """The folder of the digests that a scan was given, beside it."""
+LISTED: Final = "listed-files"
 METADATA_READERS: Final[Mapping[str, Callable[[str, Mapping[str, str]], Reader]]] = {
     "ledgers": lambda name, options: LedgersReader(TABLES[name], options),
-    "topics": lambda name, options: TopicsReader(TABLES[name], options),
-    "cursors": lambda name, options: TopicsReader(TABLES[name], options),
     "underreplicated": lambda name, options: UnderreplicatedReader(TABLES[name], options),
-    "metadata_damage": lambda name, options: TopicsReader(TABLES[name], options),
 }
 SMALL_ROWS: Final = 50_000
 """A table of metadata, or of copies, of up to so many rows is read without Spark."""
@@ -70,6 +76,21 @@ class Sources:
     part_size: int = PART_SIZE
     namespaces: tuple[str, ...] = ()
     facts: str | None = None
+
+
+def listed(spark: SparkSession, bookies: Sequence[BookieDirs], paths: str, folder: Storage) -> FileList:
+    """The logs and journals of bookies; those of a large cluster are listed by Spark's tasks.
+
+    Args:
+        paths: where the bookies were found, one a line. folder: for rows of the tasks.
+    """
+    if count_files(bookies) <= DRIVER_FILES_MAX:
+        return FileList.of(file for bookie in bookies for file in scan_files(bookie))
+    rows = spark.read.format("bookkeeper.files").option("paths", paths).load()
+    rows.write.parquet(folder.url(LISTED))
+    files = FileList(table_of(folder / LISTED).select(FILES.names))
+    folder.delete(LISTED)
+    return files
 
 
 @dataclass
@@ -142,17 +163,38 @@ class Facts:
         small = True
         for name in needed:
             self.stage(name)
-            small = small and self._here(METADATA_READERS[name](name, options), name)
-            if not small:
+            if name in OF_OWNERS:
+                small = self._of_owners(name, options, small)
+            elif not (small := small and self._here(METADATA_READERS[name](name, options), name)):
                 self._load(f"bookkeeper.{name}", options).write.parquet(self.folder.url(name))
             if name == "topics" and self._parquet(name).isEmpty():
                 continue  # no Pulsar here: that no topic names a ledger means nothing
             makers[name] = lambda name=name: self._parquet(name)  # type: ignore[misc]
+        self.folder.delete(OWNER_NODES.name)
         if "fragments" in wanted:
             self.stage("fragments")
             self._parquet("ledgers").createOrReplaceTempView("ledgers")
             self.spark.sql(views.FRAGMENTS_SQL).write.parquet(self.folder.url("fragments"))
             makers["fragments"] = lambda: self._parquet("fragments")
+
+    def _of_owners(self, name: str, options: Mapping[str, str], small: bool) -> bool:
+        """Writes topics, cursors or metadata_damage; their nodes are read once for all of them. False: not small."""
+        together = self.folder / OWNER_NODES.name
+        if together.exists():
+            pass
+        elif not (small and self._here(TopicsReader(OWNER_NODES, options), OWNER_NODES.name)):
+            self._load(f"bookkeeper.{OWNER_NODES.name}", options).write.parquet(together.url())
+        if rows_of(together) <= SMALL_ROWS:
+            import pyarrow.compute as compute
+
+            rows = table_of(together)
+            rows = rows.filter(compute.equal(rows["table"], name)).select(TABLES[name].names)
+            self.folder.make(name)
+            write_table(TABLES[name], rows.to_batches(), self.folder / name, "part.parquet")
+            return small
+        rows = self.spark.read.parquet(together.url()).where(f"table = '{name}'")
+        rows.select(*TABLES[name].names).write.parquet(self.folder.url(name))
+        return False
 
     def _write_bookies(self, unread: Collection[object] = ()) -> None:
         """Registrations, cookies in the store, and cookies on disk, together."""
@@ -200,20 +242,21 @@ class Facts:
     def _scan(self) -> None:
         """Reads the files that no earlier run has read; fills scans."""
         self.stage("entry logs and journals")
-        files = [file for bookie in self.bookies for file in scan_files(bookie)]
+        files = listed(self.spark, self.bookies, self._paths()["paths"], self.folder)
         options = self._digest_options()
         known = repr((bool(options), sorted(self._ledger_options().items())))
         earlier = [] if self.sources.full else earlier_scans(self.run)
         reading = split(files, [scan for scan in earlier if scan.parent != self.folder], known)
         if options:
-            stale = {scan: self._judged_otherwise(scan, names) for scan, names in reading.kept.items()}
-            reading = without(reading, files, stale)
+            reading = without(
+                reading, {scan: self._judged_otherwise(scan, kept) for scan, kept in reading.kept.items()}
+            )
         self.kept_files, self.read_files = reading.kept_files, len(reading.fresh)
-        self.scans = dict(reading.kept)
-        if reading.fresh or not reading.kept:
+        self.scans = reading.scans
+        if len(reading.fresh) or not reading.kept:
             self._scan_fresh(reading, options, known)
 
-    def _judged_otherwise(self, scan: Storage, names: Collection[str]) -> Collection[str]:
+    def _judged_otherwise(self, scan: Storage, files: FileList) -> Collection[str]:
         """The files of an earlier scan whose digests were checked as metadata no longer tells: they are read again.
 
         Shuffles the ledgers that are not sealed with CRC32C, and only where there are many or some differ.
@@ -221,7 +264,7 @@ class Facts:
         assert scan.parent is not None, "a scan is in the folder of a run's facts"
         before, now = scan.parent / DIGESTS, self.folder / DIGESTS
         if not before.exists():
-            return names
+            return files.names.to_pylist()  # type: ignore[no-any-return]
         if max(rows_of(before), rows_of(now)) <= SMALL_ROWS:
             old, new = (table_of(folder).sort_by("ledger_id") for folder in (before, now))
             if old.equals(new):
@@ -230,26 +273,25 @@ class Facts:
         changed = one.subtract(other).unionAll(other.subtract(one)).select("ledger_id")
         entries = self.spark.read.schema(SCAN.ddl).parquet(scan.url()).where("kind = 'entry'")
         rows = entries.join(changed, "ledger_id", "left_semi").select("file").distinct().collect()
-        return {row.file for row in rows}.intersection(names)
+        return files.named(row.file for row in rows).names.to_pylist()  # type: ignore[no-any-return]
 
     def _scan_fresh(self, reading: Reading, options: dict[str, str], known: str) -> None:
         folder = self.folder / "scan"
         self._scan_into(folder, reading.fresh, options)
         self._about_files_of(folder).createOrReplaceTempView("about_files")
         torn = {row.file for row in self.spark.sql(views.SEAMS_SQL).limit(MISMATCHES_MAX).collect()}
-        whole = [file for file in reading.fresh if file.file not in torn]
-        write_inventory(folder, whole, known)
-        self.scans[folder] = [file.file for file in whole] if torn else None
+        whole = reading.fresh.named(torn, inverted=True)
+        write_inventory(folder, whole, known, whole=not torn)
+        self.scans[folder] = whole.names.to_pylist() if torn else None
         if torn:
-            again = [file for file in reading.fresh if file.file in torn]
+            again = reading.fresh.named(torn)
             second = self.folder / "scan-whole"
-            size = max(file.size for file in again) + 1
-            self._scan_into(second, again, {**options, "part_size": str(size)})
+            self._scan_into(second, again, {**options, "part_size": str(again.size_max + 1)})
             write_inventory(second, again, known)
             self.scans[second] = None
 
-    def _scan_into(self, folder: Storage, files: list[ScanFile], options: dict[str, str]) -> None:
-        plan = given(self.spark, self.folder, f"{folder.name}.plan", plan_of(files))
+    def _scan_into(self, folder: Storage, files: FileList, options: dict[str, str]) -> None:
+        plan = given(self.spark, self.folder, f"{folder.name}.plan", files.encode())
         own = {"plan": plan, "part_size": str(self.sources.part_size)}
         rows = self._load("bookkeeper.scan", {**own, **options, **self._ledger_options()})
         rows.write.parquet(folder.url())

@@ -1,70 +1,86 @@
 """Which files were read before: an entry log that was verified once is not read again unless it changed.
 
-Each scan leaves `_inventory.json` beside its Parquet files: which files it holds, with a fingerprint of each. A run
+Each scan leaves `_inventory.pq` beside its Parquet files: which files it holds, with a fingerprint of each. A run
 takes from earlier scans what still fits, newest first, and reads the rest. A scan of a run that was killed afterwards
 counts as well, for the inventory is written last.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import io
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from bkctl.errors import BkctlError
-from bkinspect.audit.sources.directories import ScanFile
+from bkinspect.audit.sources.file_list import FileList
 from bkinspect.audit.storage import RUN_FILE, Storage
 
-INVENTORY: Final = "_inventory.json"
-"""The underscore keeps it out of Spark's sight."""
-FORMAT: Final = 1
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+INVENTORY: Final = "_inventory.pq"
+"""Parquet with a name that neither Spark nor a pattern *.parquet takes for rows of the scan."""
+FORMAT: Final = 2
 """Raised when a scan means something else than before: earlier ones are not used then."""
-INVENTORY_SIZE_MAX: Final = 1 << 30
-"""Bytes of an inventory; a larger one is not read, and its files are read again."""
+INVENTORY_ROWS_MAX: Final = 10_000_000
+"""Files of an inventory; a larger one is not read, and its files are read again."""
+_FORMAT, _DIGESTS, _WHOLE = "bkctl.format", "bkctl.digests", "bkctl.whole"
 SCANS_MAX: Final = 64
 """Earlier scans that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is to be read, and what stands in earlier scans: folder → its files that count."""
+    """Files to read, and those of earlier scans that are valid. whole: scans that hold no other rows."""
 
-    fresh: list[ScanFile]
-    kept: dict[Storage, list[str]] = field(default_factory=dict)
+    fresh: FileList
+    kept: dict[Storage, FileList] = field(default_factory=dict)
+    whole: frozenset[Storage] = frozenset()
 
     @property
     def kept_files(self) -> int:
         """Files that are not read again."""
         return sum(map(len, self.kept.values()))
 
+    @property
+    def scans(self) -> dict[Storage, list[str] | None]:
+        """Earlier scans with the paths of the files that are valid, None for all."""
+        return {scan: None if scan in self.whole else files.names.to_pylist() for scan, files in self.kept.items()}
 
-def split(files: Sequence[ScanFile], scans: Iterable[Storage], digests: str) -> Reading:
+
+def split(files: FileList, scans: Iterable[Storage], digests: str) -> Reading:
     """Divides files into those to read and those that an earlier scan holds as they are now.
 
     Args:
         scans: folders of earlier scans, the best first.
         digests: what the reader was given beside the files; a scan with other digests is not used.
     """
-    missing = {file.fingerprint: file for file in files}
-    kept: dict[Storage, list[str]] = {}
+    import pyarrow.compute as compute
+
+    kept: dict[Storage, FileList] = {}
+    whole: set[Storage] = set()
     for folder in list(scans)[:SCANS_MAX]:
-        known = _inventory(folder)
-        if known is None or known["digests"] != digests or known["format"] != FORMAT:
+        known = _inventory(folder, digests) if len(files) else None
+        if known is None:
             continue
-        for fingerprint in known["files"]:
-            file = missing.pop(fingerprint, None)
-            if file is not None:
-                kept.setdefault(folder, []).append(file.file)
-    return Reading(list(missing.values()), kept)
+        mask = compute.is_in(files.fingerprints, value_set=known.fingerprints)
+        own, files = files.where(mask), files.where(compute.invert(mask))
+        if len(own):
+            kept[folder] = own
+        if known.whole and len(own) == len(known.fingerprints):
+            whole.add(folder)
+    return Reading(files, kept, frozenset(whole))
 
 
-def without(reading: Reading, files: Iterable[ScanFile], stale: Mapping[Storage, Collection[str]]) -> Reading:
+def without(reading: Reading, stale: Mapping[Storage, Collection[str]]) -> Reading:
     """The reading with some files of earlier scans read again. stale: scan → their names."""
-    again = {name for names in stale.values() for name in names}
-    kept = {scan: [name for name in names if name not in again] for scan, names in reading.kept.items()}
-    fresh = reading.fresh + [file for file in files if file.file in again]
-    return Reading(fresh, {scan: names for scan, names in kept.items() if names})
+    fresh = reading.fresh
+    for scan, names in stale.items():
+        fresh = fresh.with_others(reading.kept[scan].named(names))
+    kept = {scan: files.named(stale.get(scan, ()), inverted=True) for scan, files in reading.kept.items()}
+    whole = reading.whole.difference(scan for scan, names in stale.items() if names)
+    return Reading(fresh, {scan: files for scan, files in kept.items() if len(files)}, whole)
 
 
 def earlier_scans(run: Storage) -> list[Storage]:
@@ -88,15 +104,38 @@ def sister_runs(run: Storage) -> list[Storage]:
     return [beside / name for name in names if name != run.name]
 
 
-def write_inventory(folder: Storage, files: Iterable[ScanFile], digests: str) -> None:
-    """Says what a scan holds; called when it is whole."""
-    known = {"format": FORMAT, "digests": digests, "files": [file.fingerprint for file in files]}
-    folder.write(INVENTORY, json.dumps(known).encode())
+@dataclass(frozen=True, slots=True)
+class _Inventory:
+    """The fingerprints of a scan's files. whole: it holds no rows of other files."""
+
+    fingerprints: pa.Array
+    whole: bool
 
 
-def _inventory(folder: Storage) -> dict[str, Any] | None:
+def write_inventory(folder: Storage, files: FileList, digests: str, *, whole: bool = True) -> None:
+    """Records what a scan holds, after all its rows are written. whole: it holds no rows of other files."""
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    about = {_FORMAT: str(FORMAT), _DIGESTS: digests, _WHOLE: str(whole)}
+    rows = pa.table({"fingerprint": files.fingerprints}).replace_schema_metadata(about)
+    buffer = io.BytesIO()
+    parquet.write_table(rows, buffer, compression="zstd")
+    folder.write(INVENTORY, buffer.getvalue())
+
+
+def _inventory(folder: Storage, digests: str) -> _Inventory | None:
+    """The inventory of a scan that was given these digests; None for another, and if it cannot be read."""
+    import pyarrow.parquet as parquet
+
     try:
-        known = json.loads(folder.read(INVENTORY, INVENTORY_SIZE_MAX))
-    except (OSError, ValueError, BkctlError):
+        with folder.open_input(INVENTORY) as file:
+            rows = parquet.ParquetFile(file)
+            about = rows.schema_arrow.metadata or {}
+            expected = {_FORMAT.encode(): str(FORMAT).encode(), _DIGESTS.encode(): digests.encode()}
+            if not expected.items() <= about.items() or rows.metadata.num_rows > INVENTORY_ROWS_MAX:
+                return None
+            fingerprints = rows.read(["fingerprint"])["fingerprint"].combine_chunks()
+            return _Inventory(fingerprints, about.get(_WHOLE.encode()) == b"True")
+    except (OSError, ValueError, KeyError, BkctlError):  # pyarrow raises OSError and ValueError
         return None
-    return known if isinstance(known, dict) and {"format", "digests", "files"} <= known.keys() else None

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 def all_sources() -> list[type[Source]]:
     """Every data source, for `spark.dataSource.register`."""
-    from bkinspect.audit.sources import ends, index, live, metadata, scan
+    from bkinspect.audit.sources import ends, file_list, index, live, metadata, scan
 
     own = [scan.RecordsSource, scan.EntriesSource, scan.ScanSource, index.IndexSource, index.BookieLedgersSource]
-    return [*own, live.CopiesSource, ends.EndsSource, *metadata.ALL]
+    return [*own, file_list.FilesSource, live.CopiesSource, ends.EndsSource, *metadata.ALL]

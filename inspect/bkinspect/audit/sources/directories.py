@@ -6,9 +6,8 @@ A directory that is met twice, by another name or a link, is read once.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -56,7 +55,7 @@ class ScanFile:
 class BookieDirs:
     """The directories found of one bookie, each a `current`, in the order of the cookie where it tells.
 
-    cookie is None, and bookie_id with it, for directories without one that can be read.
+    cookie and bookie_id: None for directories without one that can be read.
     """
 
     bookie_id: str | None
@@ -241,19 +240,3 @@ def _file(file: Numbered, bookie_id: str | None, source: str, newest: bool, mark
     return ScanFile(
         str(file.path), bookie_id, source, file.id, file.suffix, stat.st_size, stat.st_mtime_ns, newest, mark
     )
-
-
-def plan_of(files: Iterable[ScanFile]) -> bytes:
-    """What to read as lines of JSON."""
-    return "".join(json.dumps(asdict(file)) + "\n" for file in files).encode()
-
-
-def write_plan(path: Path, files: Iterable[ScanFile]) -> None:
-    """Writes plan_of the files."""
-    path.write_bytes(plan_of(files))
-
-
-def read_plan(path: Path) -> list[ScanFile]:
-    """Reads a file of plan_of."""
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return [ScanFile(**{**row, "mark": tuple(row["mark"]) if row["mark"] else None}) for row in rows]

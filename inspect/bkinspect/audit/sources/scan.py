@@ -2,7 +2,7 @@
 
     spark.read.format("bookkeeper.entries").option("paths", "/data/bk").load()
 
-Options: paths (folders, one a line) or plan (a file of directories.write_plan); digests (Parquet with ledger_id,
+Options: paths (folders, one a line) or plan (a file of FileList.encode); digests (Parquet with ledger_id,
 digest_type and password, for ledgers that are not sealed with CRC32C); part_size in bytes; and those of Selection.
 A partition is a byte range of an entry log, or a whole journal, which BookKeeper keeps below 2 GiB.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -23,7 +22,8 @@ from bkinspect import entry_log
 from bkinspect.audit.schemas import ENTRIES, RECORDS, Column, Table, arrow_schema
 from bkinspect.audit.sources.base import Reader, Source, number
 from bkinspect.audit.sources.digest_table import DigestTable, KnownDigests
-from bkinspect.audit.sources.directories import ScanFile, find_bookies, read_plan, scan_files
+from bkinspect.audit.sources.directories import ScanFile, find_bookies, scan_files
+from bkinspect.audit.sources.file_list import FilePart, FilePlan, PlanParts
 from bkinspect.audit.sources.shared_files import parquet_files, path_of
 from bkinspect.audit.sources.spark_api import InputPartition
 from bkinspect.finding import Finding, found, found_bytes
@@ -46,20 +46,6 @@ SCAN: Final = Table(
 )
 
 
-@dataclass
-class FilePart(InputPartition):
-    """The records of a file that start in start..end."""
-
-    about: ScanFile
-    start: int
-    end: int
-
-    @property
-    def whole(self) -> bool:
-        """True for the first range of a file, which tells about the file too."""
-        return self.start == 0
-
-
 class ScanReader(Reader):
     """Reads logs and journals; subclasses of the source decide which rows are shown."""
 
@@ -67,26 +53,39 @@ class ScanReader(Reader):
 
     def partitions(self) -> list[InputPartition]:
         """Byte ranges of part_size of entry logs, journals whole."""
-        size = number(self.options, "part_size", PART_SIZE)
-        if size <= 0:
-            raise UsageError(f"the option part_size is not above 0: {size}")
+        if "plan" in self.options:
+            return [*self._plan().tasks()]
+        bookie_id, size = self.selection.bookie_id, self._part_size()
+        folders = [Path(line) for line in self.option("paths").splitlines() if line]
         parts: list[InputPartition] = []
-        for about in self._files():
-            if self.selection.bookie_id not in (None, about.bookie_id):
+        for about in (file for bookie in find_bookies(folders) for file in scan_files(bookie)):
+            if bookie_id not in (None, about.bookie_id):
                 continue
             step = size if about.source == "entry_log" and not about.suffix else max(about.size, 1)
             starts = range(0, max(about.size, 1), step)
             parts += [FilePart(about, s, about.size + 1 if s + step >= about.size else s + step) for s in starts]
         return parts
 
-    def _files(self) -> list[ScanFile]:
-        if "plan" in self.options:
-            return read_plan(path_of(self.options["plan"]))
-        folders = [Path(line) for line in self.option("paths").splitlines() if line]
-        return [file for bookie in find_bookies(folders) for file in scan_files(bookie)]
+    def _part_size(self) -> int:
+        size = number(self.options, "part_size", PART_SIZE)
+        if size <= 0:
+            raise UsageError(f"the option part_size is not above 0: {size}")
+        return size
+
+    def _plan(self) -> FilePlan:
+        """The plan of the option; a worker opens it once."""
+        key = self.options["plan"], self._part_size(), self.selection.bookie_id
+        if key not in _PLANS:
+            _PLANS.clear()
+            _PLANS[key] = FilePlan(path_of(key[0]), *key[1:])
+        return _PLANS[key]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range."""
+        """The rows of a range, or of those of a task."""
+        if isinstance(partition, PlanParts):
+            for part in self._plan().parts(partition):
+                yield from self.read(part)
+            return
         assert isinstance(partition, FilePart)
         records_only = self.table != SCAN
         about = partition.about
@@ -222,6 +221,7 @@ def _leftover_rows(about: ScanFile) -> list[tuple[object, ...]]:
 
 
 _TABLES: dict[str, DigestTable] = {}
+_PLANS: dict[tuple[str, int, str | None], FilePlan] = {}
 
 
 def known_digests(options: Mapping[str, str]) -> DigestTable:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from bkinspect.audit.incremental import split, write_inventory
+import pytest
+from bkinspect.audit.incremental import INVENTORY, split, without, write_inventory
 from bkinspect.audit.sources.directories import ScanFile, _file
-from bkinspect.audit.storage import LocalStorage
+from bkinspect.audit.sources.file_list import FileList
+from bkinspect.audit.storage import LocalStorage, Storage
 from bkinspect.source import Numbered
 
 
@@ -15,28 +17,70 @@ def scanned(path: Path) -> ScanFile:
     return _file(Numbered(1, path, ""), "b0:3181", "entry_log", False, None)
 
 
-def test_a_file_of_another_size_is_read_again_though_its_time_was_restored(tmp_path: Path) -> None:
-    log = tmp_path / "1.log"
-    log.write_bytes(bytes(2048))
-    before, stat = scanned(log), log.stat()
+def read(path: Path, scan: LocalStorage, digests: str = "digests") -> tuple[list[ScanFile], dict[Storage, object]]:
+    """What a run reads, and what it takes from an earlier scan."""
+    reading = split(FileList.of([scanned(path)]), [scan], digests)
+    return [*reading.fresh], {**reading.scans}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "1.log"
+    path.write_bytes(bytes(2048))
+    return path
+
+
+@pytest.fixture
+def scan(tmp_path: Path, log: Path) -> LocalStorage:
+    """An earlier scan of the log."""
     scan = LocalStorage.of(tmp_path / "scan")
     scan.make()
-    write_inventory(scan, [before], "digests")
-    assert split([scanned(log)], [scan], "digests").kept == {scan: [str(log)]}
+    write_inventory(scan, FileList.of([scanned(log)]), "digests")
+    return scan
+
+
+def test_a_file_of_another_size_is_read_again_though_its_time_was_restored(log: Path, scan: LocalStorage) -> None:
+    before, stat = scanned(log), log.stat()
+    assert read(log, scan) == ([], {scan: None})
     log.write_bytes(bytes(1024))
     os.utime(log, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     after = scanned(log)
     assert after.modified_ns == before.modified_ns
-    reading = split([after], [scan], "digests")
-    assert (reading.fresh, reading.kept) == ([after], {})
+    assert read(log, scan) == ([after], {})
 
 
-def test_a_file_changed_at_another_time_or_told_other_digests_is_read_again(tmp_path: Path) -> None:
-    log = tmp_path / "1.log"
-    log.write_bytes(bytes(2048))
-    scan = LocalStorage.of(tmp_path / "scan")
-    scan.make()
-    write_inventory(scan, [scanned(log)], "digests")
-    assert split([scanned(log)], [scan], "other").fresh == [scanned(log)]
+def test_a_file_is_read_again_after_another_time_or_with_other_digests(log: Path, scan: LocalStorage) -> None:
+    assert read(log, scan, "other") == ([scanned(log)], {})
     os.utime(log, ns=(1, 1))
-    assert split([scanned(log)], [scan], "digests").fresh == [scanned(log)]
+    assert read(log, scan) == ([scanned(log)], {})
+
+
+def test_an_inventory_that_cannot_be_read_is_ignored(log: Path, scan: LocalStorage) -> None:
+    inventory = scan.path / INVENTORY
+    inventory.write_bytes(inventory.read_bytes()[:-9])
+    assert read(log, scan) == ([scanned(log)], {})
+    inventory.unlink()
+    assert read(log, scan) == ([scanned(log)], {})
+
+
+def test_a_scan_with_rows_of_other_files_names_the_valid_ones(tmp_path: Path, log: Path, scan: LocalStorage) -> None:
+    """Rows of a file whose ranges did not meet stay in the scan beside the others."""
+    write_inventory(scan, FileList.of([scanned(log)]), "digests", whole=False)
+    assert read(log, scan) == ([], {scan: [str(log)]})
+    other = tmp_path / "2.log"
+    other.write_bytes(bytes(2048))
+    write_inventory(scan, FileList.of([scanned(log), scanned(other)]), "digests")
+    assert read(log, scan) == ([], {scan: [str(log)]})
+
+
+def test_stale_files_of_an_earlier_scan_are_read_again(tmp_path: Path, log: Path, scan: LocalStorage) -> None:
+    other = tmp_path / "2.log"
+    other.write_bytes(bytes(2048))
+    both = FileList.of([scanned(log), scanned(other)])
+    write_inventory(scan, both, "digests")
+    reading = split(both, [scan], "digests")
+    assert without(reading, {scan: []}).scans == {scan: None}
+    again = without(reading, {scan: [str(log)]})
+    assert [file.file for file in again.fresh] == [str(log)]
+    assert again.scans == {scan: [str(other)]}
+    assert without(reading, {scan: [str(log), str(other)]}).scans == {}

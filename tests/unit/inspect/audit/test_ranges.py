@@ -16,7 +16,8 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
-from bkinspect.audit.sources.directories import ScanFile, write_plan
+from bkinspect.audit.sources.directories import ScanFile
+from bkinspect.audit.sources.file_list import FileList
 from bkinspect.audit.sources.scan import PART, SCAN, ScanReader
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -65,6 +66,10 @@ def make_log(seed: int, path: Path) -> int:
     return len(data)
 
 
+def write_plan(plan: Path, file: ScanFile) -> None:
+    plan.write_bytes(FileList.of([file]).encode())
+
+
 def read(plan: Path, part_size: int) -> list[Row]:
     reader = ScanReader(SCAN, {"plan": str(plan), "part_size": str(part_size)})
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
@@ -105,7 +110,9 @@ def test_ranges_that_meet_give_the_rows_of_one(seed: int, part_size: int) -> Non
         size = make_log(seed, path)
         part_size = max(part_size, size // 40)
         plan = Path(folder) / "plan"
-        write_plan(plan, [ScanFile(str(path), "b1:3181", "entry_log", 5, "", size, 1, False, None)])
+        plan.write_bytes(
+            FileList.of([ScanFile(str(path), "b1:3181", "entry_log", 5, "", size, 1, False, None)]).encode()
+        )
         whole = read(plan, size + 1)
         rows = read(plan, part_size)
         if not meets(rows):
@@ -121,7 +128,9 @@ def test_most_logs_can_be_read_in_ranges(tmp_path: Path) -> None:
         path.write_bytes(encode_header() + frames(draw, 200, 0))
         size = path.stat().st_size
         plan = tmp_path / f"{seed}.plan"
-        write_plan(plan, [ScanFile(str(path), "b1:3181", "entry_log", seed, "", size, 1, False, None)])
+        plan.write_bytes(
+            FileList.of([ScanFile(str(path), "b1:3181", "entry_log", seed, "", size, 1, False, None)]).encode()
+        )
         rows = read(plan, size // 7)
         assert meets(rows), seed
         assert without_parts(rows) == without_parts(read(plan, size + 1))
