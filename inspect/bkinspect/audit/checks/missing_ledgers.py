@@ -29,7 +29,8 @@ def findings(tables: Tables) -> DataFrame:
     named = tables.topics.where("not coalesce(offloaded, false) and kind <> 'allocation'")
     if not tables.has("ledgers") or tables.by_time:
         named = named.where("false")
-    named = named.join(tables.ledgers.select("ledger_id"), "ledger_id", "left_anti")
+    unknown = named.select("ledger_id").join(tables.ledgers.select("ledger_id"), "ledger_id", "left_anti")
+    named = named.join(tables.keep("unknown_ledgers", unknown.distinct), "ledger_id", "left_semi")
     gone = findings_of(
         named,
         "BKC413",

@@ -28,31 +28,7 @@ TEXT: Final = "every open ledger has a writer; shuffles the open ones"
 
 def findings(tables: Tables) -> DataFrame:
     """BKC441 open, BKC442 in recovery; older than the minimal age."""
-    not_closed = tables.ledgers.where("state in ('OPEN', 'IN_RECOVERY')")
-    fenced = (
-        tables.bookie_ledgers.where("fenced")
-        .groupBy("ledger_id")
-        .agg(F.array_sort(F.collect_set("bookie_id")).alias("fenced_on"))
-    )
-    owner = tables.topics.groupBy("ledger_id").agg(
-        F.expr("bool_or(coalesce(last, false) or kind = 'cursor')").alias("current"),
-        F.min("topic").alias("topic"),
-    )
-    rows = (
-        not_closed.join(fenced, "ledger_id", "left")
-        .join(owner, "ledger_id", "left")
-        .withColumn("since_ms", F.expr("greatest(coalesce(mtime_ms, 0), coalesce(ctime_ms, 0))"))
-        .where(f"since_ms <= {tables.as_of_ms - tables.min_age_ms}")
-        .withColumn(
-            "why",
-            F.expr(
-                "case when topic is not null and not current then concat(topic, ' has gone on to another ledger') "
-                "when fenced_on is not null then concat('fenced on ', concat_ws(', ', fenced_on)) "
-                + ("" if tables.live else "when not coalesce(current, false) then 'no bookie is running' ")
-                + "end"
-            ),
-        )
-    )
+    rows = tables.keep("not_closed", lambda: _not_closed(tables))
     evidence = {"since_ms": "since_ms", "fenced_on": "fenced_on", "topic": "topic"}
     return union(
         findings_of(
@@ -71,4 +47,34 @@ def findings(tables: Tables) -> DataFrame:
             evidence=evidence,
             ledger_id="ledger_id",
         ),
+    )
+
+
+def _not_closed(tables: Tables) -> DataFrame:
+    """Ledgers that are not CLOSED and older than the minimal age, with their owners and the bookies that fence them."""
+    not_closed = tables.ledgers.where("state in ('OPEN', 'IN_RECOVERY')")
+    fenced = (
+        tables.bookie_ledgers.where("fenced")
+        .groupBy("ledger_id")
+        .agg(F.array_sort(F.collect_set("bookie_id")).alias("fenced_on"))
+    )
+    topics = tables.topics.join(not_closed.select("ledger_id"), "ledger_id", "left_semi")
+    owner = topics.groupBy("ledger_id").agg(
+        F.expr("bool_or(coalesce(last, false) or kind = 'cursor')").alias("current"),
+        F.min("topic").alias("topic"),
+    )
+    return (
+        not_closed.join(fenced, "ledger_id", "left")
+        .join(owner, "ledger_id", "left")
+        .withColumn("since_ms", F.expr("greatest(coalesce(mtime_ms, 0), coalesce(ctime_ms, 0))"))
+        .where(f"since_ms <= {tables.as_of_ms - tables.min_age_ms}")
+        .withColumn(
+            "why",
+            F.expr(
+                "case when topic is not null and not current then concat(topic, ' writes another ledger') "
+                "when fenced_on is not null then concat('fenced on ', concat_ws(', ', fenced_on)) "
+                + ("" if tables.live else "when not coalesce(current, false) then 'no bookie is running' ")
+                + "end"
+            ),
+        )
     )

@@ -38,6 +38,7 @@ _NAMED_BY: Final = (
 Source: LedgerMetadataUtils.java, LogSegmentMetadata.java."""
 _OF_PULSAR: Final = "kind not in ('stream', 'allocation')"
 
+_APPLICATION: Final = text_of("custom_metadata['application']")
 _WHERE: Final = "if(size(bookies) = 0, 'a disk without a cookie', concat_ws(', ', bookies))"
 
 
@@ -48,23 +49,19 @@ def findings(tables: Tables) -> DataFrame:
 
 def _unowned(tables: Tables) -> DataFrame:
     """Old enough, named by no topic, Pulsar's or untagged, and no node that may name it is unreadable."""
+    unnamed = tables.keep("unnamed", lambda: _unnamed(tables))
     rows = (
-        tables.ledgers.where("damage is null")
+        tables.ledgers.join(unnamed, "ledger_id", "left_semi")
         .selectExpr(
             "ledger_id",
             "state",
             "length",
             "ctime_ms",
-            text_of("custom_metadata['application']") + " as application",
+            f"{_APPLICATION} as application",
             f"transform_values(custom_metadata, (k, v) -> {text_of('v')}) as custom_metadata",
         )
         .withColumn("tagged", F.expr(f"application is not null or exists(map_keys(custom_metadata), {_PULSARS})"))
     )
-    old = f"coalesce(ctime_ms, 0) <= {tables.as_of_ms - tables.min_age_ms}"
-    rows = rows.where(f"coalesce(application, '{_PULSAR}') = '{_PULSAR}' and {old}")
-    if not tables.has("topics"):
-        rows = rows.where("false")
-    rows = rows.join(tables.topics.select("ledger_id"), "ledger_id", "left_anti")
     pulsar = tables.topics.where(_OF_PULSAR).limit(1).select(F.lit(True).alias("pulsar"))
     rows = rows.join(F.broadcast(pulsar), F.lit(True), "left").where("pulsar or not tagged")
     unread = tables.metadata_damage.selectExpr("path as unread")
@@ -84,6 +81,16 @@ def _unowned(tables: Tables) -> DataFrame:
             for code, text in texts.items()
         )
     )
+
+
+def _unnamed(tables: Tables) -> DataFrame:
+    """Ids of Pulsar's and untagged ledgers that are old enough and that no topic names: few, so that the join with
+    topics shuffles ids alone, once for both codes."""
+    old = f"coalesce(ctime_ms, 0) <= {tables.as_of_ms - tables.min_age_ms}"
+    rows = tables.ledgers.where(f"damage is null and coalesce({_APPLICATION}, '{_PULSAR}') = '{_PULSAR}' and {old}")
+    if not tables.has("topics"):
+        rows = rows.where("false")
+    return rows.select("ledger_id").join(tables.topics.select("ledger_id"), "ledger_id", "left_anti")
 
 
 def _without_metadata(tables: Tables) -> DataFrame:

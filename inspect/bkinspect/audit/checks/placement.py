@@ -42,8 +42,9 @@ _WRITE_SETS: Final = (
 
 def findings(tables: Tables) -> DataFrame:
     """One a fragment: BKC422 before BKC421, BKC423 before both."""
-    rows = tables.fragments.where("last_entry_id is null or last_entry_id >= first_entry_id")
-    rows = rows.join(_badly_placed(rows, tables), list(_ENSEMBLE))
+    fragments = tables.fragments.where("last_entry_id is null or last_entry_id >= first_entry_id")
+    placed = tables.keep("badly_placed", lambda: _badly_placed(fragments, tables))
+    rows = fragments.join(placed, list(_ENSEMBLE))
     return union(*(_told(rows.where(f"kind = '{kind}'"), code, message) for kind, code, message in _KINDS))
 
 
