@@ -27,6 +27,7 @@ STOREYS = [  # from the ground up; a module imports from its own storey or below
     ["bkctl.client"],
     ["bkinspect"],
     ["bkrecovery"],
+    ["bkctl.log"],
     ["bkdaemon"],
     ["bkctl.cli", "bkctl.__main__"],
 ]
@@ -38,7 +39,16 @@ ONLY_IN = {
 }
 PURE = ("bkctl.codec", "bkctl.protocol")
 IMPURE_MODULES = {"os", "io", "socket", "asyncio", "time", "random", "logging", "pathlib", "threading", "subprocess"}
-ASYNCIO_ROOMS = ("bkctl.world", "bkctl.client", "bkctl.meta", "bkctl.cli", "bkrecovery", "bkdaemon", "bkinspect.audit")
+ASYNCIO_ROOMS = (
+    "bkctl.world",
+    "bkctl.client",
+    "bkctl.meta",
+    "bkctl.log",
+    "bkctl.cli",
+    "bkrecovery",
+    "bkdaemon",
+    "bkinspect.audit",
+)
 
 
 def modules() -> Iterator[tuple[str, Path, ast.Module]]:

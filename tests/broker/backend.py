@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from bkdaemon.broker.backend import Lookup, StoredSchema, TopicRules
-from bkdaemon.broker.ledger.ledger_node import LedgerContext
-from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
-from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 
 from bkctl.errors import Conflict, NotFound
+from bkctl.log.managed_ledger import ManagedLedger
+from bkctl.log.node import LedgerContext
+from bkctl.log.settings import LedgerSettings
 from bkctl.model.topic import TopicName
 
 SETTINGS = LedgerSettings(mark_delete_rate=0, retention_check_s=1e6, retention_s=-1, retention_bytes=-1)

@@ -13,7 +13,7 @@ from bkctl.codec.pulsar import Command, decode_command, encode_command
 from bkctl.codec.pulsar_entry import encode_batch, encode_entry
 from bkctl.world import World
 from tests.broker.backend import SoleBackend
-from tests.unit.daemon.broker.logs import Broker, on_brokers
+from tests.unit.log.logs import Broker, on_brokers
 
 T = TypeVar("T")
 PORT = 6650

@@ -10,9 +10,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from bkdaemon.broker import log as log_library
 
 from bkctl.client import client as ledger_library
+from bkctl.log import log as log_library
 from tests.e2e.local import Local
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.slow]

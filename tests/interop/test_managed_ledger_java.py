@@ -10,13 +10,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from bkdaemon.broker.ledger.cache import EntryCache
-from bkdaemon.broker.ledger.ledger_node import LedgerContext
-from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
-from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 
 from bkctl.client.client import BookKeeper
 from bkctl.codec.pulsar_entry import split_entry
+from bkctl.log.cache import EntryCache
+from bkctl.log.managed_ledger import ManagedLedger
+from bkctl.log.node import LedgerContext
+from bkctl.log.settings import LedgerSettings
 from bkctl.meta.managed_ledgers import ManagedLedgerStore
 from bkctl.model.topic import EARLIEST, Position
 from tests.interop.broker_cluster import wait_for

@@ -19,8 +19,6 @@ from random import Random
 from typing import Any, Final
 
 from bkdaemon.broker.config import BrokerConfig
-from bkdaemon.broker.ledger import cache
-from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
 from bkdaemon.broker.service import BrokerService
 
 from bkctl.client.client import BookKeeper
@@ -28,6 +26,8 @@ from bkctl.client.config import ClientConfig, Placement
 from bkctl.codec.managed_ledger import NO_CURSOR_LEDGER, decode_cursor_info
 from bkctl.codec.pulsar import SubscriptionType
 from bkctl.errors import BkctlError
+from bkctl.log import cache
+from bkctl.log.settings import LedgerSettings
 from bkctl.meta.bookies import BookieRegistry
 from bkctl.meta.cluster import open_ledgers
 from bkctl.meta.memory import MemoryStore

@@ -9,13 +9,13 @@ from typing import Any, Final
 from bkdaemon.broker.deduplication import Deduplication
 from bkdaemon.broker.delays import Delays
 from bkdaemon.broker.dispatch import Dispatcher, SingleActive
-from bkdaemon.broker.ledger import search
-from bkdaemon.broker.ledger.acks import Acks
-from bkdaemon.broker.ledger.cursor import Cursor
 from bkdaemon.broker.shared import Shared
 
 from bkctl.codec.pulsar_entry import decode_metadata
 from bkctl.errors import BkctlError
+from bkctl.log import search
+from bkctl.log.acks import Acks
+from bkctl.log.cursor import Cursor
 from bkctl.model.topic import Position
 from tests.sim.mutations import _patched
 

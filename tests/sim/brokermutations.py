@@ -10,10 +10,10 @@ from typing import Any, Final
 from bkdaemon.broker.deduplication import CURSOR, Deduplication
 from bkdaemon.broker.dispatch import SingleActive
 from bkdaemon.broker.key_shared import KeyShared
-from bkdaemon.broker.ledger import recovered, trimmer
-from bkdaemon.broker.ledger.cursor import Cursor
 
 from bkctl.errors import NotFound
+from bkctl.log import recovered, trimmer
+from bkctl.log.cursor import Cursor
 from bkctl.meta.managed_ledgers import ManagedLedgerStore
 from bkctl.meta.store import Version
 from bkctl.model.topic import EARLIEST

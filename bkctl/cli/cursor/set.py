@@ -51,8 +51,9 @@ async def run(
     Refused while the topic is loaded: `topic unload` it, or `subscription reset`. If anybody changes the cursor or
     takes the topic meanwhile, nothing is written (exit 5). A partitioned topic: one partition at a time.
     """
-    from bkdaemon.broker.ledger.acks import Acks
     from bkdaemon.broker.ledger.cold_edit import Edit, is_loaded
+
+    from bkctl.log.acks import Acks
 
     if (mark_delete is None) == (restore is None):
         raise UsageError("one of --mark-delete and --restore says what to write")

@@ -27,7 +27,7 @@ async def move(
     state_of: Callable[[Access, Target, ColdCursor], Awaitable[CursorState]],
 ) -> list[dict[str, object]]:
     """Moves a subscription on every partition: by the owner's REST request, or to the state that is computed here."""
-    from bkdaemon.broker.ledger.acks import Acks
+    from bkctl.log.acks import Acks
 
     async with opened(env, topic) as access:
         found = having(await targets(access, topic), subscription, topic)

@@ -14,11 +14,11 @@ from bkctl.model.topic import Position, TopicName
 
 if TYPE_CHECKING:
     from bkdaemon.broker.ledger.cold import ColdCursor, ColdTopic
-    from bkdaemon.broker.ledger.trimming import Retention
     from bkdaemon.broker.own_backend import Stores
 
     from bkctl.cli.env import Env
     from bkctl.client.client import BookKeeper
+    from bkctl.log.trimming import Retention
 
 MIB = 1024 * 1024
 TOPICS_AT_A_TIME: Final = 16
@@ -182,7 +182,7 @@ def cursor_item(log: ColdTopic, cursor: ColdCursor) -> dict[str, object]:
 
 def retention_of(policies: Mapping[str, Any]) -> Retention:
     """What a namespace's policies keep of what all subscriptions passed; nothing where they say nothing."""
-    from bkdaemon.broker.ledger.trimming import Retention
+    from bkctl.log.trimming import Retention
 
     found = policies.get("retention_policies") or {}
     minutes, size_mb = found.get("retentionTimeInMinutes", 0), found.get("retentionSizeInMB", 0)

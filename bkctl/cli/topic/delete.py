@@ -78,7 +78,7 @@ async def _delete(env: Env, access: Access, target: Target, force: bool, rows: l
 
 
 async def _delete_schemas(access: Access, name: str) -> None:
-    from bkdaemon.broker.ledger.recovered import delete_ledger
+    from bkctl.log.recovered import delete_ledger
 
     versions, _ = await access.stores.topics.schema_versions(topic_name(name))
     await access.stores.topics.delete_schema(topic_name(name))

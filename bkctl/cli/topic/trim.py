@@ -59,7 +59,7 @@ def _listed(gone: list[int]) -> str:
 
 
 async def _gone(access: Access, target: Target) -> list[int]:
-    from bkdaemon.broker.ledger.trimming import judge
+    from bkctl.log.trimming import judge
 
     log = target.log
     if log.silent:

@@ -10,7 +10,8 @@ from bkctl.cli.topic._topics import Topics, logs_of_each, opened, retention_of
 
 if TYPE_CHECKING:
     from bkdaemon.broker.ledger.cold import ColdTopic
-    from bkdaemon.broker.ledger.trimming import Retention
+
+    from bkctl.log.trimming import Retention
 
 COMMAND = Command(
     effect=Effect.READS,
@@ -39,7 +40,7 @@ async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
 
 
 def _items(log: ColdTopic, retention: Retention, now_ms: int) -> list[dict[str, object]]:
-    from bkdaemon.broker.ledger.trimming import judge
+    from bkctl.log.trimming import judge
 
     rows: list[dict[str, object]] = []
     for verdict in judge(log.ledgers, log.marks, retention, now_ms):

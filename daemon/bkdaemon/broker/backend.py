@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from bkdaemon.broker.throttle import NO_RATE, Rate
 
 if TYPE_CHECKING:
+    from bkctl.log.managed_ledger import ManagedLedger
     from bkctl.model.topic import TopicName
-    from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 
 
 class Lookup(NamedTuple):

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Final
 
 from bkctl.errors import UsageError
+from bkctl.log.settings import LedgerSettings
 from bkctl.meta.uri import parse_uri
 from bkctl.model.ledger import DigestType, check_quorums
 from bkctl.model.secret_keys import masked
 from bkctl.model.security_keys import BROKER
 from bkdaemon.broker.config_keys import STRATEGIES, warnings_of
-from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
 from bkdaemon.broker.metadata_place import PULSAR_DRIVER, Place, check_configuration_store, ledgers_of, place_of
 from bkdaemon.properties import (
     check_bounds,

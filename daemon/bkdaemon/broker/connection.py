@@ -21,9 +21,9 @@ from weakref import WeakValueDictionary
 
 from bkctl.codec.pulsar import NO_REQUEST, PING_FRAME, PONG_FRAME, AccessMode, Command, ErrorCode, encode_command
 from bkctl.errors import BkctlError
+from bkctl.log.managed_ledger import QUEUE_BYTES_HIGH
 from bkctl.protocol.broker import BrokerConversation, Call, Sends
 from bkdaemon.broker.access import ANONYMOUS, authenticate
-from bkdaemon.broker.ledger.managed_ledger import QUEUE_BYTES_HIGH
 from bkdaemon.broker.refusal import error_code
 from bkdaemon.broker.throttle import take, wait_s
 

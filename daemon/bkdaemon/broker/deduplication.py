@@ -22,9 +22,9 @@ from bkctl.errors import BadBytes
 from bkctl.model.topic import EARLIEST, Position
 
 if TYPE_CHECKING:
+    from bkctl.log.cursor import Cursor
+    from bkctl.log.managed_ledger import ManagedLedger
     from bkctl.protocol.broker import Send
-    from bkdaemon.broker.ledger.cursor import Cursor
-    from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 
 CURSOR: Final = "pulsar.dedup"
 PRODUCERS_MAX: Final = 10_000

@@ -14,6 +14,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from bkctl.errors import AlreadyExists, BkctlError, NotFound, Refused
+from bkctl.log.cache import EntryCache
+from bkctl.log.managed_ledger import ManagedLedger
+from bkctl.log.node import LedgerContext
 from bkctl.meta.managed_ledgers import ROOT, ManagedLedgerStore
 from bkctl.meta.namespaces import NamespaceStore
 from bkctl.meta.topics import TopicStore
@@ -22,9 +25,6 @@ from bkdaemon.broker.cluster.ownership import BrokerAddress, Ownership
 from bkdaemon.broker.cluster.policies import TopicPolicies
 from bkdaemon.broker.cluster.topic_policies import TopicPolicyReader
 from bkdaemon.broker.config import MIB, BrokerConfig
-from bkdaemon.broker.ledger.cache import EntryCache
-from bkdaemon.broker.ledger.ledger_node import LedgerContext
-from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 from bkdaemon.broker.schema_storage import SchemaStorage
 
 if TYPE_CHECKING:

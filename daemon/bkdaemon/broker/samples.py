@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from bkctl.codec.pulsar import SubscriptionType
+from bkctl.log.backlog import bytes_behind
 from bkdaemon.broker.compaction.record import LATENCIES_US, CompactionRecord
-from bkdaemon.broker.ledger.backlog import bytes_behind
 from bkdaemon.broker.oldest import oldest_of
 from bkdaemon.broker.rates import Flow, internal_topic, sent, subscriptions_of
 from bkdaemon.broker.rest.stats import DELAYED_BYTES, internal_bytes, times

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Final
 from bkctl.codec.managed_ledger import SchemaIndex, decode_schema_entry, encode_schema_entry
 from bkctl.codec.schema_record import SchemaRecord, decode_schema, encode_schema
 from bkctl.errors import AlreadyExists, BkctlError, Conflict
+from bkctl.log.recovered import create_with_marks, delete_ledger
 from bkctl.model.topic import Position
 from bkdaemon.broker.backend import StoredSchema
 from bkdaemon.broker.compatibility import BYTES
-from bkdaemon.broker.ledger.recovered import create_with_marks, delete_ledger
 
 DELETED_HASH: Final = b""
 """Of the record of a deletion, as Java writes it."""
 
 if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper
+    from bkctl.log.settings import LedgerSettings
     from bkctl.meta.store import Version
     from bkctl.meta.topics import TopicStore
     from bkctl.model.topic import TopicName
     from bkctl.world import World
-    from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
 
 
 class SchemaStorage:

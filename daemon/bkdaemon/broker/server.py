@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.codec.pulsar import Command
 from bkctl.errors import BkctlError
+from bkctl.log.workers import Workers
 from bkdaemon.broker import consuming, producing, requests, transactions
 from bkdaemon.broker.compatibility import Schemas
 from bkdaemon.broker.connection import Connection
 from bkdaemon.broker.server_limits import ServerLimits
 from bkdaemon.broker.topics import Topics
-from bkdaemon.broker.workers import Workers
 from bkdaemon.unfinished_frames import UnfinishedFrames
 
 if TYPE_CHECKING:

@@ -30,9 +30,9 @@ from bkdaemon.broker.shared import Shared
 from bkdaemon.broker.throttle import Limits
 
 if TYPE_CHECKING:
+    from bkctl.log.cursor import Cursor
+    from bkctl.log.managed_ledger import ManagedLedger
     from bkdaemon.broker.backend import TopicRules
-    from bkdaemon.broker.ledger.cursor import Cursor
-    from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
     from bkdaemon.broker.topic import Topic
 
 logger = logging.getLogger(__name__)

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias, Union
 from bkctl.codec.pulsar import NO_REQUEST, Command, ErrorCode, encode_command, encode_receipts
 from bkctl.codec.pulsar_entry import checksum_ok, decode_metadata
 from bkctl.errors import BkctlError, NotFound
+from bkctl.log.state import State
 from bkctl.model.topic import EARLIEST, Position, TopicName
 from bkdaemon.broker.compaction.compaction import COMPACTION_CURSOR, TopicCompaction
 from bkdaemon.broker.deduplication import Deduplication, Verdict
 from bkdaemon.broker.ledger.entry_stamps import EntryStamps
-from bkdaemon.broker.ledger.state import State
 from bkdaemon.broker.message_rules import forbidden
 from bkdaemon.broker.migration import CONSUMER, PRODUCER, send_away, tell_moved
 from bkdaemon.broker.producers import Producer, ProducerTable
@@ -32,9 +32,9 @@ from bkdaemon.broker.subscription import Subscription
 from bkdaemon.broker.throttle import BrokerLimits, TopicLimits
 
 if TYPE_CHECKING:
+    from bkctl.log.managed_ledger import ManagedLedger
     from bkctl.protocol.broker import Send
     from bkdaemon.broker.backend import TopicRules
-    from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
     from bkdaemon.broker.nonpersistent import NonPersistentTopic
 
 logger = logging.getLogger(__name__)

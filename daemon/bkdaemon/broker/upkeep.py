@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from bkctl.errors import BkctlError, NotFound
+from bkctl.log.backlog import bytes_behind
+from bkctl.log.search import publish_time
 from bkdaemon.broker.cluster.policies import BacklogQuota
 from bkdaemon.broker.cluster.topic_policies import system_topic, write_policies
-from bkdaemon.broker.ledger.backlog import bytes_behind
-from bkdaemon.broker.ledger.search import publish_time
 from bkdaemon.broker.oldest import oldest_of
 from bkdaemon.broker.rates import subscriptions_of
 from bkdaemon.broker.topic import DEDUPLICATION_CURSOR, Topic

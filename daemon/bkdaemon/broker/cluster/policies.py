@@ -25,12 +25,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from bkctl.errors import NotFound
+from bkctl.log.settings import FOR_EVER, LedgerSettings
 from bkctl.meta.namespaces import NamespaceStore
 from bkctl.model.topic import TopicName
 from bkdaemon.broker.backend import TopicRules
 from bkdaemon.broker.cluster.topic_policies import Policies, TopicPolicyReader, policies_key
 from bkdaemon.broker.config import MIB, BrokerConfig
-from bkdaemon.broker.ledger.ledger_settings import FOR_EVER, LedgerSettings
 from bkdaemon.broker.migration import moved_to
 from bkdaemon.broker.rates import SYSTEM_TOPICS as EVENT_TOPICS
 from bkdaemon.broker.throttle import Rate

@@ -26,6 +26,7 @@ from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar_compacted import decode_compacted
 from bkctl.codec.pulsar_entry import encode_entry, split_entry
 from bkctl.errors import BadBytes, BkctlError, Corrupt, NotFound, Unavailable
+from bkctl.log.workers import Workers
 from bkctl.model.topic import EARLIEST, PERSISTENT, Position, TopicName
 from bkctl.world import run_in
 from bkdaemon.broker.backend import StoredSchema
@@ -36,7 +37,6 @@ from bkdaemon.broker.compression import decompress
 from bkdaemon.broker.ledger.cold import read_cursor_state
 from bkdaemon.broker.producers import Producer
 from bkdaemon.broker.topic import Topic
-from bkdaemon.broker.workers import Workers
 
 if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper

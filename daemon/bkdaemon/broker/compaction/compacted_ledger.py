@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from bkctl.codec.managed_ledger import LedgerInfo
 from bkctl.codec.pulsar_compacted import decode_compacted
+from bkctl.log.ledgers import LedgerList
+from bkctl.log.reads import LedgerReads
+from bkctl.log.search import publish_time
 from bkctl.model.ledger import DigestType
 from bkctl.model.topic import Position
-from bkdaemon.broker.ledger.ledger_list import LedgerList
-from bkdaemon.broker.ledger.ledger_reads import LedgerReads
-from bkdaemon.broker.ledger.search import publish_time
 
 if TYPE_CHECKING:
     from bkctl.client.reader import LedgerReader
-    from bkdaemon.broker.ledger.ledger_node import LedgerContext
-    from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
+    from bkctl.log.node import LedgerContext
+    from bkctl.log.settings import LedgerSettings
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")

@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING, Final
 
 from bkctl.codec.managed_ledger import COMPACTED
 from bkctl.errors import BkctlError, Conflict
+from bkctl.log.backlog import bytes_behind
+from bkctl.log.recovered import delete_ledger
 from bkctl.model.topic import EARLIEST, Position
 from bkctl.world import run_in
 from bkdaemon.broker.compaction.compacted_ledger import CompactedLedger
 from bkdaemon.broker.compaction.compactor import Compactor
 from bkdaemon.broker.compaction.latest import last_index
 from bkdaemon.broker.compaction.record import CompactionRecord
-from bkdaemon.broker.ledger.backlog import bytes_behind
-from bkdaemon.broker.ledger.recovered import delete_ledger
 
 if TYPE_CHECKING:
+    from bkctl.log.cursor import Cursor
+    from bkctl.log.managed_ledger import ManagedLedger
     from bkctl.model.topic import TopicName
     from bkdaemon.broker.backend import TopicRules
-    from bkdaemon.broker.ledger.cursor import Cursor
-    from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 
 COMPACTION_CURSOR: Final = "__compaction"
 

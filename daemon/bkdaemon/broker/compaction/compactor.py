@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from bkctl.codec.pulsar_compacted import encode_compacted, encode_compacted_to
 from bkctl.codec.pulsar_entry import without_broker_metadata
+from bkctl.log.recovered import create_with_marks, delete_ledger
 from bkctl.model.topic import EARLIEST, Position
 from bkctl.world import run_in
 from bkdaemon.broker.compaction.compacted_ledger import DIGEST, PASSWORD, CompactedLedger
 from bkdaemon.broker.compaction.latest import Latest, plain_size
 from bkdaemon.broker.compaction.record import CompactionRecord, WriteTimes
-from bkdaemon.broker.ledger.recovered import create_with_marks, delete_ledger
 
 if TYPE_CHECKING:
     from bkctl.client.writer import LedgerWriter
+    from bkctl.log.managed_ledger import ManagedLedger
     from bkctl.model.topic import TopicName
-    from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 
 T = TypeVar("T")
 READ_ENTRIES_MAX: Final = 100

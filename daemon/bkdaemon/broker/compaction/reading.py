@@ -19,8 +19,8 @@ from bkctl.model.topic import Position
 from bkdaemon.broker.consumer import Delivery
 
 if TYPE_CHECKING:
+    from bkctl.log.cursor import Cursor
     from bkdaemon.broker.compaction.compaction import TopicCompaction
-    from bkdaemon.broker.ledger.cursor import Cursor
 
 _log = logging.getLogger(__name__)
 

@@ -20,11 +20,11 @@ from bkctl.codec.managed_ledger import (
     decode_cursor_state,
 )
 from bkctl.errors import BadBytes, NoSuchEntry, NoSuchLedger, NotFound, Unavailable
+from bkctl.log.acks import Acks
+from bkctl.log.ledgers import LedgerList
 from bkctl.meta.ledgers import LedgerRecord
 from bkctl.meta.store import Version
 from bkctl.model.topic import Position, TopicName
-from bkdaemon.broker.ledger.acks import Acks
-from bkdaemon.broker.ledger.ledger_list import LedgerList
 
 if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from bkctl.codec.managed_ledger import NO_CURSOR_LEDGER, CursorState, ManagedCursorInfo
 from bkctl.errors import Refused, Unavailable
+from bkctl.log.acks import Acks
+from bkctl.log.recovered import delete_ledger
+from bkctl.log.search import publish_time
 from bkctl.meta.brokers import BrokerStore, Owner
 from bkctl.meta.store import Delete
 from bkctl.model.topic import EARLIEST, LATEST, Position
-from bkdaemon.broker.ledger.acks import Acks
 from bkdaemon.broker.ledger.cold import ColdCursor, ColdTopic, ledgers_of, read_entries
-from bkdaemon.broker.ledger.recovered import delete_ledger
-from bkdaemon.broker.ledger.search import publish_time
 from bkdaemon.broker.rates import COMPACTION
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from bkctl.codec.pulsar_entry import broker_metadata, with_broker_metadata
 
 if TYPE_CHECKING:
+    from bkctl.log.managed_ledger import ManagedLedger
     from bkdaemon.broker.backend import TopicRules
-    from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 
 INDEX_PROPERTY: Final = "index"
 NONE: Final = -1

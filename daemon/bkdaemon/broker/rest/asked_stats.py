@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 
+from bkctl.log.search import publish_time
 from bkdaemon.broker.dispatch import SingleActive
-from bkdaemon.broker.ledger.search import publish_time
 from bkdaemon.broker.rest.base import flag
 from bkdaemon.broker.topic import Topic
 
 if TYPE_CHECKING:
+    from bkctl.log.managed_ledger import ManagedLedger
     from bkctl.model.topic import Position
     from bkdaemon.broker.dispatch import Dispatcher
-    from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
     from bkdaemon.broker.topic import AnyTopic
 
 BACKLOGGED: Final = 1000

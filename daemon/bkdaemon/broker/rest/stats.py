@@ -10,21 +10,21 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.codec.managed_ledger import encode_range
+from bkctl.log.backlog import bytes_behind
+from bkctl.log.state import State
 from bkdaemon.broker.dispatch import SingleActive
 from bkdaemon.broker.key_shared import KeyShared
-from bkdaemon.broker.ledger.backlog import bytes_behind
-from bkdaemon.broker.ledger.state import State
 from bkdaemon.broker.oldest import oldest_of
 from bkdaemon.broker.rates import Rates, internal, internal_topic, sent, subscriptions_of
 from bkdaemon.broker.topic import Topic
 
 if TYPE_CHECKING:
+    from bkctl.log.cursor import Cursor
+    from bkctl.log.managed_ledger import ManagedLedger
     from bkctl.model.topic import Position, TopicName
     from bkdaemon.broker.cluster.policies import BacklogQuota
     from bkdaemon.broker.compaction.compacted_ledger import CompactedLedger
     from bkdaemon.broker.consumer import Consumer
-    from bkdaemon.broker.ledger.cursor import Cursor
-    from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
     from bkdaemon.broker.nonpersistent import NonPersistentSubscription, NonPersistentTopic
     from bkdaemon.broker.producers import Producer
     from bkdaemon.broker.subscription import Subscription

@@ -14,10 +14,10 @@ from starlette.responses import PlainTextResponse, Response
 
 from bkctl.codec.pulsar_entry import decode_metadata, split_entry
 from bkctl.errors import AlreadyExists, Conflict, NotFound, Refused
+from bkctl.log.backlog import bytes_behind
 from bkctl.model.topic import EARLIEST, LATEST, Position
 from bkctl.world import run_in
 from bkdaemon.broker.compression import decompress
-from bkdaemon.broker.ledger.backlog import bytes_behind
 from bkdaemon.broker.refusal import Refusal
 from bkdaemon.broker.rest.base import (
     BAD_REQUEST,

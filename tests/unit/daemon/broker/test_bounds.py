@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from bkdaemon.broker.backend import TopicRules
 from bkdaemon.broker.connection import WRITE_BUFFER_HIGH
-from bkdaemon.broker.ledger.ledger_node import ENTRY_HEADROOM
-from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
-from bkdaemon.broker.log import Log
 from bkdaemon.broker.topic import Topic
 
 from bkctl.codec.pulsar import Command, ErrorCode, encode_command
 from bkctl.errors import UsageError
+from bkctl.log.log import Log
+from bkctl.log.managed_ledger import ManagedLedger
+from bkctl.log.node import ENTRY_HEADROOM
 from tests.broker.raw import RawClient, Stage, on_stage
-from tests.unit.daemon.broker.logs import Broker, on_brokers
+from tests.unit.log.logs import Broker, on_brokers
 
 TOPIC = "persistent://public/default/t"
 EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = range(4)

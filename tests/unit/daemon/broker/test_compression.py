@@ -22,7 +22,7 @@ from bkctl.model.topic import Position
 from bkctl.world import ThreadWorker, run_in
 from tests.broker.admin import Admin, administering
 from tests.broker.raw import RawClient
-from tests.unit.daemon.broker.logs import until
+from tests.unit.log.logs import until
 
 MIB = 1 << 20
 LIMIT = MIB

@@ -19,7 +19,7 @@ from bkctl.codec.pulsar_hash import SLOTS
 from bkctl.model.topic import TopicName
 from tests.broker.backend import SETTINGS
 from tests.broker.raw import PORT, RawClient, Said, Stage, entry_of, on_stage
-from tests.unit.daemon.broker.logs import Broker, on_brokers
+from tests.unit.log.logs import Broker, on_brokers
 
 TOPIC = "persistent://public/default/t"
 SHARED, FAILOVER, KEY_SHARED = 1, 2, 3

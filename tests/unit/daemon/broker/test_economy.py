@@ -18,7 +18,7 @@ from bkctl.model.topic import TopicName
 from bkctl.protocol.bookie_client import BookieConversation
 from bkctl.protocol.broker import BrokerConversation, Sends
 from tests.broker.raw import Stage, batch_of, entry_of, on_stage
-from tests.unit.daemon.broker.logs import until
+from tests.unit.log.logs import until
 
 TOPIC = "persistent://public/default/t"
 

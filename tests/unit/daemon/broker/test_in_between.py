@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from bkdaemon.broker.backend import TopicRules
 from bkdaemon.broker.deduplication import UNFINISHED_ENTRIES_MAX, Deduplication, Verdict
-from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 from bkdaemon.broker.shared import Shared
 from bkdaemon.broker.topic import Topic
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import AccessMode, Command, ErrorCode, SubscriptionType
 from bkctl.errors import Conflict, Unavailable
+from bkctl.log.managed_ledger import ManagedLedger
 from bkctl.model.topic import EARLIEST, Position, TopicName
 from tests.broker.raw import RawClient, Stage, entry_of, on_stage
-from tests.unit.daemon.broker.logs import NAME, Broker, another, on_brokers, payloads, until
+from tests.unit.log.logs import NAME, Broker, another, on_brokers, payloads, until
 
 TOPIC = "persistent://public/default/t"
 NOT_KEPT = "non-persistent://public/default/t"

@@ -10,7 +10,6 @@ import pytest
 from bkdaemon.broker.cluster.bootstrap import take_namespaces
 from bkdaemon.broker.cluster.policies import merged, rules_of
 from bkdaemon.broker.config import BrokerConfig, load_config
-from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 from bkdaemon.broker.rates import Flow
 from bkdaemon.broker.server import BrokerServer
 from bkdaemon.broker.server_limits import ServerLimits
@@ -19,13 +18,14 @@ from bkdaemon.broker.topic import Topic
 
 from bkctl.codec.pulsar import Command, ErrorCode
 from bkctl.errors import UsageError
+from bkctl.log.managed_ledger import ManagedLedger
 from bkctl.model.bundle import hash_of
 from bkctl.model.topic import EARLIEST, TopicName
 from bkctl.world import World
 from tests.broker.admin import Admin, administering
 from tests.broker.backend import SoleBackend
 from tests.broker.raw import PORT, RawClient, Stage, batch_of, entry_of, on_stage
-from tests.unit.daemon.broker.logs import Broker, on_brokers, until
+from tests.unit.log.logs import Broker, on_brokers, until
 
 TOPIC = "persistent://public/default/t"
 POLICIES = "persistent://public/default/__change_events"

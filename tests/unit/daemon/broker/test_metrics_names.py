@@ -12,8 +12,8 @@ from bkdaemon.broker.samples import broker_samples
 
 from bkctl.model.topic import EARLIEST, LATEST
 from tests.broker.admin import Admin, administering
-from tests.unit.daemon.broker.logs import until
 from tests.unit.daemon.broker.test_upkeep import publish
+from tests.unit.log.logs import until
 
 JAVA = Path(__file__).resolve().parents[3] / "data/pulsar_rest/metrics.txt"
 WANTED = {

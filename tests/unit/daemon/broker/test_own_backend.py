@@ -19,7 +19,7 @@ from bkctl.meta.pulsar_cluster import init_pulsar
 from bkctl.model.topic import EARLIEST, TopicName
 from tests import pulsar_golden as golden
 from tests.unit.client.cluster import SimCluster, simulate
-from tests.unit.daemon.broker.logs import payloads, until
+from tests.unit.log.logs import payloads, until
 
 T = TopicName.parse("persistent://public/default/t")
 

@@ -13,7 +13,7 @@ from bkctl.codec.pulsar import Command, ErrorCode
 from bkctl.codec.pulsar_entry import split_entry
 from tests.broker.backend import SoleBackend
 from tests.broker.raw import PORT, RawClient, Stage, on_stage
-from tests.unit.daemon.broker.logs import another
+from tests.unit.log.logs import another
 
 TOPIC = "persistent://public/default/t"
 

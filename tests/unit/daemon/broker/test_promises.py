@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from bkdaemon.broker.ledger import cursor as cursors
-from bkdaemon.broker.ledger.recovered import create_ledger
 
 from bkctl.codec.managed_ledger import NO_CURSOR_LEDGER
 from bkctl.codec.pulsar_entry import split_entry
 from bkctl.errors import BkctlError, Conflict, Unavailable
+from bkctl.log import cursor as cursors
+from bkctl.log.recovered import create_ledger
 from bkctl.model.topic import EARLIEST, Position
 from tests.broker.raw import Stage, on_stage
-from tests.unit.daemon.broker.logs import EAGER, NAME, TRIMMING, Broker, another, on_brokers, payloads, until
+from tests.unit.log.logs import EAGER, NAME, TRIMMING, Broker, another, on_brokers, payloads, until
 
 TOPIC = "persistent://public/default/t"
 

@@ -13,7 +13,7 @@ from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import NO_REQUEST, Command, ErrorCode, encode_command
 from bkctl.model.topic import TopicName
 from tests.broker.raw import RawClient, Stage, batch_of, entry_of, on_stage
-from tests.unit.daemon.broker.logs import until
+from tests.unit.log.logs import until
 
 TOPIC = "persistent://public/default/t"
 FLAG = 2**64 - 1

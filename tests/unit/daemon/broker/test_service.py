@@ -11,7 +11,7 @@ from bkctl.errors import Unavailable
 from bkctl.meta.memory import MemoryStore
 from bkctl.model.topic import EARLIEST, TopicName
 from tests.broker.admin import Admin, administering
-from tests.unit.daemon.broker.logs import until
+from tests.unit.log.logs import until
 
 
 def test_no_topic_outlives_the_session() -> None:

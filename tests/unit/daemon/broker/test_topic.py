@@ -6,8 +6,8 @@ import asyncio
 
 from bkctl.codec.pulsar import Command
 from tests.broker.raw import Stage, on_stage
-from tests.unit.daemon.broker.logs import until
 from tests.unit.daemon.broker.test_in_between import TOPIC, Held, served
+from tests.unit.log.logs import until
 
 
 def test_terminating_a_topic_closes_its_producers_before_pending_sends_fail() -> None:

@@ -73,14 +73,14 @@ SECTION_13 = {
 LOG = {
     1: (
         "a conflict means fenced",
-        "managed_ledger:test_an_owner_that_was_deposed_confirms_nothing_more",
-        "managed_ledger:test_an_ack_of_a_deposed_owner_is_refused_before_it_has_written_anything",
+        "log/managed_ledger:test_an_owner_that_was_deposed_confirms_nothing_more",
+        "log/managed_ledger:test_an_ack_of_a_deposed_owner_is_refused_before_it_has_written_anything",
         "meta/pulsar:test_every_write_names_the_version_it_replaces",
     ),
     2: (
         "recovery before creation",
         "traps_log:test_02_the_last_ledger_is_recovered_before_the_next_is_created",
-        "managed_ledger:test_two_that_open_at_the_same_time",
+        "log/managed_ledger:test_two_that_open_at_the_same_time",
     ),
     3: (
         "order of node and ledger",
@@ -93,7 +93,7 @@ LOG = {
     5: (
         "deleteSet: what remains",
         "traps_log:test_05_a_bit_that_is_set_is_a_message_that_is_left",
-        "managed_ledger:test_a_crash_loses_nothing_that_was_confirmed",
+        "log/managed_ledger:test_a_crash_loses_nothing_that_was_confirmed",
     ),
     6: ("the closing time", "traps_log:test_06_the_time_of_a_ledger_is_that_of_its_end"),
     7: (
@@ -113,15 +113,15 @@ LOG = {
         "meta/pulsar:test_bundles_are_where_the_java_broker_found_its_topics",
         "codec/pulsar:test_every_captured_entry_is_proved_taken_apart_and_put_together",
     ),
-    11: ("custom metadata: raw bytes", "managed_ledger:test_ledgers_carry_pulsars_marks"),
+    11: ("custom metadata: raw bytes", "log/managed_ledger:test_ledgers_carry_pulsars_marks"),
     12: (
         "only the last one un-sized",
-        "managed_ledger:test_entries_are_confirmed_in_order_over_rollovers_and_read_again_by_the_next_owner",
+        "log/managed_ledger:test_entries_are_confirmed_in_order_over_rollovers_and_read_again_by_the_next_owner",
     ),
     13: (
         "the last entry is the state",
         "traps_log:test_13_the_last_entry_of_its_ledger_is_a_cursors_state",
-        "cursor:test_a_lost_ledger_brings_messages_again_but_loses_none",
+        "log/cursor:test_a_lost_ledger_brings_messages_again_but_loses_none",
     ),
     14: ("policies stay childless", "traps_log:test_14_the_policies_of_a_namespace_have_no_children"),
 }

@@ -7,7 +7,6 @@ import zlib
 from dataclasses import replace
 
 import pytest
-from bkdaemon.broker.ledger.state import State
 
 from bkctl.codec.managed_ledger import (
     BatchAck,
@@ -22,6 +21,7 @@ from bkctl.codec.managed_ledger import (
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar_entry import encode_entry
 from bkctl.errors import BkctlError, Conflict, Unavailable
+from bkctl.log.state import State
 from bkctl.meta.memory import MemoryStore, MemoryTree
 from bkctl.meta.namespaces import NamespaceStore
 from bkctl.meta.pulsar_cluster import init_pulsar
@@ -29,7 +29,7 @@ from bkctl.meta.topics import TopicStore
 from bkctl.model.bundle import Bundles, hash_of
 from bkctl.model.ids import BookieId
 from bkctl.model.topic import EARLIEST, Position, TopicName
-from tests.unit.daemon.broker.logs import EAGER, NAME, TRIMMING, Broker, another, on_brokers, payloads, until
+from tests.unit.log.logs import EAGER, NAME, TRIMMING, Broker, another, on_brokers, payloads, until
 
 
 async def ledger_ids(broker: Broker) -> list[int]:

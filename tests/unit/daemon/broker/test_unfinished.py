@@ -9,18 +9,18 @@ import pytest
 from bkdaemon import unfinished_frames
 from bkdaemon.broker import server
 from bkdaemon.broker.connection import CLOSING_S
-from bkdaemon.broker.ledger import cache
 from bkdaemon.broker.server_limits import ServerLimits
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import Command, encode_command
 from bkctl.errors import LedgerFenced
+from bkctl.log import cache
 from bkctl.model.status import Status
 from bkctl.model.topic import Position
 from bkctl.protocol.broker import BrokerConversation, Sends
 from bkctl.protocol.pieces import JOINED_MAX
 from tests.broker.raw import RawClient, Stage, entry_of, on_stage
-from tests.unit.daemon.broker.logs import Broker, on_brokers, until
+from tests.unit.log.logs import Broker, on_brokers, until
 
 TOPIC = "persistent://public/default/t"
 KIB = 1024

@@ -16,7 +16,7 @@ from bkctl.codec.pulsar_entry import encode_entry
 from bkctl.errors import NotFound
 from bkctl.model.topic import EARLIEST, Position, TopicName
 from tests.broker.admin import Admin, administering
-from tests.unit.daemon.broker.logs import until
+from tests.unit.log.logs import until
 
 NAMESPACE = "/admin/v2/namespaces/public/default"
 NAME = "persistent://public/default/t"

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from bkdaemon.broker.dispatch import RETRY_S, Dispatcher
-from bkdaemon.broker.ledger.managed_ledger import State
 from bkdaemon.broker.throttle import Bucket, Rate
 from bkdaemon.broker.watch import STALL_S, Watch
 
 from bkctl.codec.pulsar import Command
+from bkctl.log.managed_ledger import State
 from tests.broker.raw import RawClient, Stage, on_stage
-from tests.unit.daemon.broker.logs import until
 from tests.unit.daemon.broker.test_dispatch import waiting
+from tests.unit.log.logs import until
 
 TOPIC = "persistent://public/default/t"
 EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = range(4)

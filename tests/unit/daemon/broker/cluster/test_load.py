@@ -18,7 +18,7 @@ from bkctl.meta.memory import MemoryStore
 from bkctl.model.topic import TopicName
 from tests import pulsar_golden as golden
 from tests.broker.admin import Admin, administering
-from tests.unit.daemon.broker.logs import until
+from tests.unit.log.logs import until
 
 
 def report(cpu: float = 0.0, topics: int = 0, rate: float = 0.0, bundles: dict[str, float] | None = None) -> Any:

@@ -24,7 +24,7 @@ from bkctl.model.ledger import DigestType
 from bkctl.model.topic import EARLIEST, Position, TopicName
 from tests.broker.admin import Admin, administering, java_topics
 from tests.broker.raw import RawClient, Said, Stage, entry_of, on_stage
-from tests.unit.daemon.broker.logs import TRIMMING, Broker, another, on_brokers, until
+from tests.unit.log.logs import TRIMMING, Broker, another, on_brokers, until
 
 TOPIC = "persistent://public/default/t"
 NAME = TopicName.parse(TOPIC)

@@ -6,7 +6,7 @@ from bkdaemon.broker.ledger.cold import read_entries, read_topic
 from bkdaemon.broker.own_backend import Stores
 
 from bkctl.model.topic import EARLIEST, TopicName
-from tests.unit.daemon.broker.logs import EAGER, Broker, another, on_brokers, payloads, until
+from tests.unit.log.logs import EAGER, Broker, another, on_brokers, payloads, until
 
 TOPIC = TopicName.parse("persistent://public/default/t")
 

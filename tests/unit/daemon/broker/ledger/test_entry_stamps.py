@@ -13,7 +13,7 @@ from bkctl.codec.pulsar import Command
 from bkctl.codec.pulsar_entry import broker_metadata, without_broker_metadata
 from bkctl.model.topic import EARLIEST, TopicName
 from tests.broker.raw import Stage, batch_of, entry_of, on_stage
-from tests.unit.daemon.broker.logs import read_all
+from tests.unit.log.logs import read_all
 
 TOPIC = "persistent://public/default/t"
 INTERCEPTORS = ",".join(

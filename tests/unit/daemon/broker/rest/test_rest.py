@@ -14,7 +14,7 @@ import pytest
 
 from tests import pulsar_golden as golden
 from tests.broker.admin import Admin, Answer, administering
-from tests.unit.daemon.broker.logs import until
+from tests.unit.log.logs import until
 
 CALLS = Path(__file__).resolve().parents[4] / "data/pulsar_rest/calls.json"
 NS = "/admin/v2/persistent/golden/ns1"

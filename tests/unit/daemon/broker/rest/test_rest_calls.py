@@ -14,8 +14,8 @@ from typing import Any
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar_entry import encode_batch, encode_entry
 from tests.broker.admin import Admin, Answer, administering
-from tests.unit.daemon.broker.logs import until
 from tests.unit.daemon.broker.rest.test_rest import CALLS, shape
+from tests.unit.log.logs import until
 
 SKIPPED = {
     r"/namespaces/t1/n/0x|n/bundles$|GET .*/namespaces/t1/n$|n/bundles/x": "Java lost the bundles to an affinity",

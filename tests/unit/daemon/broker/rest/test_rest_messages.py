@@ -7,7 +7,7 @@ from bkdaemon.broker.compression import LZ4
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar_entry import encode_entry
 from tests.broker.admin import Admin, administering
-from tests.unit.daemon.broker.logs import until
+from tests.unit.log.logs import until
 
 TOPIC = "persistent://t1/m/a"
 PATH = "/admin/v2/persistent/t1/m/a"

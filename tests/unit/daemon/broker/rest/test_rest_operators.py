@@ -13,8 +13,8 @@ from bkdaemon.broker.migration import moved_to
 from bkctl.errors import BkctlError
 from bkctl.model.topic import TopicName
 from tests.broker.admin import Admin, administering
-from tests.unit.daemon.broker.logs import until
 from tests.unit.daemon.broker.rest.test_rest_calls import entry_of
+from tests.unit.log.logs import until
 
 A = "/admin/v2"
 NAMESPACE = f"{A}/namespaces/t/n"

@@ -6,8 +6,8 @@ from typing import Any
 
 from bkctl.model.topic import EARLIEST
 from tests.broker.admin import Admin, administering
-from tests.unit.daemon.broker.logs import until
 from tests.unit.daemon.broker.rest.test_rest_isolation import status_of
+from tests.unit.log.logs import until
 
 A = "/admin/v2"
 NAMESPACE = f"{A}/namespaces/t1/n"

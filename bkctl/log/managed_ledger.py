@@ -25,21 +25,21 @@ from bkrecovery.ledger import recover_ledger
 
 from bkctl.codec.managed_ledger import LedgerInfo
 from bkctl.errors import BkctlError, Conflict, LedgerClosed, LedgerFenced, Unavailable
+from bkctl.log.chores import Chores, Pauses, known_error
+from bkctl.log.cursor import Cursor
+from bkctl.log.cursors import delete_cursor, load_cursors, open_cursor
+from bkctl.log.ledgers import LedgerList
+from bkctl.log.lost import LostData
+from bkctl.log.node import LedgerContext, LedgerNode
+from bkctl.log.reads import LedgerReads
+from bkctl.log.recovered import listed_ledger, recovered_list
+from bkctl.log.search import first_published
+from bkctl.log.settings import LedgerSettings
+from bkctl.log.state import State
+from bkctl.log.trimmer import Trimmer, delete_log
 from bkctl.model.ledger import LedgerMetadata
 from bkctl.model.status import Status
 from bkctl.model.topic import Position
-from bkdaemon.broker.ledger.chores import Chores, Pauses, known_error
-from bkdaemon.broker.ledger.cursor import Cursor
-from bkdaemon.broker.ledger.cursors import delete_cursor, load_cursors, open_cursor
-from bkdaemon.broker.ledger.ledger_list import LedgerList
-from bkdaemon.broker.ledger.ledger_node import LedgerContext, LedgerNode
-from bkdaemon.broker.ledger.ledger_reads import LedgerReads
-from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
-from bkdaemon.broker.ledger.lost import LostData
-from bkdaemon.broker.ledger.recovered import listed_ledger, recovered_list
-from bkdaemon.broker.ledger.search import first_published
-from bkdaemon.broker.ledger.state import State
-from bkdaemon.broker.ledger.trimmer import Trimmer, delete_log
 
 if TYPE_CHECKING:
     from bkctl.client.writer import LedgerWriter

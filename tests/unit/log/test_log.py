@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from bkdaemon.broker.log import KEEP, Log
 
 from bkctl.errors import BkctlError, UsageError
+from bkctl.log.log import KEEP, Log
 from bkctl.model.topic import Position
-from tests.unit.daemon.broker.logs import Broker, another, on_brokers, payloads
+from tests.unit.log.logs import Broker, another, on_brokers, payloads
 
 NAME = "my-app/logs/persistent/orders"
 SHORT = replace(KEEP, entries_max=10)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bkdaemon.broker.ledger.acks import Acks
-from bkdaemon.broker.ledger.ledger_list import LedgerList
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +16,8 @@ from bkctl.codec.managed_ledger import (
     decode_ledger_info,
     words_of,
 )
+from bkctl.log.acks import Acks
+from bkctl.log.ledgers import LedgerList
 from bkctl.model.topic import EARLIEST, LATEST, Position
 from tests import pulsar_golden as golden
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from bkctl.log.ledgers import LedgerList
 from bkctl.model.topic import Position
-from bkdaemon.broker.ledger.ledger_list import LedgerList
 
 
 @dataclass(frozen=True, slots=True)

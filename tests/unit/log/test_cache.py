@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from bkdaemon.broker.ledger.cache import EntryCache
 
 from bkctl.errors import Unavailable
+from bkctl.log.cache import EntryCache
 
 LEDGER = 7
 LOOKS_MAX = 50

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from bkctl.log.ledgers import LedgerList
     from bkctl.model.topic import Position
-    from bkdaemon.broker.ledger.ledger_list import LedgerList
 
 
 def bytes_behind(ledgers: LedgerList, mark_delete: Position) -> int:

@@ -23,17 +23,17 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from bkctl.errors import BkctlError, LedgerClosed, UsageError
+from bkctl.log.cache import EntryCache
+from bkctl.log.managed_ledger import ManagedLedger
+from bkctl.log.node import LedgerContext
+from bkctl.log.settings import FOR_EVER, LedgerSettings
 from bkctl.meta.managed_ledgers import ManagedLedgerStore
 from bkctl.model.status import Status
 from bkctl.model.topic import EARLIEST, Position
-from bkdaemon.broker.ledger.cache import EntryCache
-from bkdaemon.broker.ledger.ledger_node import LedgerContext
-from bkdaemon.broker.ledger.ledger_settings import FOR_EVER, LedgerSettings
-from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 
 if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper
-    from bkdaemon.broker.ledger.cursor import Cursor
+    from bkctl.log.cursor import Cursor
 
 READ_ENTRIES: Final = 500
 READ_BYTES: Final = 4 * 1024 * 1024

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 from bkdaemon.broker.topic import Topic
 from bkdaemon.broker.upkeep import Upkeep
 
@@ -17,13 +16,14 @@ from bkctl.codec.protobuf import bytes_field, varint_field
 from bkctl.codec.pulsar import Command
 from bkctl.codec.pulsar_entry import encode_entry, split_entry
 from bkctl.errors import NoSuchEntry, NoSuchLedger
+from bkctl.log.managed_ledger import ManagedLedger
 from bkctl.model.ids import EntryId
 from bkctl.model.ledger import Ensemble
 from bkctl.model.topic import EARLIEST, Position, TopicName
 from tests.broker.backend import SETTINGS
 from tests.broker.raw import RawClient, Said, Stage, on_stage
 from tests.unit.client.cluster import bookie_id
-from tests.unit.daemon.broker.logs import EAGER, NAME, Broker, on_brokers, payloads, read_all, until
+from tests.unit.log.logs import EAGER, NAME, Broker, on_brokers, payloads, read_all, until
 
 TOPIC = "persistent://public/default/t"
 EXCLUSIVE, SHARED = 0, 1

@@ -8,7 +8,7 @@ from bkctl.codec.pulsar_entry import decode_metadata
 from bkctl.model.topic import Position
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
+    from bkctl.log.managed_ledger import ManagedLedger
 
 
 async def first_published(log: ManagedLedger, ms: int) -> Position:

@@ -11,7 +11,7 @@ from bkctl.codec.managed_ledger import CursorState, decode_cursor_state
 from bkctl.errors import BadBytes, NoSuchEntry, NoSuchLedger
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
+    from bkctl.log.managed_ledger import ManagedLedger
 
 _log = logging.getLogger(__name__)
 

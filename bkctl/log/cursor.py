@@ -30,18 +30,18 @@ from bkctl.codec.managed_ledger import (
     words_of,
 )
 from bkctl.errors import BkctlError, Conflict, LedgerFenced, Unavailable, UsageError
+from bkctl.log.acks import Acks
+from bkctl.log.chores import known_error
+from bkctl.log.last_state import last_state
+from bkctl.log.origin import Origin
+from bkctl.log.recovered import create_ledger
 from bkctl.model.topic import Position
-from bkdaemon.broker.ledger.acks import Acks
-from bkdaemon.broker.ledger.chores import known_error
-from bkdaemon.broker.ledger.last_state import last_state
-from bkdaemon.broker.ledger.origin import Origin
-from bkdaemon.broker.ledger.recovered import create_ledger
 
 if TYPE_CHECKING:
     from bkctl.client.writer import LedgerWriter
+    from bkctl.log.managed_ledger import ManagedLedger
     from bkctl.meta.managed_ledgers import StoredCursor
     from bkctl.meta.store import Version
-    from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
 
 STORE_RETRY_S: Final = 1.0
 LEDGER_RETRY_S: Final = 10.0

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
-from bkdaemon.broker.ledger.state import State
-from bkdaemon.broker.log import Log
 
 from bkctl.errors import BkctlError, LedgerClosed, NotEnoughBookies, NotFound, Unavailable
+from bkctl.log.log import Log
+from bkctl.log.managed_ledger import ManagedLedger
+from bkctl.log.state import State
 from bkctl.model.topic import EARLIEST, Position
-from tests.unit.daemon.broker.logs import EAGER, NAME, TRIMMING, Broker, another, on_brokers, payloads, read_all, until
+from tests.unit.log.logs import EAGER, NAME, TRIMMING, Broker, another, on_brokers, payloads, read_all, until
 
 
 async def filled(broker: Broker, settings: Any = EAGER, count: int = 30) -> ManagedLedger:
@@ -279,7 +279,7 @@ def test_a_cursors_state_is_as_durable_as_before_when_its_next_ledger_cannot_be_
 
         for i, position in enumerate(broker.confirmed[1::3]):
             if i == 1:
-                monkeypatch.setattr("bkdaemon.broker.ledger.cursor.create_ledger", none)
+                monkeypatch.setattr("bkctl.log.cursor.create_ledger", none)
             cursor.ack([position])
             await cursor.flush()
         again = (await (await another(broker)).open()).cursors["s"]
@@ -296,7 +296,7 @@ def test_who_waits_for_a_cursor_hears_of_an_error_of_ours_too(monkeypatch: pytes
         def fails(*_: Any) -> bytes:
             raise ValueError("a bug")
 
-        monkeypatch.setattr("bkdaemon.broker.ledger.cursor.encode_cursor_state", fails)
+        monkeypatch.setattr("bkctl.log.cursor.encode_cursor_state", fails)
         cursor.ack(broker.confirmed[:3])
         async with asyncio.timeout(60):
             with pytest.raises(Unavailable):

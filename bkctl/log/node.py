@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 from bkctl.codec.managed_ledger import LedgerInfo, ManagedCursorInfo
 from bkctl.errors import Conflict, NotFound
+from bkctl.log.workers import Workers
 from bkctl.model.topic import Position
-from bkdaemon.broker.workers import Workers
 
 if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper
+    from bkctl.log.cache import EntryCache
     from bkctl.meta.managed_ledgers import ManagedLedgerStore, StoredLedger
     from bkctl.meta.store import Version
     from bkctl.world import Worker, World
-    from bkdaemon.broker.ledger.cache import EntryCache
 
 
 ENTRY_HEADROOM: Final = 96

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
-from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
-
 from bkctl.codec.managed_ledger import NO_CURSOR_LEDGER, BatchAck, CursorState, decode_cursor_state
+from bkctl.log.managed_ledger import ManagedLedger
+from bkctl.log.settings import LedgerSettings
 from bkctl.model.topic import EARLIEST, Position
-from tests.unit.daemon.broker.logs import EAGER, NAME, Broker, another, on_brokers, payloads, until
+from tests.unit.log.logs import EAGER, NAME, Broker, another, on_brokers, payloads, until
 
 
 async def filled(broker: Broker, settings: LedgerSettings = EAGER, count: int = 30) -> ManagedLedger:

@@ -16,8 +16,8 @@ from bkctl.errors import BkctlError, NoSuchLedger, NotFound, Unavailable
 if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper
     from bkctl.client.writer import LedgerWriter
-    from bkdaemon.broker.ledger.ledger_node import LedgerContext, LedgerNode
-    from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
+    from bkctl.log.node import LedgerContext, LedgerNode
+    from bkctl.log.settings import LedgerSettings
 
 APPLICATION = "pulsar"
 COMPONENT = "managed-ledger"

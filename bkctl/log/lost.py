@@ -24,10 +24,10 @@ from bkctl.model.topic import Position
 from bkctl.protocol.recovery import status_name
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.ledger.cache import Found
-    from bkdaemon.broker.ledger.cursor import Cursor
-    from bkdaemon.broker.ledger.ledger_reads import LedgerReads
-    from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
+    from bkctl.log.cache import Found
+    from bkctl.log.cursor import Cursor
+    from bkctl.log.managed_ledger import ManagedLedger
+    from bkctl.log.reads import LedgerReads
 
 TOLD_MAX: Final = 1_000
 """Ledgers of one topic that are logged by name."""

@@ -14,8 +14,8 @@ from itertools import islice
 from typing import Final
 
 from bkctl.codec.managed_ledger import AckedRange, BatchAck, CursorState, bits_of, words_of
+from bkctl.log.ledgers import LedgerList
 from bkctl.model.topic import Position
-from bkdaemon.broker.ledger.ledger_list import LedgerList
 
 RANGES_MAX: Final = 10_000
 """Ranges, and batches, that are stored: the lowest. What lies above is delivered again after a restart."""

@@ -7,14 +7,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from bkdaemon.broker.ledger.cache import EntryCache
-from bkdaemon.broker.ledger.ledger_node import LedgerContext
-from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
-from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
-
 from bkctl.client.client import BookKeeper
 from bkctl.client.config import ClientConfig
 from bkctl.errors import BkctlError
+from bkctl.log.cache import EntryCache
+from bkctl.log.managed_ledger import ManagedLedger
+from bkctl.log.node import LedgerContext
+from bkctl.log.settings import LedgerSettings
 from bkctl.meta.managed_ledgers import ManagedLedgerStore
 from bkctl.meta.memory import MemoryStore
 from bkctl.model.topic import Position

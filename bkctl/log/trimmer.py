@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from bkctl.codec.managed_ledger import COMPACTED
 from bkctl.errors import BkctlError, Conflict
-from bkdaemon.broker.ledger.recovered import delete_ledger
-from bkdaemon.broker.ledger.state import State
-from bkdaemon.broker.ledger.trimming import Retention, judge
+from bkctl.log.recovered import delete_ledger
+from bkctl.log.state import State
+from bkctl.log.trimming import Retention, judge
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
+    from bkctl.log.managed_ledger import ManagedLedger
 
 ORPHANS_MAX: Final = 1_000
 """Ledgers of one topic that are to be deleted at another attempt."""

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
-from bkdaemon.broker.ledger import cache as cache_module
-from bkdaemon.broker.ledger.cache import EntryCache
 
 from bkctl.errors import NoSuchEntry
+from bkctl.log import cache as cache_module
+from bkctl.log.cache import EntryCache
 from bkctl.model.topic import Position
-from tests.unit.daemon.broker.logs import EAGER, Broker, on_brokers, read_all, until
+from tests.unit.log.logs import EAGER, Broker, on_brokers, read_all, until
 
 KIB = 1024
 SETTINGS = replace(EAGER, entries_max=100_000)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
-from bkdaemon.broker.ledger.managed_ledger import ManagedLedger, State
 from bkrecovery.fragment import fragments_of
 from bkrecovery.rereplicate import LedgerKeys, Replicator
 
 from bkctl.codec.checksum import digest_for, master_key
 from bkctl.errors import Conflict, LedgerClosed, LedgerFenced
+from bkctl.log.managed_ledger import ManagedLedger, State
+from bkctl.log.settings import LedgerSettings
 from bkctl.model.ids import BookieId
 from bkctl.model.topic import EARLIEST, LATEST, Position
-from tests.unit.daemon.broker.logs import EAGER, NAME, TRIMMING, Broker, another, on_brokers, payloads, read_all, until
+from tests.unit.log.logs import EAGER, NAME, TRIMMING, Broker, another, on_brokers, payloads, read_all, until
 
 
 def test_entries_are_confirmed_in_order_over_rollovers_and_read_again_by_the_next_owner() -> None:

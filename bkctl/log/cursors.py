@@ -6,11 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from bkctl.errors import AlreadyExists, NotFound
+from bkctl.log.cursor import Cursor
 from bkctl.model.topic import LATEST, Position
-from bkdaemon.broker.ledger.cursor import Cursor
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.ledger.managed_ledger import ManagedLedger
+    from bkctl.log.managed_ledger import ManagedLedger
 
 LOADS_MAX: Final = 16
 """Cursors of one topic that are recovered at the same time."""

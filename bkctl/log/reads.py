@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 from bkctl.client.reader import LedgerReader
 from bkctl.client.reader_sizes import LedgerSizes
 from bkctl.errors import NoSuchEntry, Unavailable
+from bkctl.log.cache import READ_AHEAD_ENTRIES_MAX, EntryCache, Found, Tail
+from bkctl.log.ledgers import LedgerList
+from bkctl.log.settings import LedgerSettings
 from bkctl.model.topic import Position
-from bkdaemon.broker.ledger.cache import READ_AHEAD_ENTRIES_MAX, EntryCache, Found, Tail
-from bkdaemon.broker.ledger.ledger_list import LedgerList
-from bkdaemon.broker.ledger.ledger_settings import LedgerSettings
 
 if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper
