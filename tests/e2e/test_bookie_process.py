@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bkdaemon.config import DB_LEDGER_STORAGE
+from bkdaemon.bookie.config import DB_LEDGER_STORAGE
 from bkdaemon.local.zookeeper import ZooKeeperServer
 
 from bkctl.client.bookie import Batch, BookieConnection

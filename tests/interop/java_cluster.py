@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bkdaemon.config import DB_LEDGER_STORAGE
+from bkdaemon.bookie.config import DB_LEDGER_STORAGE
 
 JAVAREF = Path(__file__).parent / "java" / "javaref"
 LIBRARY = Path(os.environ.get("BKCTL_JAVAREF_LIB", Path.home() / ".cache" / "bkctl" / "javaref"))

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from bkdaemon.bookie.bookie import Bookie
+from bkdaemon.bookie.config import DB_LEDGER_STORAGE, BookieConfig
 from bkdaemon.bookie.index import MemoryIndex
 from bkdaemon.bookie.server import BookieServer
-from bkdaemon.config import DB_LEDGER_STORAGE, BookieConfig
 
 from bkctl.codec.data_dir import CURRENT
 from bkctl.world import World

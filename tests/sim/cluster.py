@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Final, TypeVar
 
 from bkdaemon.bookie.index import MemoryIndex
-from bkdaemon.service import BookieService
+from bkdaemon.bookie.service import BookieService
 
 from bkctl.client.client import BookKeeper
 from bkctl.client.config import ClientConfig, Placement

@@ -34,7 +34,7 @@ def run(env: Env) -> None:
     if env.conf_path is None:
         raise UsageError("no configuration is given", hint="bkctl autorecovery start -c bk_server.conf")
     from bkdaemon.autorecovery.server import run as run_auto_recovery
-    from bkdaemon.config import load_config
+    from bkdaemon.bookie.config import load_config
 
     from bkctl.cli.logs import configure_daemon
     from bkctl.world import real_world

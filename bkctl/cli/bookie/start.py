@@ -10,7 +10,7 @@ from bkctl.cli.env import Env
 from bkctl.errors import UsageError
 
 if TYPE_CHECKING:
-    from bkdaemon.service import BookieService
+    from bkdaemon.bookie.service import BookieService
 
 COMMAND = Command(
     effect=Effect.WRITES,
@@ -30,8 +30,8 @@ def run(env: Env) -> None:
     """
     if env.conf_path is None:
         raise UsageError("no configuration is given", hint="bkctl bookie start -c bk_server.conf")
-    from bkdaemon.config import load_config
-    from bkdaemon.service import run as run_bookie
+    from bkdaemon.bookie.config import load_config
+    from bkdaemon.bookie.service import run as run_bookie
 
     from bkctl.cli.logs import configure_daemon
     from bkctl.world import real_world

@@ -16,7 +16,7 @@ from bkrecovery.audit_counts import AuditCounts, OpStat
 from bkrecovery.worker import ReplicationWorker
 
 from bkctl.codec.recovery_notes import CheckName
-from bkdaemon.metrics import Sample
+from bkdaemon.prometheus import Sample
 
 EMBEDDED_SCOPE: Final = "replication_"
 """What Java puts before the names inside a bookie."""

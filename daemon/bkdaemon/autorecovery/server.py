@@ -37,16 +37,16 @@ from bkctl.meta.recovery_switch import RecoverySwitch
 from bkctl.meta.store import SessionEvent, wakes
 from bkctl.meta.underreplication import Underreplication
 from bkctl.meta.uri import MetadataUri, parse_uri
-from bkdaemon.admin.http import HttpServer
 from bkdaemon.autorecovery.figures import EMBEDDED_SCOPE, auditor_samples, own_samples, worker_samples
-from bkdaemon.metrics import CONTENT_TYPE, Sample, render
-from bkdaemon.service import bookie_id_of, http_host
+from bkdaemon.bookie.address import bookie_id_of, http_host
+from bkdaemon.http_server import HttpServer
+from bkdaemon.prometheus import CONTENT_TYPE, Sample, render
 
 if TYPE_CHECKING:
     from bkctl.meta.store import MetadataStore
     from bkctl.model.ids import BookieId
     from bkctl.world import World
-    from bkdaemon.config import BookieConfig
+    from bkdaemon.bookie.config import BookieConfig
 
 RETRY_S: Final = 2.0
 VOTE_CHECK_S: Final = 30.0

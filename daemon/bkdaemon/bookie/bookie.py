@@ -36,8 +36,8 @@ from bkdaemon.bookie.storage import LAC_OFFSET, Ledger, Storage, lac_of_packet
 
 if TYPE_CHECKING:
     from bkctl.world import Worker, World
+    from bkdaemon.bookie.config import BookieConfig
     from bkdaemon.bookie.index import IndexFactory
-    from bkdaemon.config import BookieConfig
 
 __all__ = ["DEFERRED_SYNC", "FENCE", "HIGH_PRIORITY", "RECOVERY_ADD", "Add", "Answer", "Bookie", "Durable", "Read"]
 

@@ -23,9 +23,9 @@ from bkdaemon.bookie.marks import store_marks, trim_journals
 if TYPE_CHECKING:
     from bkctl.codec.data_dir import LogMark
     from bkctl.world import Worker, World
+    from bkdaemon.bookie.config import BookieConfig
     from bkdaemon.bookie.journal import Journal
     from bkdaemon.bookie.storage import Flush, Storage
-    from bkdaemon.config import BookieConfig
 
 logger = logging.getLogger(__name__)
 

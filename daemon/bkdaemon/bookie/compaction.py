@@ -29,9 +29,9 @@ from bkdaemon.bookie.disks import used
 if TYPE_CHECKING:
     from bkdaemon.bookie.bookie import Bookie
     from bkdaemon.bookie.closed_logs import ClosedLog, ClosedLogs
+    from bkdaemon.bookie.config import BookieConfig
     from bkdaemon.bookie.deleted_ledgers import DeletedLedgers
     from bkdaemon.bookie.storage import Shard
-    from bkdaemon.config import BookieConfig
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from bkctl.world import Disk
+    from bkdaemon.bookie.config import BookieConfig
     from bkdaemon.bookie.gate import Gate
-    from bkdaemon.config import BookieConfig
 
 REASON: Final = "disk"
 JOURNAL_STEPS_FREE: Final = 2

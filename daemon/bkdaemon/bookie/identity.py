@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from bkctl.meta.bookies import BookieRegistry
     from bkctl.model.ids import BookieId
     from bkctl.world import Disk
-    from bkdaemon.config import BookieConfig
+    from bkdaemon.bookie.config import BookieConfig
 
 logger = logging.getLogger(__name__)
 

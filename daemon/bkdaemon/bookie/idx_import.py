@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Final
 from bkctl.codec.interleaved_index import HEADER_SIZE, decode_header, parse_index_name, slots
 from bkctl.codec.ledger_index import LOCATIONS, LedgerData, encode_ledger_data, encode_location, location_key
 from bkctl.errors import Refused, TornTail, UsageError
-from bkdaemon.config import DB_LEDGER_STORAGE
+from bkdaemon.bookie.config import DB_LEDGER_STORAGE
 
 if TYPE_CHECKING:
     from bkctl.world import Disk
+    from bkdaemon.bookie.config import BookieConfig
     from bkdaemon.bookie.index import Index
-    from bkdaemon.config import BookieConfig
 
 logger = logging.getLogger(__name__)
 

@@ -36,7 +36,7 @@ from bkctl.errors import Corrupt, Refused
 
 if TYPE_CHECKING:
     from bkctl.world import Disk
-    from bkdaemon.config import BookieConfig
+    from bkdaemon.bookie.config import BookieConfig
 
 MIB: Final = 1 << 20
 WRITE_BUFFERS: Final = 4

@@ -35,7 +35,7 @@ from bkctl.model.status import Status
 
 if TYPE_CHECKING:
     from bkctl.world import File, Worker, World
-    from bkdaemon.config import BookieConfig
+    from bkdaemon.bookie.config import BookieConfig
 
 logger = logging.getLogger(__name__)
 

@@ -41,8 +41,8 @@ from bkdaemon.bookie.replay import replay
 
 if TYPE_CHECKING:
     from bkctl.world import Disk, File
+    from bkdaemon.bookie.config import BookieConfig
     from bkdaemon.bookie.index import Index
-    from bkdaemon.config import BookieConfig
 
 logger = logging.getLogger(__name__)
 

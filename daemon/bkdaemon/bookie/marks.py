@@ -15,7 +15,7 @@ from bkdaemon.bookie.replay import trim
 
 if TYPE_CHECKING:
     from bkctl.world import Disk
-    from bkdaemon.config import BookieConfig
+    from bkdaemon.bookie.config import BookieConfig
 
 logger = logging.getLogger(__name__)
 

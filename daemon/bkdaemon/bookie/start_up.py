@@ -26,8 +26,8 @@ from bkdaemon.bookie.storage import LAC_OFFSET, lac_of_packet
 
 if TYPE_CHECKING:
     from bkctl.world import Disk
+    from bkdaemon.bookie.config import BookieConfig
     from bkdaemon.bookie.storage import Flush, Storage
-    from bkdaemon.config import BookieConfig
 
 logger = logging.getLogger(__name__)
 

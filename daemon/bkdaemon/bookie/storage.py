@@ -31,8 +31,8 @@ from bkdaemon.bookie.read_cache import ReadCache
 
 if TYPE_CHECKING:
     from bkctl.world import World
+    from bkdaemon.bookie.config import BookieConfig
     from bkdaemon.bookie.index import Batch, Index, IndexFactory
-    from bkdaemon.config import BookieConfig
 
 logger = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from bkctl.codec.data_dir import CURRENT
 from bkctl.errors import UsageError
+from bkdaemon.bookie.config import DB_LEDGER_STORAGE
 from bkdaemon.bookie.idx_import import MIGRATION, needs_import
-from bkdaemon.config import DB_LEDGER_STORAGE
 
 if TYPE_CHECKING:
     from bkctl.world import Disk
-    from bkdaemon.config import BookieConfig
+    from bkdaemon.bookie.config import BookieConfig
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from bkdaemon.broker.rates import Flow, internal_topic, sent, subscriptions_of
 from bkdaemon.broker.rest.stats import DELAYED_BYTES, internal_bytes, times
 from bkdaemon.broker.subscription import Subscription
 from bkdaemon.broker.topic import Topic
-from bkdaemon.metrics import Sample, process_samples
+from bkdaemon.prometheus import Sample, process_samples
 
 if TYPE_CHECKING:
     from bkdaemon.broker.nonpersistent import NonPersistentSubscription

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from bkctl.errors import AlreadyExists, Corrupt, NotFound, Refused, Unavailable, UsageError
-from bkdaemon.config import DB_LEDGER_STORAGE
+from bkdaemon.bookie.config import DB_LEDGER_STORAGE
 from bkdaemon.local.process import ENDED, POLL_S, Child, Process, birth_of, spawn
 
 STATE_FILE: Final = "cluster.json"

@@ -49,7 +49,7 @@ def daemon_log(**options: object) -> Iterator[Env]:
         yield own
 
 
-FORGED = "x\n2026-01-01 00:00:00,000 INFO    bkdaemon.service all is well\r\x1b[2K\x7f\x9b31m\u2028y"
+FORGED = "x\n2026-01-01 00:00:00,000 INFO    bkdaemon.bookie.service all is well\r\x1b[2K\x7f\x9b31m\u2028y"
 
 
 def test_a_message_with_line_ends_and_control_characters_is_one_printable_line() -> None:
@@ -58,7 +58,7 @@ def test_a_message_with_line_ends_and_control_characters_is_one_printable_line()
     (line,) = written(own.stderr).removesuffix("\n").split("\n")
     assert line.isprintable()
     assert line.endswith(
-        "WARNING bkdaemon.broker producer x\\n2026-01-01 00:00:00,000 INFO    bkdaemon.service all is well"
+        "WARNING bkdaemon.broker producer x\\n2026-01-01 00:00:00,000 INFO    bkdaemon.bookie.service all is well"
         "\\r\\x1b[2K\\x7f\\x9b31m\\u2028y on 't\\n': closed"
     )
 

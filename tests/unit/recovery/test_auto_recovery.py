@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from bkdaemon.autorecovery.server import AutoRecovery, beside_bookie
-from bkdaemon.config import config_from
+from bkdaemon.bookie.config import config_from
 from bkrecovery.checker import LedgerChecker
 from bkrecovery.fragment import Fragment
 from bkrecovery.settings import RecoverySettings

@@ -6,7 +6,7 @@ import asyncio
 import json
 
 import pytest
-from bkdaemon.metrics import render
+from bkdaemon.prometheus import render
 from bkrecovery.calls import add_entries, read_entries
 from bkrecovery.lost import LOST_PAUSE_MAX_S, LOST_TRIES_MAX, next_note, rests
 from bkrecovery.replicas_check import SILENT_MAX, EntryLists

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from bkdaemon.bookie.config import BookieConfig
 from bkdaemon.bookie.index import RocksIndex, rocks_index
-from bkdaemon.config import BookieConfig
 from bkinspect.finding import Finding
 from bkinspect.fsck import IndexCounts, check_index
 from bkinspect.layout import Layout, layout_of

@@ -65,7 +65,7 @@ from bkdaemon.broker.rest.subscriptions import SUBSCRIPTIONS
 from bkdaemon.broker.rest.topic_policies import TOPIC_POLICIES
 from bkdaemon.broker.rest.topics import TOPICS
 from bkdaemon.broker.samples import broker_samples
-from bkdaemon.metrics import CONTENT_TYPE, render
+from bkdaemon.prometheus import CONTENT_TYPE, render
 
 if TYPE_CHECKING:
     from bkdaemon.broker.service import BrokerService

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from bkdaemon.bookie.bookie import HIGH_PRIORITY, RECOVERY_ADD
+from bkdaemon.bookie.config import BookieConfig
 from bkdaemon.bookie.index import Index, IndexFactory, memory_index, rocks_index
-from bkdaemon.config import BookieConfig
 
 from bkctl.codec.data_dir import CURRENT, decode_mark
 from bkctl.codec.entry import encode_lac

@@ -12,11 +12,11 @@ import pytest
 from bkdaemon.bookie.bookie import RECOVERY_ADD
 from bkdaemon.bookie.closed_logs import ClosedLogs
 from bkdaemon.bookie.compaction import MAJOR, MINOR, Compactor, Level, levels, move
+from bkdaemon.bookie.config import BookieConfig
 from bkdaemon.bookie.deleted_ledgers import DeletedLedgers
 from bkdaemon.bookie.entry_log import EntryLogs
 from bkdaemon.bookie.index import Index, IndexFactory, memory_index, rocks_index
-from bkdaemon.config import BookieConfig
-from bkdaemon.service import LedgerCatalogue
+from bkdaemon.bookie.service import LedgerCatalogue
 from bkinspect.digests import DigestBook
 from bkinspect.finding import Severity
 from bkinspect.fsck import check, files_of

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from bkdaemon.bookie import deleted_ledgers
 from bkdaemon.bookie.compaction import MAJOR, Level
-from bkdaemon.service import BookieService
+from bkdaemon.bookie.service import BookieService
 
 from bkctl.errors import Unavailable
 from bkctl.meta.cluster import open_ledgers

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from bkdaemon.bookie.config import BookieConfig
 from bkdaemon.bookie.disks import DiskMonitor, Usage, judge
 from bkdaemon.bookie.gate import Gate
-from bkdaemon.config import BookieConfig
 
 from tests.unit.daemon.bookie.world import sim_disk
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from bkdaemon.bookie import identity
+from bkdaemon.bookie.config import BookieConfig
 from bkdaemon.bookie.index import rocks_index
-from bkdaemon.config import BookieConfig
 
 from bkctl.codec.checksum import digest_for, master_key
 from bkctl.codec.data_dir import CURRENT, encode_cookie

@@ -9,8 +9,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from bkdaemon.bookie.config import BookieConfig
 from bkdaemon.bookie.index import MEMORY_INDEX_NAME, Index, MemoryIndex, RocksIndex, memory_index, rocks_index
-from bkdaemon.config import BookieConfig
 
 from bkctl.codec.ledger_index import encode_location, location_key, rebuilt_ledger_key
 from bkctl.errors import Corrupt, Refused

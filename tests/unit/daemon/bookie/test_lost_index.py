@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from bkdaemon.bookie.config import BookieConfig
 from bkdaemon.bookie.index import MEMORY_INDEX_NAME, memory_index, rocks_index
-from bkdaemon.config import BookieConfig
 
 from bkctl.codec.data_dir import CURRENT, INDEX_STATE_NAME, decode_index_state
 from bkctl.codec.ledger_index import INDEX_REBUILT_NAME

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from bkdaemon.bookie import server as server_module
 from bkdaemon.bookie.bookie import Bookie
+from bkdaemon.bookie.config import BookieConfig
 from bkdaemon.bookie.index import memory_index
 from bkdaemon.bookie.server import BookieServer
-from bkdaemon.config import BookieConfig
 
 from bkctl.codec import availability, wire_v2
 from bkctl.codec.checksum import digest_for

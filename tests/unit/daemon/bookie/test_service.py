@@ -15,10 +15,12 @@ from typing import Any
 import grpc
 import pytest
 from bkdaemon.bookie import identity
+from bkdaemon.bookie.address import advertised_host, bookie_id_of, listening_host
+from bkdaemon.bookie.config import BookieConfig
 from bkdaemon.bookie.index import rocks_index
-from bkdaemon.config import BookieConfig
-from bkdaemon.metrics import bookie_samples, render
-from bkdaemon.service import BookieService, advertised_host, bookie_id_of, listening_host
+from bkdaemon.bookie.metrics import bookie_samples
+from bkdaemon.bookie.service import BookieService
+from bkdaemon.prometheus import render
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from bkdaemon.bookie.config import DB_LEDGER_STORAGE
 from bkdaemon.bookie.storage_class import check_storage_class
-from bkdaemon.config import DB_LEDGER_STORAGE
 
 from bkctl.errors import NotFound, UsageError
 from bkctl.meta.bookies import BookieRegistry

@@ -12,9 +12,9 @@ from random import Random
 from typing import Any
 
 from bkdaemon.bookie.bookie import Bookie
+from bkdaemon.bookie.config import DB_LEDGER_STORAGE, BookieConfig
 from bkdaemon.bookie.identity import make_directories
 from bkdaemon.bookie.index import Batch, IndexFactory, MemoryIndex, memory_index
-from bkdaemon.config import DB_LEDGER_STORAGE, BookieConfig
 
 from bkctl.codec.checksum import digest_for, master_key
 from bkctl.codec.entry import encode_entry

@@ -6,46 +6,17 @@ Source of the names: BookKeeperServerStats.java, JournalStats.java, DbLedgerStor
 
 from __future__ import annotations
 
-import os
-import resource
-import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
+
+from bkdaemon.prometheus import Sample, process_samples
 
 if TYPE_CHECKING:
     from bkdaemon.bookie.gc import GarbageCollector
-    from bkdaemon.service import BookieService
-
-CONTENT_TYPE: Final = "text/plain; version=0.0.4"
+    from bkdaemon.bookie.served import ServedBookie
 
 
-class Sample(NamedTuple):
-    """One line: counters only grow."""
-
-    name: str
-    kind: str
-    value: float
-    labels: tuple[tuple[str, str], ...] = ()
-
-
-def render(samples: Iterator[Sample]) -> str:
-    """The text that Prometheus reads."""
-    lines: list[str] = []
-    typed: set[str] = set()
-    for name, kind, value, labels in samples:
-        if name not in typed:
-            typed.add(name)
-            lines.append(f"# TYPE {name} {kind}")
-        text = ",".join(f'{key}="{_escaped(label)}"' for key, label in labels)
-        lines.append(f"{name}{{{text}}} {value:.15g}" if text else f"{name} {value:.15g}")
-    return "\n".join(lines) + "\n"
-
-
-def _escaped(label: str) -> str:
-    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def bookie_samples(service: BookieService) -> Iterator[Sample]:
+def bookie_samples(service: ServedBookie) -> Iterator[Sample]:
     """Everything known of one bookie."""
     bookie = service.bookie
     storage = bookie.storage
@@ -95,13 +66,3 @@ def _garbage_samples(garbage: GarbageCollector) -> Iterator[Sample]:
         yield Sample(f"bookie_{level.upper()}_COMPACTION_TOTAL", "counter", count)
     yield Sample("bookie_RECLAIMED_COMPACTION_SPACE_BYTES", "counter", compactor.reclaimed_bytes)
     yield Sample("bkctl_bookie_compaction_moved_bytes_total", "counter", compactor.moved_bytes)
-
-
-def process_samples() -> Iterator[Sample]:
-    """The process itself, by Prometheus' usual names."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    yield Sample("process_cpu_seconds_total", "counter", used.ru_utime + used.ru_stime)
-    unit = 1 if sys.platform == "darwin" else 1024
-    yield Sample("process_max_resident_memory_bytes", "gauge", used.ru_maxrss * unit)
-    if os.path.isdir("/proc/self/fd"):
-        yield Sample("process_open_fds", "gauge", len(os.listdir("/proc/self/fd")))

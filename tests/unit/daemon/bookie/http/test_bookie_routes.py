@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bkdaemon.admin import entry_routes
-from bkdaemon.admin.jackson import dumps, hash_map, text_of
-from bkdaemon.service import BookieService
+from bkdaemon.bookie.http import entry_routes
+from bkdaemon.bookie.http.jackson import dumps, hash_map, text_of
+from bkdaemon.bookie.service import BookieService
 
 from bkctl.client.client import BookKeeper
 from bkctl.meta.bookies import BookieRegistry

@@ -25,10 +25,10 @@ import grpc
 
 from bkctl.codec.data_dir import CURRENT
 from bkctl.codec.proto import admin_pb2 as pb
-from bkdaemon.admin.entry_scan import ROW, SIZE, Part
+from bkdaemon.bookie.grpc.entry_scan import ROW, SIZE, Part
 
 if TYPE_CHECKING:
-    from bkdaemon.service import BookieService
+    from bkdaemon.bookie.served import ServedBookie
 
 SCANS_MAX: Final = 2
 BATCH_ROWS: Final = 10_000
@@ -47,7 +47,7 @@ _UNSEALED: Final = pb.SealedLedger(seal=pb.SEAL_UNKNOWN)
 class EntryStream:
     """Answers ScanEntries for one bookie service."""
 
-    def __init__(self, service: BookieService, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, service: ServedBookie, loop: asyncio.AbstractEventLoop) -> None:
         self._service = service
         self._loop = loop
         self._free = threading.Semaphore(SCANS_MAX)
@@ -203,7 +203,7 @@ class _Scanner:
             if self._process is None:
                 path = os.pathsep.join(filter(None, sys.path))
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "bkdaemon.admin.entry_scan"],
+                    [sys.executable, "-m", "bkdaemon.bookie.grpc.entry_scan"],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     env={**os.environ, "PYTHONPATH": path},

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from bkctl.errors import Refused
 from bkctl.meta.bookies import BookieRegistry
-from bkdaemon.admin.http import Answer, Request, Route
-from bkdaemon.admin.jackson import dumps, hash_map
+from bkdaemon.bookie.http.jackson import dumps, hash_map
+from bkdaemon.http_server import Answer, Request, Route
 
 if TYPE_CHECKING:
     from bkctl.meta.ledgers import LedgerStore
     from bkctl.world import World
-    from bkdaemon.config import BookieConfig
+    from bkdaemon.bookie.config import BookieConfig
 
 PATH: Final = "/api/v1/ledger/read"
 PAGE_ENTRIES: Final = 1_000

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bkdaemon.admin.http import Answer, Request, Route
-from bkdaemon.admin.jackson import dumps, hash_map
 from bkdaemon.bookie.compaction import MAJOR, MINOR
+from bkdaemon.bookie.http.jackson import dumps, hash_map
+from bkdaemon.http_server import Answer, Request, Route
 
 if TYPE_CHECKING:
-    from bkdaemon.service import BookieService
+    from bkdaemon.bookie.served import ServedBookie
 
 BASE: Final = "/api/v1/bookie"
 ONLY_GET: Final = "Not found method. Should be GET method"
@@ -29,7 +29,7 @@ FILE_KINDS: Final = {"journal": "txn", "entrylog": "log", "index": "idx"}
 class BookieRoutes:
     """The routes of one bookie."""
 
-    def __init__(self, service: BookieService) -> None:
+    def __init__(self, service: ServedBookie) -> None:
         self._service = service
 
     def routes(self) -> dict[str, Route]:

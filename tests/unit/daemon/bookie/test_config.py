@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from bkdaemon.config import BookieConfig, config_from, load_config
+from bkdaemon.bookie.config import BookieConfig, config_from, load_config
 from bkdaemon.properties import parse_properties
 
 from bkctl.errors import UsageError

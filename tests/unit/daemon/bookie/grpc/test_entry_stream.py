@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bkdaemon.admin import entry_stream
+from bkdaemon.bookie.grpc import entry_stream
 from bkdaemon.bookie.index import MemoryIndex
 from google_crc32c import value
 

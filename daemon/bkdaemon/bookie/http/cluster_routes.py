@@ -23,8 +23,8 @@ from bkctl.meta.election import Election
 from bkctl.meta.ledgers import no_such_ledger
 from bkctl.meta.underreplication import Underreplication
 from bkctl.model.ledger import DigestType
-from bkdaemon.admin.http import Answer, Request, Route
-from bkdaemon.admin.jackson import dumps, hash_map, text_of
+from bkdaemon.bookie.http.jackson import dumps, hash_map, text_of
+from bkdaemon.http_server import Answer, Request, Route
 
 if TYPE_CHECKING:
     from bkctl.meta.ledgers import LedgerRecord, LedgerStore

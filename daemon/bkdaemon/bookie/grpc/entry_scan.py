@@ -1,6 +1,6 @@
 """Reads entries out of entry logs and checks their digests: a process of its own beside a bookie.
 
-    python -m bkdaemon.admin.entry_scan      pickled Tasks on stdin, encoded EntryBatches on stdout, one for one
+    python -m bkdaemon.bookie.grpc.entry_scan      pickled Tasks on stdin, encoded EntryBatches on stdout, one for one
 
 It has none of the bookie's locks, only its files; its priority is below the bookie's (NICENESS). It ends with its
 stdin.

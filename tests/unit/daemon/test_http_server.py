@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from bkdaemon.admin import http
-from bkdaemon.admin.http import BODY_BYTES_MAX, CONNECTIONS_MAX, RESERVED, Answer, HttpServer, Request
+from bkdaemon import http_server as http
+from bkdaemon.http_server import BODY_BYTES_MAX, CONNECTIONS_MAX, RESERVED, Answer, HttpServer, Request
 
 from bkctl.world import real_world
 
@@ -170,7 +170,7 @@ async def test_an_error_of_a_route_is_a_500_and_logged(text: str, level: int, ca
     async with served() as (_, _, ask):
         answer = await ask(b"GET /fail?json=%b HTTP/1.1\r\nHost: x\r\n\r\n" % text.encode())
         assert answer == (500, b"Internal Server Error")
-    assert [r.levelno for r in caplog.records if r.name == "bkdaemon.admin.http"] == [level]
+    assert [r.levelno for r in caplog.records if r.name == "bkdaemon.http_server"] == [level]
 
 
 async def test_long_answers_that_clients_do_not_take_are_bounded_and_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,6 @@ import asyncio
 import gc
 import logging
 import signal
-import socket
-import struct
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -26,7 +24,7 @@ from bkrecovery.settings import RECOVERY_KEYS
 
 from bkctl import __version__
 from bkctl.codec.data_dir import BookieStatusFile
-from bkctl.errors import AlreadyExists, BkctlError, Refused, UsageError
+from bkctl.errors import AlreadyExists, BkctlError, Refused
 from bkctl.meta.bookies import SERVER_TICKS_S, BookieRegistry
 from bkctl.meta.cluster import open_ledgers, read_instance_id
 from bkctl.meta.connect import open_store
@@ -38,30 +36,30 @@ from bkctl.model.bookie import (
     HTTP_PROTOCOL,
     BookieServiceInfo,
     Endpoint,
-    is_loopback,
 )
-from bkctl.model.ids import BookieId, parse_bookie_id
-from bkdaemon.admin.bookie_routes import BookieRoutes
-from bkdaemon.admin.cluster_routes import ClusterRoutes
-from bkdaemon.admin.entry_routes import EntryRoutes
-from bkdaemon.admin.http import HttpServer
 from bkdaemon.bookie import identity
+from bkdaemon.bookie.address import ANY_HOSTS, advertised_host, bookie_id_of, http_host, listening_host
 from bkdaemon.bookie.bookie import Bookie
 from bkdaemon.bookie.disks import DiskMonitor
 from bkdaemon.bookie.gc import GarbageCollector
+from bkdaemon.bookie.http.bookie_routes import BookieRoutes
+from bkdaemon.bookie.http.cluster_routes import ClusterRoutes
+from bkdaemon.bookie.http.entry_routes import EntryRoutes
 from bkdaemon.bookie.index import rocks_index
+from bkdaemon.bookie.metrics import bookie_samples
 from bkdaemon.bookie.server import BookieServer
 from bkdaemon.bookie.storage_class import check_storage_class
+from bkdaemon.http_server import HttpServer
 from bkdaemon.memory import keep_memory
-from bkdaemon.metrics import CONTENT_TYPE, Sample, bookie_samples, render
+from bkdaemon.prometheus import CONTENT_TYPE, Sample, render
 
 if TYPE_CHECKING:
     from bkctl.meta.ledgers import LedgerStore
     from bkctl.meta.store import MetadataStore
     from bkctl.world import World
-    from bkdaemon.admin.server import AdminServer
+    from bkdaemon.bookie.config import BookieConfig
+    from bkdaemon.bookie.grpc.server import AdminServer
     from bkdaemon.bookie.index import IndexFactory
-    from bkdaemon.config import BookieConfig
 
 logger = logging.getLogger(__name__)
 
@@ -69,9 +67,6 @@ REGISTER_RETRY_S: Final = 1.0
 UNREGISTER_TIMEOUT_S: Final = 3.0
 SWITCH_INTERVAL_S: Final = 0.0005  # the flush thread gives the event loop its turn ten times sooner than by default
 GC_THRESHOLD: Final = 200_000  # of Python's own collector: entries make no cycles, and looking for some costs pauses
-ANY_HOST: Final = "0.0.0.0"
-ANY_HOSTS: Final = (ANY_HOST, "::", "[::]")
-SIOCGIFADDR: Final = 0x8915  # Linux: the address of an interface
 
 
 class LedgerCatalogue:
@@ -260,7 +255,7 @@ class BookieService:
             self._http = HttpServer(self.world, pages, routes)
             self.http_port = await self._http.start(http_host(config), config.http_port)
         if config.admin_grpc_port >= 0:
-            from bkdaemon.admin.server import AdminServer  # grpc costs 100 ms and 20 MB, for who wants it
+            from bkdaemon.bookie.grpc.server import AdminServer  # grpc costs 100 ms and 20 MB, for who wants it
 
             self._admin = AdminServer(self)
             self.admin_port = self._admin.start(config.admin_grpc_address, config.admin_grpc_port)
@@ -340,75 +335,6 @@ class BookieService:
                 continue
             self.registered = True
             self.bookie.gate.drop_reason("session")
-
-
-# -- who and where ---------------------------------------------------------------------------------------------------
-
-
-def advertised_host(config: BookieConfig) -> str:
-    """Returns the advertised host: advertisedAddress, the interface's, or this machine's; Java's getBookieAddress.
-
-    Raises:
-        UsageError: useHostNameAsBookieID, and the interface's address has no name.
-        UsageError: it is a loopback address, and neither advertisedAddress nor allowLoopback says so.
-    """
-    if config.advertised_address:
-        return config.advertised_address
-    interface = interface_address(config.listening_interface) if config.listening_interface else ""
-    if config.use_host_name:
-        host = socket.getfqdn(interface) if interface else socket.getfqdn()
-        if host == interface:
-            raise UsageError(f"useHostNameAsBookieID: no host name is known of {interface}")
-        host = host.split(".", 1)[0] if config.use_short_host_name else host
-    else:
-        host = interface or socket.gethostbyname(socket.gethostname())
-    if not config.allow_loopback and is_loopback(host):
-        raise UsageError(f"this bookie's address is {host}", hint="set advertisedAddress, or allowLoopback=true")
-    return host
-
-
-def listening_host(config: BookieConfig) -> str:
-    """Where the ports are opened: every interface, but for a named one or a bookie that is advertised on loopback."""
-    if config.listening_interface:
-        return interface_address(config.listening_interface)
-    host = advertised_host(config)
-    return host if is_loopback(host) else ANY_HOST
-
-
-def http_host(config: BookieConfig) -> str:
-    """Where the HTTP port is opened: httpServerHost, else the loopback address that is advertised, else 0.0.0.0."""
-    if config.http_host:
-        return config.http_host
-    try:
-        host = advertised_host(config)
-    except UsageError:  # auto recovery with a bookieId needs no address
-        return ANY_HOST
-    return host if is_loopback(host) else ANY_HOST
-
-
-def bookie_id_of(config: BookieConfig) -> BookieId:
-    """bookieId, or host:port."""
-    if config.bookie_id is not None:
-        return config.bookie_id
-    if config.bookie_port == 0:
-        raise UsageError("bookiePort=0 needs a bookieId: the port is part of the id otherwise")
-    return parse_bookie_id(f"{advertised_host(config)}:{config.bookie_port}")
-
-
-def interface_address(name: str) -> str:
-    """The IPv4 address of a network interface (Linux).
-
-    Raises:
-        UsageError: there is no such interface.
-    """
-    import fcntl
-
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        try:
-            answer = fcntl.ioctl(s.fileno(), SIOCGIFADDR, struct.pack("256s", name[:15].encode()))
-        except OSError as e:
-            raise UsageError(f"listeningInterface {name}: {e}") from e
-    return socket.inet_ntoa(answer[20:24])
 
 
 # -- the process -----------------------------------------------------------------------------------------------------

@@ -18,10 +18,10 @@ from grpc_reflection.v1alpha import reflection
 from bkctl.codec.proto import admin_pb2 as pb
 from bkctl.errors import BkctlError
 from bkctl.model.bookie import is_loopback
-from bkdaemon.admin.entry_stream import EntryStream
+from bkdaemon.bookie.grpc.entry_stream import EntryStream
 
 if TYPE_CHECKING:
-    from bkdaemon.service import BookieService
+    from bkdaemon.bookie.served import ServedBookie
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ Call = Callable[[Any], Coroutine[Any, Any, Any]]
 class AdminServer:
     """Serves BookieAdmin for one bookie service."""
 
-    def __init__(self, service: BookieService) -> None:
+    def __init__(self, service: ServedBookie) -> None:
         self._service = service
         self._loop = asyncio.get_running_loop()
         self._server = grpc.server(

@@ -1,1 +1,0 @@
-"""The gRPC admin service of our daemons."""

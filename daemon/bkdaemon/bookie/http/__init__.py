@@ -1,0 +1,1 @@
+"""The HTTP routes of a bookie, with the answers of Java's."""
