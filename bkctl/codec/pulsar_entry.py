@@ -185,3 +185,12 @@ def _size(data: bytes, at: int) -> int:
     if at + 4 > len(data):
         raise Corrupt("size", source="entry", offset=at, expected="4 bytes", found=len(data) - at)
     return int(_U32.unpack_from(data, at)[0])
+
+
+def publish_time(entry: bytes) -> int:
+    """When a producer sent an entry, in ms.
+
+    Raises:
+        Corrupt: it is no entry of Pulsar's.
+    """
+    return int(decode_metadata(entry).publish_time)

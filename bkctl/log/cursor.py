@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from bkctl.codec.managed_ledger import (
     NO_CURSOR_LEDGER,
@@ -32,14 +32,15 @@ from bkctl.codec.managed_ledger import (
 from bkctl.errors import BkctlError, Conflict, LedgerFenced, Unavailable, UsageError
 from bkctl.log.acks import Acks
 from bkctl.log.chores import known_error
-from bkctl.log.last_state import last_state
 from bkctl.log.origin import Origin
-from bkctl.log.recovered import create_ledger
+from bkctl.log.recovered import create_ledger, last_state
 from bkctl.model.topic import Position
 
 if TYPE_CHECKING:
     from bkctl.client.writer import LedgerWriter
-    from bkctl.log.managed_ledger import ManagedLedger
+    from bkctl.log.ledgers import LedgerList
+    from bkctl.log.node import LedgerContext, LedgerNode
+    from bkctl.log.settings import LedgerSettings
     from bkctl.meta.managed_ledgers import StoredCursor
     from bkctl.meta.store import Version
 
@@ -50,6 +51,26 @@ NODE_BYTES_MAX: Final = 512 * 1024
 """Of a state: ZooKeeper ends the session of who sends it more than 1 MiB."""
 
 _log = logging.getLogger(__name__)
+
+
+class CursorLog(Protocol):
+    """What a cursor sees of its managed ledger."""
+
+    context: LedgerContext
+    name: str
+    settings: LedgerSettings
+    ledgers: LedgerList
+    node: LedgerNode
+    error: BkctlError | None
+
+    def failed(self, error: BkctlError) -> None:
+        """Fails the log, which has another owner now."""
+
+    def trim_soon(self) -> None:
+        """A cursor has passed the end of a ledger."""
+
+    async def delete_ledgers(self, ledger_ids: Iterable[int]) -> None:
+        """Deletes ledgers that no node names, now or later."""
 
 
 class Cursor:
@@ -65,7 +86,7 @@ class Cursor:
 
     def __init__(
         self,
-        log: ManagedLedger,
+        log: CursorLog,
         name: str,
         mark_delete: Position,
         *,
@@ -357,7 +378,7 @@ class Cursor:
         """Lets go of a ledger, and deletes it but where the node may name it."""
         writer.abandon()
         if isinstance(error, Exception) and not named:
-            await self._log.trimmer.delete((writer.ledger_id,))
+            await self._log.delete_ledgers((writer.ledger_id,))
 
     def _for_node(self) -> CursorState:
         """What a node gets in place of the ledger: the same, if that is not too much for it."""
@@ -376,10 +397,10 @@ class Cursor:
         """Deletes the ledgers that the node names no more."""
         if writer is not None:
             writer.abandon()
-            await self._log.trimmer.delete((writer.ledger_id,))
+            await self._log.delete_ledgers((writer.ledger_id,))
         if self._old_ledger != NO_CURSOR_LEDGER:
             old, self._old_ledger = self._old_ledger, NO_CURSOR_LEDGER
-            await self._log.trimmer.delete((old,))
+            await self._log.delete_ledgers((old,))
 
     async def _write_node(self, ledger_id: int = NO_CURSOR_LEDGER, state: CursorState | None = None) -> None:
         log, store = self._log, self._log.context.store
@@ -436,7 +457,7 @@ class Cursor:
         self.read_position = self._log.ledgers.next(self.mark_delete)
 
     async def _last_state(self, ledger_id: int) -> CursorState | None:
-        return await last_state(self._log, self.name, ledger_id)
+        return await last_state(self._log.context, self._log.settings, self._log.name, self.name, ledger_id)
 
     def let_go(self) -> None:
         """Stops its own writes; waiting callers get the log's error when it has failed."""

@@ -1,7 +1,7 @@
 """The log as a library: append, read from a position, follow, truncate, subscribe. Above ledgers, below topics.
 
     async with await BookKeeper.connect("zk+hierarchical://127.0.0.1:2181/ledgers") as bookkeeper:
-        async with await Log.open(bookkeeper, "my-app/logs/persistent/orders") as log:
+        async with await Log.open(bookkeeper, "my-app/logs/persistent/orders", recover_ledger) as log:
             await log.append([b"first", b"second"])
             cursor = await log.subscribe("billing")
             async for entries in log.read(cursor.read_position):
@@ -11,8 +11,7 @@
                 await cursor.flush()
 
 A log is one managed ledger: an endless row of ledgers with cursors, in Pulsar's own format, so that Pulsar's tools and
-`bkctl topic` see it. It has one writer: opening it fences the one before. Two storeys above the ledger client, because
-opening a log recovers its last ledger.
+`bkctl topic` see it. It has one writer: opening it fences the one before, by `bkrecovery.ledger.recover_ledger`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from bkctl.errors import BkctlError, LedgerClosed, UsageError
 from bkctl.log.cache import EntryCache
 from bkctl.log.managed_ledger import ManagedLedger
-from bkctl.log.node import LedgerContext
+from bkctl.log.node import LedgerContext, RecoverLedger
 from bkctl.log.settings import FOR_EVER, LedgerSettings
 from bkctl.meta.managed_ledgers import ManagedLedgerStore
 from bkctl.model.status import Status
@@ -54,8 +53,12 @@ class Log:
         ledger.on_failed = self._failed
 
     @classmethod
-    async def open(cls, bookkeeper: BookKeeper, name: str, settings: LedgerSettings = KEEP) -> Log:
+    async def open(
+        cls, bookkeeper: BookKeeper, name: str, recover: RecoverLedger, settings: LedgerSettings = KEEP
+    ) -> Log:
         """Takes the log of that name over, or makes it; name is tenant/namespace/persistent/name.
+
+        recover fences and closes the last ledger of the writer before.
 
         Raises:
             UsageError: it is no such name. Conflict: another opened it at the same time.
@@ -65,7 +68,7 @@ class Log:
         if len(parts) != NAME_PARTS or parts[2] != "persistent" or not all(parts):
             raise UsageError(f"{name!r} is no name of a log", hint="tenant/namespace/persistent/name")
         store = ManagedLedgerStore(bookkeeper.ledgers.store)
-        context = LedgerContext(bookkeeper, store, EntryCache(), bookkeeper.context.world)
+        context = LedgerContext(bookkeeper, store, EntryCache(), bookkeeper.context.world, recover)
         return cls(await ManagedLedger.open(context, name, settings))
 
     async def append(self, entries: Sequence[bytes]) -> list[Position]:

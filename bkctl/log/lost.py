@@ -16,7 +16,7 @@ ManagedCursorImpl.java (skipNonRecoverableEntries, isBkErrorNotRecoverable), Pen
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from bkctl.errors import BkctlError, NoSuchLedger, NotFound, Unavailable
 from bkctl.model.status import Status
@@ -26,8 +26,10 @@ from bkctl.protocol.recovery import status_name
 if TYPE_CHECKING:
     from bkctl.log.cache import Found
     from bkctl.log.cursor import Cursor
-    from bkctl.log.managed_ledger import ManagedLedger
+    from bkctl.log.ledgers import LedgerList
+    from bkctl.log.node import LedgerContext
     from bkctl.log.reads import LedgerReads
+    from bkctl.log.settings import LedgerSettings
 
 TOLD_MAX: Final = 1_000
 """Ledgers of one topic that are logged by name."""
@@ -39,6 +41,16 @@ HOPELESS: Final = frozenset(map(status_name, (Status.NO_ENTRY, Status.NO_LEDGER,
 _log = logging.getLogger(__name__)
 
 
+class ReadLog(Protocol):
+    """The managed ledger that is read."""
+
+    context: LedgerContext
+    name: str
+    settings: LedgerSettings
+    ledgers: LedgerList
+    cursors: dict[str, Cursor]
+
+
 class LostData:
     """What is lost of one managed ledger.
 
@@ -46,7 +58,7 @@ class LostData:
         skipped: entries that were passed over, each time a cursor came to them.
     """
 
-    def __init__(self, log: ManagedLedger, reads: LedgerReads) -> None:
+    def __init__(self, log: ReadLog, reads: LedgerReads) -> None:
         self.skipped = 0
         self._log = log
         self._reads = reads

@@ -21,25 +21,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from bkrecovery.ledger import recover_ledger
-
-from bkctl.codec.managed_ledger import LedgerInfo
-from bkctl.errors import BkctlError, Conflict, LedgerClosed, LedgerFenced, Unavailable
+from bkctl.codec.managed_ledger import COMPACTED, LedgerInfo
+from bkctl.codec.pulsar_entry import publish_time
+from bkctl.errors import AlreadyExists, BkctlError, Conflict, LedgerClosed, LedgerFenced, NotFound, Unavailable
 from bkctl.log.chores import Chores, Pauses, known_error
 from bkctl.log.cursor import Cursor
-from bkctl.log.cursors import delete_cursor, load_cursors, open_cursor
 from bkctl.log.ledgers import LedgerList
 from bkctl.log.lost import LostData
 from bkctl.log.node import LedgerContext, LedgerNode
 from bkctl.log.reads import LedgerReads
-from bkctl.log.recovered import listed_ledger, recovered_list
-from bkctl.log.search import first_published
+from bkctl.log.recovered import delete_ledger, listed_ledger, recovered_list
 from bkctl.log.settings import LedgerSettings
 from bkctl.log.state import State
-from bkctl.log.trimmer import Trimmer, delete_log
+from bkctl.log.trimming import Retention, judge
 from bkctl.model.ledger import LedgerMetadata
 from bkctl.model.status import Status
-from bkctl.model.topic import Position
+from bkctl.model.topic import LATEST, Position
 
 if TYPE_CHECKING:
     from bkctl.client.writer import LedgerWriter
@@ -51,6 +48,12 @@ QUEUE_BYTES_MAX: Final = 256 * 1024 * 1024
 ROLLOVER_JITTER: Final = 0.05
 METADATA_WAIT_S: Final = 60.0
 """After a ledger became too old while the metadata store could not be reached: no ledger is closed then."""
+LOADS_MAX: Final = 16
+"""Cursors of one topic that are recovered at the same time."""
+ORPHANS_MAX: Final = 1_000
+"""Ledgers of one topic that are to be deleted at another attempt."""
+DELETE_ATTEMPTS_MAX: Final = 3
+"""Of the ledgers of a topic that is deleted."""
 DEPOSED: Final = (LedgerFenced, LedgerClosed, Conflict)
 """Errors after which another broker owns the topic."""
 
@@ -296,7 +299,7 @@ class ManagedLedger:
             raise
         except BkctlError as e:
             _log.warning("%s: ledger %d cannot be closed, it is recovered: %s", self.name, writer.ledger_id, e)
-            report = await recover_ledger(self.context.bookkeeper, writer.ledger_id, self.settings.password)
+            report = await self.context.recover(self.context.bookkeeper, writer.ledger_id, self.settings.password)
             metadata = report.metadata
             self._confirmed(writer, metadata.last_entry_id)  # stored by enough bookies, though not all had answered
         if writer is not self._writer:
@@ -424,6 +427,10 @@ class ManagedLedger:
         self._run(self.trimmer.trim_again())
         self._later(self.settings.retention_check_s, self._trim_again)
 
+    async def delete_ledgers(self, ledger_ids: Iterable[int]) -> None:
+        """Deletes ledgers that no node names, now or later."""
+        await self.trimmer.delete(ledger_ids)
+
     def trim_soon(self) -> None:
         """A cursor has passed the end of a ledger."""
         self._run(self.trim())
@@ -498,3 +505,163 @@ class ManagedLedger:
             writer, self._writer = self._writer, None  # its pending adds have failed already
             if writer is not None:
                 writer.abandon()
+
+
+# -- cursors ----------------------------------------------------------------------------------------------------------
+
+
+async def load_cursors(log: ManagedLedger) -> dict[str, Cursor]:
+    """Every cursor that the topic's node has, recovered.
+
+    Raises:
+        Unavailable: the ledger of one cannot be read now.
+    """
+    store = log.context.store
+    stored = await store.read_cursors(log.name, await store.cursors(log.name))
+    found = {name: Cursor(log, name, log.ledgers.before_first) for name in stored}
+    several = asyncio.Semaphore(LOADS_MAX)
+
+    async def load(name: str) -> None:
+        async with several:
+            await found[name].load(stored[name])
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for name in stored:
+                group.create_task(load(name))
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return found
+
+
+async def open_cursor(
+    log: ManagedLedger, name: str, initial: Position, *, durable: bool, properties: dict[str, str]
+) -> Cursor:
+    """The cursor of that name, or a new one; see `ManagedLedger.open_cursor`."""
+    async with log.cursor_lock:
+        known = log.cursors.get(name)
+        if known is not None:
+            return known
+        ledgers, last = log.ledgers, log.last_confirmed
+        mark_delete = last if initial == LATEST else min(ledgers.previous(ledgers.at_or_after(initial)), last)
+        cursor = Cursor(log, name, mark_delete, durable=durable, properties=properties, asked=initial)
+        if durable:
+            try:
+                await cursor.create()
+            except AlreadyExists:  # an attempt before this one made it, and did not hear of it
+                await cursor.load(await log.context.store.read_cursor(log.name, name))
+        log.cursors[name] = cursor
+        return cursor
+
+
+async def delete_cursor(log: ManagedLedger, name: str) -> None:
+    """Forgets a cursor for good, its ledger too.
+
+    Raises:
+        NotFound: it does not exist.
+    """
+    async with log.cursor_lock:
+        cursor = log.cursors.get(name)
+        if cursor is None:
+            raise NotFound(f"{log.name} has no cursor {name}", name=log.name, cursor=name)
+        await cursor.delete()
+        del log.cursors[name]
+
+
+# -- searching --------------------------------------------------------------------------------------------------------
+
+
+async def first_published(log: ManagedLedger, ms: int) -> Position:
+    """Returns the first entry published at or after ms; the next position if none was.
+
+    Times of different producers may be out of order by a little; then the answer is one of the borders. Borders are
+    kept as positions: what is trimmed meanwhile changes how many entries lie before them.
+    """
+    ledgers = log.ledgers
+    low, high = ledgers.first, ledgers.next(ledgers.last)
+    while (before := ledgers.index(low)) < (behind := ledgers.index(high)):
+        middle = ledgers.at((before + behind) // 2)
+        found = await log.lost.look(middle, high)
+        if found is None or publish_time(found[1]) >= ms:
+            high = middle
+        else:
+            low = ledgers.next(found[0])
+    return ledgers.at_or_after(low)
+
+
+# -- trimming and deletion --------------------------------------------------------------------------------------------
+
+
+class Trimmer:
+    """The trimming half of one managed ledger."""
+
+    def __init__(self, log: ManagedLedger) -> None:
+        self._log = log
+        self._turn = asyncio.Lock()
+        self._orphans: set[int] = set()
+
+    async def trim(self) -> list[int]:
+        """Deletes what all durable cursors passed and retention lets go; returns the ids. Nothing if it cannot now."""
+        log = self._log
+        if self._turn.locked() or not log.context.store.reachable:
+            return []
+        durable = [
+            (cursor.name, min(cursor.mark_delete, cursor.stored_mark_delete))
+            for cursor in log.cursors.values()
+            if cursor.durable
+        ]
+        retention = Retention(log.settings.retention_s, log.settings.retention_bytes)
+        verdicts = judge(log.ledgers, durable, retention, log.context.world.clock.now_ms())
+        return await self.drop([verdict.ledger_id for verdict in verdicts if verdict.kept is None])
+
+    async def trim_again(self) -> None:
+        """The same from time to time, and another attempt at ledgers that could not be deleted."""
+        orphans, self._orphans = self._orphans, set()
+        await self.delete(sorted(orphans))
+        await self.trim()
+
+    async def delete(self, ledger_ids: Iterable[int]) -> None:
+        """Deletes ledgers that no node names, now or later."""
+        for ledger_id in ledger_ids:
+            deleted = await delete_ledger(self._log.context.bookkeeper, ledger_id)
+            if not deleted and len(self._orphans) < ORPHANS_MAX:
+                self._orphans.add(ledger_id)
+
+    async def drop(self, ledger_ids: Sequence[int]) -> list[int]:
+        """Deletes these ledgers, but not the open one; nothing while the ledger is being changed."""
+        log = self._log
+        async with self._turn:
+            gone = sorted(log.ledgers.infos.keys() & set(ledger_ids) - {log.ledgers.open_id})
+            if not gone or log.state not in (State.OPEN, State.TERMINATED):
+                return []
+            try:
+                await log.node.write(lambda old: [info for info in old if info.ledger_id not in gone])
+                log.forget_ledgers(gone)
+                await self.delete(gone)
+            except Conflict as e:
+                log.failed(e)
+                return []
+            except BkctlError as e:
+                _log.warning("%s: not trimmed: %s", log.name, e)
+                return []
+            return gone
+
+
+async def delete_log(log: ManagedLedger) -> None:
+    """Deletes a log for good: cursors, node, ledgers, the compacted one too. Where that fails halfway it is closed."""
+    bookkeeper = log.context.bookkeeper
+    try:
+        async with log.cursor_lock:
+            for cursor in list(log.cursors.values()):
+                await cursor.delete()
+                del log.cursors[cursor.name]
+                if COMPACTED in cursor.longs:
+                    await delete_ledger(bookkeeper, cursor.longs[COMPACTED])
+        ledger_ids = [info.ledger_id for info in log.node.info.ledgers]
+        await log.close()
+        await log.node.delete()
+    except BaseException:
+        await log.close()
+        raise
+    for _ in range(DELETE_ATTEMPTS_MAX):
+        ledger_ids = [ledger_id for ledger_id in ledger_ids if not await delete_ledger(bookkeeper, ledger_id)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from bkctl.codec.managed_ledger import LedgerInfo, ManagedCursorInfo
 from bkctl.errors import Conflict, NotFound
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bkctl.log.cache import EntryCache
     from bkctl.meta.managed_ledgers import ManagedLedgerStore, StoredLedger
     from bkctl.meta.store import Version
+    from bkctl.model.ledger import DigestType, LedgerMetadata
     from bkctl.world import Worker, World
 
 
@@ -26,11 +27,33 @@ COMPACTIONS_MAX: Final = 2
 """Topics of one broker that are compacted at a time."""
 
 
+class RecoveredLedger(Protocol):
+    """A ledger that was fenced and closed."""
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """Its metadata, closed."""
+
+    @property
+    def last_entry_id(self) -> int:
+        """Its last entry; -1 if it is empty."""
+
+
+class RecoverLedger(Protocol):
+    """Fences and closes a ledger: `bkrecovery.ledger.recover_ledger`, which lies above this layer."""
+
+    async def __call__(
+        self, bookkeeper: BookKeeper, ledger_id: int, password: bytes, digest_type: DigestType | None = None, /
+    ) -> RecoveredLedger:
+        """Recovers and closes a ledger; a closed one is left as it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class LedgerContext:
     """What the managed ledgers of one broker share; compacting is held by topics that are being compacted.
 
     Attributes:
+        recover: fences and closes the ledgers of a log whose writer is gone.
         workers: threads for work on entries that takes long.
     """
 
@@ -38,6 +61,7 @@ class LedgerContext:
     store: ManagedLedgerStore
     cache: EntryCache
     world: World
+    recover: RecoverLedger
     compacting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(COMPACTIONS_MAX))
     workers: Workers = field(default_factory=Workers)
 

@@ -7,11 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bkrecovery.ledger import recover_ledger
-
 from bkctl.client.ensembles import IsolatedPlacement
-from bkctl.codec.managed_ledger import LedgerInfo, ManagedLedgerInfo
-from bkctl.errors import BkctlError, NoSuchLedger, NotFound, Unavailable
+from bkctl.codec.managed_ledger import CursorState, LedgerInfo, ManagedLedgerInfo, decode_cursor_state
+from bkctl.errors import BadBytes, BkctlError, NoSuchEntry, NoSuchLedger, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper
@@ -65,7 +63,7 @@ async def recovered_list(context: LedgerContext, info: ManagedLedgerInfo, settin
     if infos and (info.terminated is None or infos[-1].entries is None):
         last = infos.pop()
         try:
-            report = await recover_ledger(context.bookkeeper, last.ledger_id, settings.password, settings.digest_type)
+            report = await context.recover(context.bookkeeper, last.ledger_id, settings.password, settings.digest_type)
         except NoSuchLedger:
             _log.warning("ledger %d is in the list of a topic and nowhere else: dropped", last.ledger_id)
         else:
@@ -98,6 +96,25 @@ async def listed_ledger(
             await delete_ledger(context.bookkeeper, writer.ledger_id)
         raise
     return writer, info
+
+
+async def last_state(
+    context: LedgerContext, settings: LedgerSettings, name: str, cursor: str, ledger_id: int
+) -> CursorState | None:
+    """The last entry of a cursor's ledger; None where it is lost for good, and older messages come again.
+
+    Each entry of a cursor's ledger is a whole state, and the last one counts; name is that of the log.
+    """
+    try:
+        report = await context.recover(context.bookkeeper, ledger_id, settings.password, settings.digest_type)
+        if report.last_entry_id < 0:
+            return None
+        reader = await context.bookkeeper.open(ledger_id, settings.password, settings.digest_type)
+        entry = await reader.read_entry(report.last_entry_id)
+        return decode_cursor_state(bytes(entry.payload), source=f"ledger {ledger_id}")
+    except (NoSuchLedger, NoSuchEntry, BadBytes) as e:
+        _log.warning("%s: the ledger of cursor %s is lost: %s", name, cursor, e)
+        return None
 
 
 async def delete_ledger(bookkeeper: BookKeeper, ledger_id: int) -> bool:

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from bkrecovery.ledger import recover_ledger
 
 from bkctl.client import client as ledger_library
 from bkctl.log import log as log_library
@@ -42,7 +43,11 @@ def run_example(module: ModuleType, uri: str) -> None:
     source = example_of(module)
     assert URI_IN_EXAMPLES in source
     source = source.replace(URI_IN_EXAMPLES, uri)
-    space: dict[str, Any] = {"BookKeeper": ledger_library.BookKeeper, "Log": log_library.Log}
+    space: dict[str, Any] = {
+        "BookKeeper": ledger_library.BookKeeper,
+        "Log": log_library.Log,
+        "recover_ledger": recover_ledger,
+    }
     exec(compile("async def main():\n" + textwrap.indent(source, "    "), str(module.__file__), "exec"), space)
     asyncio.run(space["main"]())
 

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from bkrecovery.ledger import recover_ledger
 
 from bkctl.client.client import BookKeeper
 from bkctl.codec.pulsar_entry import split_entry
@@ -108,7 +109,7 @@ async def ours(cluster: JavaCluster) -> AsyncIterator[tuple[ManagedLedger, list[
     """Our managed ledger on the topic, closed in the end."""
     async with await BookKeeper.connect(cluster.uri) as bookkeeper:
         store = ManagedLedgerStore(bookkeeper.ledgers.store)
-        context = LedgerContext(bookkeeper, store, EntryCache(), bookkeeper.context.world)
+        context = LedgerContext(bookkeeper, store, EntryCache(), bookkeeper.context.world, recover_ledger)
         log = await ManagedLedger.open(context, NAME, SETTINGS, create=False)
         confirmed: list[Position] = []
         log.on_confirmed = confirmed.extend

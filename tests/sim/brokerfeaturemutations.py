@@ -13,7 +13,7 @@ from bkdaemon.broker.shared import Shared
 
 from bkctl.codec.pulsar_entry import decode_metadata
 from bkctl.errors import BkctlError
-from bkctl.log import search
+from bkctl.log import managed_ledger
 from bkctl.log.acks import Acks
 from bkctl.log.cursor import Cursor
 from bkctl.model.topic import Position
@@ -78,7 +78,7 @@ def seek_keeps_acks() -> Any:
 
 def seek_to_the_next() -> Any:
     """A seek by time finds the entry behind the one that it is about."""
-    return _patched(search, "publish_time", lambda time_of: lambda entry: time_of(entry) - 1)
+    return _patched(managed_ledger, "publish_time", lambda time_of: lambda entry: time_of(entry) - 1)
 
 
 def delays_ignored() -> Any:

@@ -11,8 +11,8 @@ from bkdaemon.broker.deduplication import CURSOR, Deduplication
 from bkdaemon.broker.dispatch import SingleActive
 from bkdaemon.broker.key_shared import KeyShared
 
-from bkctl.errors import NotFound
-from bkctl.log import recovered, trimmer
+from bkctl.errors import NoSuchLedger, NotFound
+from bkctl.log import managed_ledger
 from bkctl.log.cursor import Cursor
 from bkctl.meta.managed_ledgers import ManagedLedgerStore
 from bkctl.meta.store import Version
@@ -35,15 +35,15 @@ def receipt_before_store() -> Any:
 def last_ledger_not_fenced() -> Any:
     """Whoever takes a topic reads how far its last ledger goes, and does not fence it."""
 
-    def broken(_: Any) -> Any:
+    def broken(recovered_list: Any) -> Any:
         async def looking(bookkeeper: Any, ledger_id: int, password: bytes, digest_type: Any = None) -> Any:
             reader = await bookkeeper.open(ledger_id, password)
             last = reader.last_confirmed
             return SimpleNamespace(metadata=replace(reader.metadata, last_entry_id=last, length=100 * (last + 1)))
 
-        return looking
+        return lambda context, *others: recovered_list(replace(context, recover=looking), *others)
 
-    return _patched(recovered, "recover_ledger", broken)
+    return _patched(managed_ledger, "recovered_list", broken)
 
 
 def list_overwritten() -> Any:
@@ -89,7 +89,7 @@ def cursors_hold_nothing() -> Any:
     def broken(judge: Any) -> Any:
         return lambda ledgers, _cursors, retention, now_ms: judge(ledgers, [], retention, now_ms)
 
-    return _patched(trimmer, "judge", broken)
+    return _patched(managed_ledger, "judge", broken)
 
 
 def keys_change_hands() -> Any:
@@ -117,16 +117,19 @@ def next_one_goes_on() -> Any:
 def empty_where_unreadable() -> Any:
     """A last ledger that is not found is forgotten, and so is one that cannot be read now."""
 
-    def broken(recover: Any) -> Any:
-        async def giving_up(*arguments: Any) -> Any:
-            try:
-                return await recover(*arguments)
-            except Exception as e:  # noqa: BLE001 - the break
-                raise recovered.NoSuchLedger("gone") if not isinstance(e, NotFound) else e from None
+    def broken(recovered_list: Any) -> Any:
+        async def forgetful(context: Any, *others: Any) -> Any:
+            async def giving_up(*arguments: Any) -> Any:
+                try:
+                    return await context.recover(*arguments)
+                except Exception as e:  # noqa: BLE001 - the break
+                    raise NoSuchLedger("gone") if not isinstance(e, NotFound) else e from None
 
-        return giving_up
+            return await recovered_list(replace(context, recover=giving_up), *others)
 
-    return _patched(recovered, "recover_ledger", broken)
+        return forgetful
+
+    return _patched(managed_ledger, "recovered_list", broken)
 
 
 BROKER_MUTATIONS: Final[dict[str, Callable[[], Any]]] = {

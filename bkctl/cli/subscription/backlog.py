@@ -43,7 +43,7 @@ async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
 async def _item(env: Env, access: Access, log: ColdTopic, cursor: ColdCursor) -> dict[str, object]:
     from bkdaemon.broker.ledger.cold import read_entries
 
-    from bkctl.log.search import publish_time
+    from bkctl.codec.pulsar_entry import publish_time
 
     names: dict[str, object] = {"topic": str(log.topic), "subscription": cursor.name}
     if not log.whole(cursor):

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
+from bkrecovery.ledger import recover_ledger
+
 from bkctl.errors import AlreadyExists, BkctlError, NotFound, Refused
 from bkctl.log.cache import EntryCache
 from bkctl.log.managed_ledger import ManagedLedger
@@ -71,7 +73,7 @@ class OwnBackend:
         self.ownership.overloaded = config.overloaded_percentage / 100
         self.policies = TopicPolicies(config, self.meta.namespaces, TopicPolicyReader(bookkeeper, self.meta.ledgers))
         cache = EntryCache(config.cache_mb * MIB, max(config.cache_mb * MIB // 2, MIB))
-        self.context = LedgerContext(bookkeeper, self.meta.ledgers, cache, world)
+        self.context = LedgerContext(bookkeeper, self.meta.ledgers, cache, world, recover_ledger)
         self.schema_storage = SchemaStorage(bookkeeper, self.meta.topics, world, config.ledger_settings)
         self._instance = 0
         self._names = count()

@@ -19,9 +19,9 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
+from bkctl.codec.pulsar_entry import publish_time
 from bkctl.errors import BkctlError, NotFound
 from bkctl.log.backlog import bytes_behind
-from bkctl.log.search import publish_time
 from bkdaemon.broker.cluster.policies import BacklogQuota
 from bkdaemon.broker.cluster.topic_policies import system_topic, write_policies
 from bkdaemon.broker.oldest import oldest_of

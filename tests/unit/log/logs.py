@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from bkrecovery.ledger import recover_ledger
+
 from bkctl.client.client import BookKeeper
 from bkctl.client.config import ClientConfig
 from bkctl.errors import BkctlError
@@ -47,7 +49,7 @@ class Broker:
 
 async def broker_of(cluster: SimCluster, client: BookKeeper, **cache: int) -> Broker:
     store = ManagedLedgerStore(MemoryStore(cluster.tree))
-    return Broker(cluster, LedgerContext(client, store, EntryCache(**cache), client.context.world))
+    return Broker(cluster, LedgerContext(client, store, EntryCache(**cache), client.context.world, recover_ledger))
 
 
 async def another(broker: Broker, **settings: Any) -> Broker:

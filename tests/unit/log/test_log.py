@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from bkrecovery.ledger import recover_ledger
 
 from bkctl.errors import BkctlError, UsageError
 from bkctl.log.log import KEEP, Log
@@ -23,7 +24,7 @@ async def all_of(log: Log) -> list[bytes]:
 def test_append_read_truncate_subscribe() -> None:
     async def scenario(broker: Broker) -> None:
         bookkeeper = broker.context.bookkeeper
-        async with await Log.open(bookkeeper, NAME, SHORT) as log:
+        async with await Log.open(bookkeeper, NAME, recover_ledger, SHORT) as log:
             assert await log.append([]) == []
             several = await asyncio.gather(*(log.append(payloads(5, start)) for start in range(0, 50, 5)))
             positions = [position for part in several for position in part]
@@ -36,18 +37,18 @@ def test_append_read_truncate_subscribe() -> None:
             assert gone == sorted({position.ledger_id for position in positions[:20]})
             assert await all_of(log) == payloads(30, 20)
             assert cursor.backlog() == 30
-        async with await Log.open(bookkeeper, NAME, SHORT) as log:
+        async with await Log.open(bookkeeper, NAME, recover_ledger, SHORT) as log:
             cursor = await log.subscribe("billing")
             assert [e async for part in log.read(cursor.read_position) for _, e in part] == payloads(30, 20)
         with pytest.raises(UsageError, match="no name of a log"):
-            await Log.open(bookkeeper, "orders")
+            await Log.open(bookkeeper, "orders", recover_ledger)
 
     on_brokers(scenario)
 
 
 def test_a_follower_hears_of_entries_and_of_the_end() -> None:
     async def scenario(broker: Broker) -> None:
-        log = await Log.open(broker.context.bookkeeper, NAME, SHORT)
+        log = await Log.open(broker.context.bookkeeper, NAME, recover_ledger, SHORT)
         heard: list[bytes] = []
 
         async def listen() -> None:
@@ -59,7 +60,7 @@ def test_a_follower_hears_of_entries_and_of_the_end() -> None:
             await log.append(payloads(3, start))
             await asyncio.sleep(0.1)
         assert heard == payloads(30)
-        other = await Log.open((await another(broker)).context.bookkeeper, NAME, SHORT)
+        other = await Log.open((await another(broker)).context.bookkeeper, NAME, recover_ledger, SHORT)
         with pytest.raises(BkctlError):
             await log.append([b"too late"])
         with pytest.raises(BkctlError):

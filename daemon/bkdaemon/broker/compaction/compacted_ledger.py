@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from bkctl.codec.managed_ledger import LedgerInfo
 from bkctl.codec.pulsar_compacted import decode_compacted
+from bkctl.codec.pulsar_entry import publish_time
 from bkctl.log.ledgers import LedgerList
 from bkctl.log.reads import LedgerReads
-from bkctl.log.search import publish_time
 from bkctl.model.ledger import DigestType
 from bkctl.model.topic import Position
 

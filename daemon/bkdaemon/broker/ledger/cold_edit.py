@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bkctl.codec.managed_ledger import NO_CURSOR_LEDGER, CursorState, ManagedCursorInfo
+from bkctl.codec.pulsar_entry import publish_time
 from bkctl.errors import Refused, Unavailable
 from bkctl.log.acks import Acks
 from bkctl.log.recovered import delete_ledger
-from bkctl.log.search import publish_time
 from bkctl.meta.brokers import BrokerStore, Owner
 from bkctl.meta.store import Delete
 from bkctl.model.topic import EARLIEST, LATEST, Position

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 
-from bkctl.log.search import publish_time
+from bkctl.codec.pulsar_entry import publish_time
 from bkdaemon.broker.dispatch import SingleActive
 from bkdaemon.broker.rest.base import flag
 from bkdaemon.broker.topic import Topic
