@@ -50,6 +50,7 @@ ASYNCIO_ROOMS = (
     "bkrecovery",
     "bkdaemon",
     "bkinspect.audit",
+    "bkinspect.topic",
 )
 
 

@@ -15,7 +15,7 @@ from bkdaemon.broker.cluster.ownership import BrokerAddress
 from bkdaemon.broker.config import BrokerConfig
 from bkdaemon.broker.rest.application import application
 from bkdaemon.broker.service import BrokerService
-from bkdaemon.broker.topic import Topic
+from bkdaemon.broker.topic.topic import Topic
 
 from bkctl.client.client import BookKeeper
 from bkctl.meta.memory import MemoryStore

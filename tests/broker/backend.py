@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
-from bkdaemon.broker.backend import Lookup, StoredSchema, TopicRules
+from bkdaemon.broker.topic.backend import Lookup, StoredSchema, TopicRules
 
 from bkctl.errors import Conflict, NotFound
 from bkctl.log.managed_ledger import ManagedLedger

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar, cast
 
-from bkdaemon.broker.server import BrokerServer
+from bkdaemon.broker.protocol.server import BrokerServer
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import Command, decode_command, encode_command

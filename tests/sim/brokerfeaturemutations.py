@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from bkdaemon.broker.deduplication import Deduplication
-from bkdaemon.broker.delays import Delays
-from bkdaemon.broker.dispatch import Dispatcher, SingleActive
-from bkdaemon.broker.shared import Shared
+from bkdaemon.broker.dispatch.base import Dispatcher, SingleActive
+from bkdaemon.broker.dispatch.delays import Delays
+from bkdaemon.broker.dispatch.shared import Shared
+from bkdaemon.broker.topic.deduplication import Deduplication
 
 from bkctl.codec.pulsar_entry import decode_metadata
 from bkctl.errors import BkctlError
@@ -119,7 +119,7 @@ def chunks_by_number_alone() -> Any:
     def broken(judge: Any) -> Any:
         def by_number(self: Deduplication, producer: str, sequence_id: int, highest: int, chunk: bytes | None) -> Any:
             if chunk is not None and decode_metadata(chunk).chunk_id > 0 and self._pushed.get(producer) == sequence_id:
-                from bkdaemon.broker.deduplication import Verdict
+                from bkdaemon.broker.topic.deduplication import Verdict
 
                 return Verdict.NEW
             return judge(self, producer, sequence_id, highest, chunk)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Final
 
-from bkdaemon.broker.deduplication import CURSOR, Deduplication
-from bkdaemon.broker.dispatch import SingleActive
-from bkdaemon.broker.key_shared import KeyShared
+from bkdaemon.broker.dispatch.base import SingleActive
+from bkdaemon.broker.dispatch.key_shared import KeyShared
+from bkdaemon.broker.topic.deduplication import CURSOR, Deduplication
 
 from bkctl.errors import NoSuchLedger, NotFound
 from bkctl.log import managed_ledger

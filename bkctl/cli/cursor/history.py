@@ -10,7 +10,7 @@ from bkctl.cli.topic._topics import Subscription, Topic, opened, shown
 from bkctl.errors import BadBytes, NotFound
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.ledger.cold import ColdCursor
+    from bkinspect.topic import ColdCursor
 
     from bkctl.client.client import BookKeeper
 
@@ -42,7 +42,7 @@ async def run(env: Env, topic: Topic, cursor: Subscription) -> list[dict[str, ob
 
 
 async def _states(env: Env, bookkeeper: BookKeeper, cursor: ColdCursor) -> list[dict[str, object]]:
-    from bkdaemon.broker.ledger.cold import last_readable
+    from bkinspect.topic import last_readable
 
     from bkctl.codec.managed_ledger import decode_cursor_state
 

@@ -18,7 +18,7 @@ from bkctl.cli.topic._topics import Subscription, Topic, opened, parse_position,
 from bkctl.errors import Corrupt, NotFound, Refused, UsageError
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.ledger.cold import ColdCursor
+    from bkinspect.topic import ColdCursor
 
     from bkctl.codec.managed_ledger import CursorState
     from bkctl.model.topic import Position
@@ -51,7 +51,7 @@ async def run(
     Refused while the topic is loaded: `topic unload` it, or `subscription reset`. If anybody changes the cursor or
     takes the topic meanwhile, nothing is written (exit 5). A partitioned topic: one partition at a time.
     """
-    from bkdaemon.broker.ledger.cold_edit import Edit, is_loaded
+    from bkrecovery.cursor import Edit, is_loaded
 
     from bkctl.log.acks import Acks
 

@@ -11,7 +11,7 @@ from bkctl.cli.topic._topics import Subscription, Topic, logs_of_each, opened, s
 from bkctl.errors import NotFound
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.ledger.cold import ColdCursor, ColdTopic
+    from bkinspect.topic import ColdCursor, ColdTopic
 
     from bkctl.codec.managed_ledger import AckedRange
 

@@ -14,7 +14,7 @@ from bkctl.cli.several import all_of, attempt
 from bkctl.errors import Refused
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.own_backend import Stores
+    from bkctl.meta.pulsar import Stores
 
 COMMAND = Command(
     effect=Effect.DELETES,
@@ -29,7 +29,7 @@ async def run(env: Env, namespaces: Namespaces) -> object:
     A broker that owns a part of one does it. Where none does it goes straight in the metadata, and topics of the
     system must be deleted before.
     """
-    from bkdaemon.broker.own_backend import Stores
+    from bkctl.meta.pulsar import Stores
 
     names = [namespace_name(name) for name in env.names(namespaces)]
     found: dict[str, dict[str | None, str]] = {}

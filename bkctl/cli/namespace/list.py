@@ -23,9 +23,8 @@ async def run(
     ] = None,
 ) -> list[dict[str, object]]:
     """Lists namespaces with the number of their persistent topics and bundles."""
-    from bkdaemon.broker.own_backend import Stores
-
     from bkctl.meta.brokers import BrokerStore
+    from bkctl.meta.pulsar import Stores
 
     rows: list[dict[str, object]] = []
     async with env.cluster() as cluster:

@@ -11,7 +11,7 @@ from bkctl.cli.namespace._names import Namespaces, namespace_name
 from bkctl.errors import NotFound
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.own_backend import Stores
+    from bkctl.meta.pulsar import Stores
 
 COMMAND = Command(
     effect=Effect.READS,
@@ -22,7 +22,7 @@ COMMAND = Command(
 
 async def run(env: Env, namespaces: Namespaces) -> object:
     """Shows namespaces: their policies as they are stored, their bundles with their owners (null: nobody)."""
-    from bkdaemon.broker.own_backend import Stores
+    from bkctl.meta.pulsar import Stores
 
     names = [namespace_name(name) for name in env.names(namespaces)]
     items: list[dict[str, object]] = []

@@ -15,9 +15,8 @@ from bkctl.cli.several import attempt
 from bkctl.errors import NotFound
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.own_backend import Stores
-
     from bkctl.meta.brokers import Owner
+    from bkctl.meta.pulsar import Stores
     from bkctl.model.bundle import Bundle
 
 COMMAND = Command(
@@ -42,7 +41,7 @@ async def run(
 
     Bundles that nobody owns are left as they are (unloaded: false).
     """
-    from bkdaemon.broker.own_backend import Stores
+    from bkctl.meta.pulsar import Stores
 
     names = list(dict.fromkeys(namespace_name(name) for name in env.names(namespaces)))
     found: list[tuple[Bundle, Owner | None]] = []

@@ -10,7 +10,7 @@ from bkctl.cli.topic._acting import Request, Target, act, having, targets
 from bkctl.cli.topic._topics import Access, opened, shown
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.ledger.cold import ColdCursor
+    from bkinspect.topic import ColdCursor
 
     from bkctl.cli.env import Env
     from bkctl.codec.managed_ledger import CursorState

@@ -11,7 +11,7 @@ from bkctl.cli.topic._topics import Access, Topics, logs_of_each, opened, shown
 from bkctl.errors import BadBytes, NotFound, Unavailable
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.ledger.cold import ColdCursor, ColdTopic
+    from bkinspect.topic import ColdCursor, ColdTopic
 
 COMMAND = Command(
     effect=Effect.READS,
@@ -41,7 +41,7 @@ async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
 
 
 async def _item(env: Env, access: Access, log: ColdTopic, cursor: ColdCursor) -> dict[str, object]:
-    from bkdaemon.broker.ledger.cold import read_entries
+    from bkinspect.topic import read_entries
 
     from bkctl.codec.pulsar_entry import publish_time
 

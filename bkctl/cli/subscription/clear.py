@@ -12,7 +12,7 @@ from bkctl.cli.topic._topics import Access, Subscription, Topic
 from bkctl.model.topic import LATEST
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.ledger.cold import ColdCursor
+    from bkinspect.topic import ColdCursor
 
     from bkctl.codec.managed_ledger import CursorState
 
@@ -26,7 +26,7 @@ COMMAND = Command(
 
 async def run(env: Env, topic: Topic, subscription: Subscription) -> list[dict[str, object]]:
     """Acknowledges everything that a subscription has left: it goes on with the next message that is sent."""
-    from bkdaemon.broker.ledger.cold_edit import moved
+    from bkrecovery.cursor import moved
 
     async def state(_: Access, target: Target, cursor: ColdCursor) -> CursorState:
         return moved(target.log, cursor, LATEST)

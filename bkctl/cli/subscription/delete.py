@@ -58,7 +58,7 @@ async def _look(every: list[Target], name: str, topic: str, found: dict[str, lis
 async def _delete(
     env: Env, access: Access, found: list[Target], name: str, force: bool, rows: list[dict[str, object]]
 ) -> None:
-    from bkdaemon.broker.ledger.cold_edit import Edit
+    from bkrecovery.cursor import Edit
 
     for target in found:
         by, backlog = METADATA, target.log.cursors[name].acks.backlog()

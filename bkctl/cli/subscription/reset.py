@@ -13,7 +13,7 @@ from bkctl.cli.topic._acting import Request, Target, message_id, place_or_time
 from bkctl.cli.topic._topics import Access, Subscription, Topic
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.ledger.cold import ColdCursor
+    from bkinspect.topic import ColdCursor
 
     from bkctl.codec.managed_ledger import CursorState
 
@@ -40,7 +40,7 @@ async def run(
 
     What it had acknowledged behind the place is delivered again; its consumers are disconnected and come back.
     """
-    from bkdaemon.broker.ledger.cold_edit import first_published, moved
+    from bkrecovery.cursor import first_published, moved
 
     where = place_or_time(to)
 

@@ -14,7 +14,7 @@ from bkctl.cli.topic._topics import Access, Subscription, Topic
 from bkctl.errors import UsageError
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.ledger.cold import ColdCursor
+    from bkinspect.topic import ColdCursor
 
     from bkctl.codec.managed_ledger import CursorState
 
@@ -33,7 +33,7 @@ async def run(
     count: Annotated[int, typer.Argument(metavar="COUNT", help="how many entries, of every partition")],
 ) -> list[dict[str, object]]:
     """Acknowledges the oldest entries that a subscription has left, as where one cannot be processed."""
-    from bkdaemon.broker.ledger.cold_edit import skipped
+    from bkrecovery.cursor import skipped
 
     if count < 1:
         raise UsageError(f"{count} entries: 1 or more can be skipped")

@@ -11,8 +11,8 @@ from bkctl.errors import NotFound, Unavailable, UsageError
 from bkctl.model.topic import EARLIEST, LATEST, Position
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.ledger.cold import ColdTopic
-    from bkdaemon.broker.ledger.cold_edit import Edit
+    from bkinspect.topic import ColdTopic
+    from bkrecovery.cursor import Edit
 
     from bkctl.cli.env import Env
     from bkctl.meta.brokers import Owner
@@ -69,7 +69,7 @@ async def targets_of_each(
 
 
 async def _target(access: Access, log: ColdTopic) -> Target:
-    from bkdaemon.broker.ledger.cold_edit import owner_of
+    from bkrecovery.cursor import owner_of
 
     from bkctl.meta.brokers import BrokerStore
 
@@ -111,7 +111,7 @@ async def act(
     if target.owner is not None:
         await ask_owner(env, target, request)
         return target.owner.broker_id
-    from bkdaemon.broker.ledger.cold_edit import Edit
+    from bkrecovery.cursor import Edit
 
     await alone(Edit(access.stores, access.bookkeeper, target.log))
     return METADATA

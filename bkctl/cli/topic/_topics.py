@@ -13,12 +13,12 @@ from bkctl.errors import BadBytes, NotFound, UsageError
 from bkctl.model.topic import Position, TopicName
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.ledger.cold import ColdCursor, ColdTopic
-    from bkdaemon.broker.own_backend import Stores
+    from bkinspect.topic import ColdCursor, ColdTopic
 
     from bkctl.cli.env import Env
     from bkctl.client.client import BookKeeper
     from bkctl.log.trimming import Retention
+    from bkctl.meta.pulsar import Stores
 
 MIB = 1024 * 1024
 TOPICS_AT_A_TIME: Final = 16
@@ -44,7 +44,7 @@ class Access(NamedTuple):
 
         What bookies do not tell is an error, or left out if they need not be whole.
         """
-        from bkdaemon.broker.ledger.cold import logs_of, read_topic
+        from bkinspect.topic import logs_of, read_topic
 
         topics = await logs_of(self.stores, topic_name(name))
         return [await read_topic(self.bookkeeper, self.stores, topic, whole=whole, cursors=cursors) for topic in topics]
@@ -59,7 +59,7 @@ async def opened(env: Env, *names: str) -> AsyncIterator[Access]:
     """
     for name in names:
         topic_name(name)
-    from bkdaemon.broker.own_backend import Stores
+    from bkctl.meta.pulsar import Stores
 
     async with env.cluster() as cluster, cluster.bookkeeper() as bookkeeper:
         yield Access(Stores.of(await cluster.pulsar()), bookkeeper)

@@ -13,8 +13,7 @@ from bkctl.cli.topic._topics import Topics, topic_name
 from bkctl.errors import AlreadyExists, UsageError
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.own_backend import Stores
-
+    from bkctl.meta.pulsar import Stores
     from bkctl.model.topic import TopicName
 
 COMMAND = Command(
@@ -31,7 +30,7 @@ async def run(
     partitions: Annotated[int, typer.Option("--partitions", metavar="N", help="0: not partitioned")] = 0,
 ) -> list[dict[str, object]]:
     """Makes empty topics in the metadata, as Java's brokers do; the first broker that is asked for one opens it."""
-    from bkdaemon.broker.own_backend import Stores
+    from bkctl.meta.pulsar import Stores
 
     if not 0 <= partitions <= PARTITIONS_MAX:
         raise UsageError(f"{partitions} partitions: 0 to {PARTITIONS_MAX} can be had")

@@ -66,7 +66,7 @@ async def _delete_whole(
 
 
 async def _delete(env: Env, access: Access, target: Target, force: bool, rows: list[dict[str, object]]) -> None:
-    from bkdaemon.broker.ledger.cold_edit import Edit
+    from bkrecovery.cursor import Edit
 
     by = METADATA
     if target.owner is None:

@@ -10,7 +10,7 @@ from bkctl.cli.env import Env
 from bkctl.cli.topic._topics import Access, Topics, logs_of_each, opened
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.ledger.cold import ColdTopic
+    from bkinspect.topic import ColdTopic
 
 COMMAND = Command(
     effect=Effect.READS,
@@ -40,7 +40,7 @@ async def run(env: Env, topics: Topics) -> AsyncIterator[list[dict[str, object]]
 
 
 async def _item(access: Access, log: ColdTopic, *, first: bool) -> dict[str, object]:
-    from bkdaemon.broker.ledger.cold import ledgers_of
+    from bkinspect.topic import ledgers_of
 
     sizes, stored, unknown, count = dict.fromkeys(KINDS, 0), 0, 0, 0
     for ledger_id, kind, _, record in await ledgers_of(access.bookkeeper, access.stores, log):

@@ -14,7 +14,7 @@ from bkctl.errors import Exit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bkdaemon.broker.ledger.cold import ColdTopic
+    from bkinspect.topic import ColdTopic
 
     from bkctl.meta.ledgers import LedgerRecord
     from bkctl.model.topic import TopicName
@@ -47,7 +47,7 @@ async def run(
     with 1, for a ledger that BookKeeper does not know. --scan adds ledgers that name a topic while no node of it
     names them (kind `unnamed`): left behind, of a delayed-delivery index, or just being made.
     """
-    from bkdaemon.broker.ledger.cold import ledgers_of
+    from bkinspect.topic import ledgers_of
 
     rows: list[dict[str, object]] = []
     names = list(env.names(topics))

@@ -16,9 +16,8 @@ from bkctl.errors import BadBytes, NotFound, Unauthorized, Unavailable
 from bkctl.model.topic import TopicName
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.own_backend import Stores
-
     from bkctl.client.client import BookKeeper
+    from bkctl.meta.pulsar import Stores
 
 _Item = TypeVar("_Item")
 
@@ -51,7 +50,7 @@ async def run(
     """
     import asyncio
 
-    from bkdaemon.broker.own_backend import Stores
+    from bkctl.meta.pulsar import Stores
 
     wanted = [namespace_name(name) for name in env.names(namespaces or ())]
     untold: list[object] = []
@@ -116,7 +115,7 @@ async def _open_ledger(bookkeeper: BookKeeper | None, ledger_id: int) -> tuple[i
     Raises:
         BadBytes, Unauthorized, Unavailable: they cannot be known now.
     """
-    from bkdaemon.broker.ledger.cold import length_of
+    from bkinspect.topic import length_of
 
     if bookkeeper is None:
         raise Unavailable("bookies are not to be asked")

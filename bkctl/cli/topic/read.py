@@ -40,7 +40,7 @@ async def run(
     An entry is what a producer sent in one go: a message, or a batch of `messages`; payload is as it was sent, that
     of a batch with the messages' own heads, compressed where `compression` says so.
     """
-    from bkdaemon.broker.ledger.cold import read_entries
+    from bkinspect.topic import read_entries
 
     if count is not None and count < 1:
         raise UsageError(f"--count {count} is below 1")

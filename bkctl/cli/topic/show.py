@@ -10,7 +10,7 @@ from bkctl.cli.ledger._items import is_one
 from bkctl.cli.topic._topics import Access, Topics, logs_of_each, opened, shown, topic_name, warn_of_hidden_owners
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.ledger.cold import ColdTopic
+    from bkinspect.topic import ColdTopic
 
 COMMAND = Command(
     effect=Effect.READS,

@@ -48,7 +48,7 @@ async def _add(env: Env, target: Target, items: list[dict[str, object]]) -> None
 
 
 async def _item(env: Env, target: Target) -> dict[str, object]:
-    from bkdaemon.broker.ledger.cold_edit import is_loaded
+    from bkrecovery.cursor import is_loaded
 
     log = target.log
     size = log.ledgers.size_total if log.whole() else None

@@ -14,7 +14,7 @@ from bkctl.cli.topic._topics import Topics, opened, parse_position, topic_name
 from bkctl.errors import UsageError
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.ledger.cold import ColdTopic
+    from bkinspect.topic import ColdTopic
 
     from bkctl.model.topic import Position, TopicName
 
@@ -45,7 +45,7 @@ async def run(
     """
     import asyncio
 
-    from bkdaemon.broker.ledger.cold import logs_of, read_entries, read_topic
+    from bkinspect.topic import logs_of, read_entries, read_topic
 
     if lines < 0:
         raise UsageError(f"--lines {lines} is negative")

@@ -13,7 +13,7 @@ from bkctl.cli.topic._topics import Access, Topics, opened
 from bkctl.model.topic import LATEST
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.ledger.cold_edit import Edit
+    from bkrecovery.cursor import Edit
 
 COMMAND = Command(
     effect=Effect.DELETES,
@@ -54,9 +54,9 @@ async def _truncate(env: Env, access: Access, logs: list[Target], rows: list[dic
 
 
 async def _empty(edit: Edit) -> None:
-    from bkdaemon.broker.ledger.cold import read_topic
-    from bkdaemon.broker.ledger.cold_edit import Edit as EditAgain
-    from bkdaemon.broker.ledger.cold_edit import moved
+    from bkinspect.topic import read_topic
+    from bkrecovery.cursor import Edit as EditAgain
+    from bkrecovery.cursor import moved
 
     cold = edit.cold
     for name, cursor in cold.cursors.items():

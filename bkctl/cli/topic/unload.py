@@ -22,7 +22,7 @@ async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
 
     A topic that no broker has open is left as it is (unloaded: false).
     """
-    from bkdaemon.broker.ledger.cold_edit import is_loaded
+    from bkrecovery.cursor import is_loaded
 
     names = list(env.names(topics))
     rows: list[dict[str, object]] = []

@@ -19,7 +19,7 @@ async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
 
     owner is null where a client that asks makes a broker take the bundle. loaded: the owner has the topic open.
     """
-    from bkdaemon.broker.ledger.cold_edit import is_loaded, owner_of
+    from bkrecovery.cursor import is_loaded, owner_of
 
     rows: list[dict[str, object]] = []
     names = list(env.names(topics))

@@ -9,7 +9,7 @@ from bkctl.cli.env import Env
 from bkctl.cli.topic._topics import Topics, logs_of_each, opened, retention_of
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.ledger.cold import ColdTopic
+    from bkinspect.topic import ColdTopic
 
     from bkctl.log.trimming import Retention
 

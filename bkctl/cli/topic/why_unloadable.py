@@ -37,7 +37,7 @@ async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
     reading, schemas; or nothing, where a subscription goes back to an older state. Exit 1 if there is any, 0 if the
     topics can be loaded and read.
     """
-    from bkdaemon.broker.ledger.cold import ledgers_of
+    from bkinspect.topic import ledgers_of
 
     rows: list[dict[str, object]] = []
     names = list(env.names(topics))

@@ -35,14 +35,14 @@ from bkdaemon.broker.cluster.balancer import BALANCE_S, Balancer
 from bkdaemon.broker.cluster.bootstrap import take_namespaces
 from bkdaemon.broker.cluster.dynamic import take as take_dynamic
 from bkdaemon.broker.cluster.load import Meter, inside, load_report
+from bkdaemon.broker.cluster.own_backend import OwnBackend
 from bkdaemon.broker.cluster.ownership import BrokerAddress
 from bkdaemon.broker.config import warnings
-from bkdaemon.broker.own_backend import OwnBackend
-from bkdaemon.broker.rates import Flow, Rates
-from bkdaemon.broker.server import BrokerServer
-from bkdaemon.broker.server_limits import ServerLimits
-from bkdaemon.broker.topic import Topic
-from bkdaemon.broker.unacked import CHECK_S
+from bkdaemon.broker.dispatch.unacked import CHECK_S
+from bkdaemon.broker.protocol.server import BrokerServer
+from bkdaemon.broker.protocol.server_limits import ServerLimits
+from bkdaemon.broker.topic.rates import Flow, Rates
+from bkdaemon.broker.topic.topic import Topic
 from bkdaemon.broker.upkeep import Upkeep
 from bkdaemon.broker.watch import Watch
 from bkdaemon.memory import Slack

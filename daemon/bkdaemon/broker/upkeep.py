@@ -24,15 +24,15 @@ from bkctl.errors import BkctlError, NotFound
 from bkctl.log.backlog import bytes_behind
 from bkdaemon.broker.cluster.policies import BacklogQuota
 from bkdaemon.broker.cluster.topic_policies import system_topic, write_policies
-from bkdaemon.broker.oldest import oldest_of
-from bkdaemon.broker.rates import subscriptions_of
-from bkdaemon.broker.topic import DEDUPLICATION_CURSOR, Topic
+from bkdaemon.broker.topic.oldest import oldest_of
+from bkdaemon.broker.topic.rates import subscriptions_of
+from bkdaemon.broker.topic.topic import DEDUPLICATION_CURSOR, Topic
 
 if TYPE_CHECKING:
     from bkctl.model.topic import TopicName
-    from bkdaemon.broker.nonpersistent import NonPersistentTopic
     from bkdaemon.broker.service import BrokerService
-    from bkdaemon.broker.subscription import Subscription
+    from bkdaemon.broker.topic.nonpersistent import NonPersistentTopic
+    from bkdaemon.broker.topic.subscription import Subscription
 
 EVICTION: Final = "consumer_backlog_eviction"
 EVICTION_TARGET: Final = 0.9

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from bkdaemon.broker.topic import Topic
+from bkdaemon.broker.topic.topic import Topic
 from bkdaemon.broker.upkeep import Upkeep
 
 from bkctl.codec.proto import pulsar_api_pb2 as api

@@ -110,7 +110,7 @@ async def ask(env: Env, access: Access, topic: TopicName, asked: list[Asked]) ->
     Raises:
         Unavailable: there is no broker, or it does not answer.
     """
-    from bkdaemon.broker.ledger.cold_edit import owner_of
+    from bkrecovery.cursor import owner_of
 
     from bkctl.cli.pulsar_admin import topic_path
     from bkctl.meta.brokers import BrokerStore

@@ -16,7 +16,7 @@ from bkctl.errors import AlreadyExists, Refused, UsageError
 from bkctl.meta.documents import Json, encode_json, read_document, update_document
 from bkctl.model.secret_keys import masked
 from bkdaemon.broker.config import MIB, BrokerConfig
-from bkdaemon.broker.server_limits import ServerLimits
+from bkdaemon.broker.protocol.server_limits import ServerLimits
 from bkdaemon.properties import java_flag
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.model.bundle import HASH_MAX, Bundle, hash_of
-from bkdaemon.broker.own_backend import SERVER_VERSION
-from bkdaemon.broker.rates import NOTHING, Flow, subscriptions_of
+from bkdaemon.broker.cluster.own_backend import SERVER_VERSION
+from bkdaemon.broker.topic.rates import NOTHING, Flow, subscriptions_of
 
 if TYPE_CHECKING:
     from bkctl.model.topic import TopicName

@@ -25,9 +25,9 @@ from bkctl.meta.namespaces import NamespaceStore
 from bkctl.meta.store import SessionEvent, WatchEvent
 from bkctl.model.bundle import Bundle, Bundles
 from bkctl.model.topic import TopicName
-from bkdaemon.broker.backend import Lookup
 from bkdaemon.broker.cluster.balance import OVERLOADED, choose
 from bkdaemon.broker.cluster.isolation import brokers_for, isolation_policies
+from bkdaemon.broker.topic.backend import Lookup
 
 if TYPE_CHECKING:
     from bkctl.meta.store import MetadataStore

@@ -28,12 +28,12 @@ from bkctl.errors import NotFound
 from bkctl.log.settings import FOR_EVER, LedgerSettings
 from bkctl.meta.namespaces import NamespaceStore
 from bkctl.model.topic import TopicName
-from bkdaemon.broker.backend import TopicRules
 from bkdaemon.broker.cluster.topic_policies import Policies, TopicPolicyReader, policies_key
 from bkdaemon.broker.config import MIB, BrokerConfig
-from bkdaemon.broker.migration import moved_to
-from bkdaemon.broker.rates import SYSTEM_TOPICS as EVENT_TOPICS
-from bkdaemon.broker.throttle import Rate
+from bkdaemon.broker.dispatch.throttle import Rate
+from bkdaemon.broker.topic.backend import TopicRules
+from bkdaemon.broker.topic.migration import moved_to
+from bkdaemon.broker.topic.rates import SYSTEM_TOPICS as EVENT_TOPICS
 from bkdaemon.properties import words
 
 POLICIES_AGE_MAX_S: Final = 5.0

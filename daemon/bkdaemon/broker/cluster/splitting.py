@@ -18,7 +18,7 @@ from bkctl.errors import Refused
 from bkctl.model.bundle import hash_of
 from bkdaemon.broker.cluster.load import inside
 from bkdaemon.broker.config import MIB, SPLIT_ALGORITHMS
-from bkdaemon.broker.rates import subscriptions_of
+from bkdaemon.broker.topic.rates import subscriptions_of
 
 if TYPE_CHECKING:
     from bkctl.model.bundle import Bundle

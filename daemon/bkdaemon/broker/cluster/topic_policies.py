@@ -21,7 +21,9 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from bkctl.codec.managed_ledger import COMPACTED
+from bkinspect.topic import read_cursor_state
+
+from bkctl.codec.managed_ledger import COMPACTED, COMPACTION_CURSOR
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar_compacted import decode_compacted
 from bkctl.codec.pulsar_entry import encode_entry, split_entry
@@ -29,14 +31,12 @@ from bkctl.errors import BadBytes, BkctlError, Corrupt, NotFound, Unavailable
 from bkctl.log.workers import Workers
 from bkctl.model.topic import EARLIEST, PERSISTENT, Position, TopicName
 from bkctl.world import run_in
-from bkdaemon.broker.backend import StoredSchema
 from bkdaemon.broker.compaction.compacted_ledger import DIGEST, PASSWORD
-from bkdaemon.broker.compaction.compaction import COMPACTION_CURSOR
-from bkdaemon.broker.compatibility import AVRO, encode_version
 from bkdaemon.broker.compression import decompress
-from bkdaemon.broker.ledger.cold import read_cursor_state
-from bkdaemon.broker.producers import Producer
-from bkdaemon.broker.topic import Topic
+from bkdaemon.broker.topic.backend import StoredSchema
+from bkdaemon.broker.topic.compatibility import AVRO, encode_version
+from bkdaemon.broker.topic.producers import Producer
+from bkdaemon.broker.topic.topic import Topic
 
 if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper

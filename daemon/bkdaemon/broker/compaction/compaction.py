@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from bkctl.codec.managed_ledger import COMPACTED
 from bkctl.errors import BkctlError, Conflict
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from bkctl.log.cursor import Cursor
     from bkctl.log.managed_ledger import ManagedLedger
     from bkctl.model.topic import TopicName
-    from bkdaemon.broker.backend import TopicRules
+    from bkdaemon.broker.topic.backend import TopicRules
 
-COMPACTION_CURSOR: Final = "__compaction"
+from bkctl.codec.managed_ledger import COMPACTION_CURSOR
 
 _log = logging.getLogger(__name__)
 

@@ -29,8 +29,9 @@ from bkctl.meta.pulsar_cluster import CLUSTERS
 from bkctl.meta.uri import parse_uri
 from bkctl.model.secret_keys import masked
 from bkdaemon.broker.cluster import dynamic
+from bkdaemon.broker.cluster.own_backend import PULSAR_VERSION
 from bkdaemon.broker.config import runtime
-from bkdaemon.broker.own_backend import PULSAR_VERSION
+from bkdaemon.broker.metrics import broker_samples
 from bkdaemon.broker.rest.absent import ABSENT
 from bkdaemon.broker.rest.base import (
     ADMIN,
@@ -64,7 +65,6 @@ from bkdaemon.broker.rest.stored import STORED_ROUTES
 from bkdaemon.broker.rest.subscriptions import SUBSCRIPTIONS
 from bkdaemon.broker.rest.topic_policies import TOPIC_POLICIES
 from bkdaemon.broker.rest.topics import TOPICS
-from bkdaemon.broker.samples import broker_samples
 from bkdaemon.prometheus import CONTENT_TYPE, render
 
 if TYPE_CHECKING:

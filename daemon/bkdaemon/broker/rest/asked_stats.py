@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.requests import Request
 
 from bkctl.codec.pulsar_entry import publish_time
-from bkdaemon.broker.dispatch import SingleActive
+from bkdaemon.broker.dispatch.base import SingleActive
 from bkdaemon.broker.rest.base import flag
-from bkdaemon.broker.topic import Topic
+from bkdaemon.broker.topic.topic import Topic
 
 if TYPE_CHECKING:
     from bkctl.log.managed_ledger import ManagedLedger
     from bkctl.model.topic import Position
-    from bkdaemon.broker.dispatch import Dispatcher
-    from bkdaemon.broker.topic import AnyTopic
+    from bkdaemon.broker.dispatch.base import Dispatcher
+    from bkdaemon.broker.topic.topic import AnyTopic
 
 BACKLOGGED: Final = 1000
 """As managedLedgerCursorBackloggedThreshold: a cursor with more behind it is not told as active."""

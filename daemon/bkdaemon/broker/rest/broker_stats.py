@@ -18,15 +18,15 @@ from starlette.responses import Response
 
 from bkctl.errors import Conflict
 from bkctl.model.bundle import Bundles
+from bkdaemon.broker import stats as rest_stats
 from bkdaemon.broker.cluster.load import LOAD_MANAGER, load_report
-from bkdaemon.broker.rest import stats as rest_stats
 from bkdaemon.broker.rest.base import ADMIN, METHOD_NOT_ALLOWED, NOT_ACCEPTABLE, Handler, reason
-from bkdaemon.broker.topic import Topic
+from bkdaemon.broker.topic.topic import Topic
 
 if TYPE_CHECKING:
     from bkctl.meta.documents import Json
     from bkdaemon.broker.service import BrokerService
-    from bkdaemon.broker.topic import AnyTopic
+    from bkdaemon.broker.topic.topic import AnyTopic
 
 STATS: Final = f"{ADMIN}/broker-stats"
 ALLOCATORS: Final = ("default", "ml-cache")

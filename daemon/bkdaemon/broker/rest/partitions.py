@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from bkctl.codec.managed_ledger import NO_CURSOR_LEDGER, CursorState, ManagedCursorInfo
 from bkctl.errors import AlreadyExists, NotFound
 from bkctl.model.topic import EARLIEST, TopicName
-from bkdaemon.broker.topic import reserved
+from bkdaemon.broker.topic.topic import reserved
 
 if TYPE_CHECKING:
     from bkctl.meta.managed_ledgers import StoredCursor

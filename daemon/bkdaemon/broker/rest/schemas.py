@@ -11,8 +11,6 @@ from starlette.responses import JSONResponse, Response
 from bkctl.codec.pulsar import ErrorCode
 from bkctl.errors import Conflict, NotFound
 from bkctl.model.topic import TopicName
-from bkdaemon.broker.backend import StoredSchema
-from bkdaemon.broker.compatibility import AVRO, JSON, SCHEMA_TYPES, check
 from bkdaemon.broker.refusal import Refusal
 from bkdaemon.broker.rest.base import (
     ADMIN,
@@ -25,6 +23,8 @@ from bkdaemon.broker.rest.base import (
     texts,
     topic_of,
 )
+from bkdaemon.broker.topic.backend import StoredSchema
+from bkdaemon.broker.topic.compatibility import AVRO, JSON, SCHEMA_TYPES, check
 
 if TYPE_CHECKING:
     from bkdaemon.broker.service import BrokerService

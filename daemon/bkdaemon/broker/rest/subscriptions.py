@@ -35,14 +35,14 @@ from bkdaemon.broker.rest.base import (
 from bkdaemon.broker.rest.checks import LONG_MAX
 from bkdaemon.broker.rest.forwarding import forward
 from bkdaemon.broker.rest.guards import storing, unpartitioned
-from bkdaemon.broker.rest.stats import java_time, message_id, shown
 from bkdaemon.broker.rest.topics import JAVA_LATEST, NO_CONTENT, TOPIC, opened, opened_any
-from bkdaemon.broker.subscription import strict_name_refusal
-from bkdaemon.broker.topic import Topic, reserved
+from bkdaemon.broker.stats import java_time, message_id, shown
+from bkdaemon.broker.topic.subscription import strict_name_refusal
+from bkdaemon.broker.topic.topic import Topic, reserved
 
 if TYPE_CHECKING:
     from bkdaemon.broker.service import BrokerService
-    from bkdaemon.broker.subscription import Subscription
+    from bkdaemon.broker.topic.subscription import Subscription
 
 SUBSCRIPTION: Final = TOPIC + "/subscription/{subscription}"
 ANALYZED_ENTRIES_MAX: Final = 10_000

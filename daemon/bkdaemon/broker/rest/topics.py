@@ -13,9 +13,7 @@ from starlette.responses import Response
 
 from bkctl.errors import AlreadyExists, Conflict, NotFound, Refused
 from bkctl.model.topic import EARLIEST, PERSISTENT, TopicName
-from bkdaemon.broker.nonpersistent import NonPersistentTopic
-from bkdaemon.broker.rates import internal_topic
-from bkdaemon.broker.rest import stats as rest_stats
+from bkdaemon.broker import stats as rest_stats
 from bkdaemon.broker.rest.asked_stats import as_asked, with_reads
 from bkdaemon.broker.rest.base import (
     ADMIN,
@@ -37,8 +35,10 @@ from bkdaemon.broker.rest.base import (
 from bkdaemon.broker.rest.checks import typed
 from bkdaemon.broker.rest.guards import storing
 from bkdaemon.broker.rest.partitions import make_partitions, subscribe_partitions
-from bkdaemon.broker.rest.stats import java_time, message_id
-from bkdaemon.broker.topic import Topic
+from bkdaemon.broker.stats import java_time, message_id
+from bkdaemon.broker.topic.nonpersistent import NonPersistentTopic
+from bkdaemon.broker.topic.rates import internal_topic
+from bkdaemon.broker.topic.topic import Topic
 
 if TYPE_CHECKING:
     from bkdaemon.broker.service import BrokerService

@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from bkdaemon.broker.own_backend import Stores
 
 from bkctl.errors import Exit
 from bkctl.meta.below import below
 from bkctl.meta.memory import MemoryStore, MemoryTree
+from bkctl.meta.pulsar import Stores
 from bkctl.meta.pulsar_cluster import init_pulsar
 from tests import pulsar_golden as golden
 from tests.command_line import bkctl

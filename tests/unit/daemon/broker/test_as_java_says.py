@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from bkdaemon.broker.backend import TopicRules
-from bkdaemon.broker.rates import Rates
-from bkdaemon.broker.rest.stats import subscription_stats
-from bkdaemon.broker.topic import Topic
+from bkdaemon.broker.stats import subscription_stats
+from bkdaemon.broker.topic.backend import TopicRules
+from bkdaemon.broker.topic.rates import Rates
+from bkdaemon.broker.topic.topic import Topic
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import NO_REQUEST, Command, ErrorCode

@@ -7,9 +7,9 @@ import gc
 from typing import Any
 
 import pytest
-from bkdaemon.broker.backend import TopicRules
-from bkdaemon.broker.connection import WRITE_BUFFER_HIGH
-from bkdaemon.broker.topic import Topic
+from bkdaemon.broker.protocol.connection import WRITE_BUFFER_HIGH
+from bkdaemon.broker.topic.backend import TopicRules
+from bkdaemon.broker.topic.topic import Topic
 
 from bkctl.codec.pulsar import Command, ErrorCode, encode_command
 from bkctl.errors import UsageError

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from bkdaemon.broker import deduplication
-from bkdaemon.broker.backend import TopicRules
-from bkdaemon.broker.shared import Shared
-from bkdaemon.broker.topic import Topic
+from bkdaemon.broker.dispatch.shared import Shared
+from bkdaemon.broker.topic import deduplication
+from bkdaemon.broker.topic.backend import TopicRules
+from bkdaemon.broker.topic.topic import Topic
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import Command

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from bkdaemon.broker.backend import StoredSchema, TopicRules
-from bkdaemon.broker.compatibility import check
-from bkdaemon.broker.consuming import REPLICATED
+from bkdaemon.broker.protocol.consuming import REPLICATED
+from bkdaemon.broker.protocol.server_limits import ServerLimits
 from bkdaemon.broker.refusal import Refusal
-from bkdaemon.broker.server_limits import ServerLimits
-from bkdaemon.broker.topic import Topic
+from bkdaemon.broker.topic.backend import StoredSchema, TopicRules
+from bkdaemon.broker.topic.compatibility import check
+from bkdaemon.broker.topic.topic import Topic
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import AccessMode, Command, ErrorCode, SubscriptionType, encode_command

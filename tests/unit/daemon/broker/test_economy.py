@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from bkdaemon.broker.backend import TopicRules
-from bkdaemon.broker.connection import OUT_BYTES_MAX
-from bkdaemon.broker.topic import Topic
+from bkdaemon.broker.protocol.connection import OUT_BYTES_MAX
+from bkdaemon.broker.topic.backend import TopicRules
+from bkdaemon.broker.topic.topic import Topic
 
 from bkctl.client.bookie import BookieConnection
 from bkctl.codec.proto import pulsar_api_pb2 as api

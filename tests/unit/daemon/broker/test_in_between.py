@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from bkdaemon.broker.backend import TopicRules
-from bkdaemon.broker.deduplication import UNFINISHED_ENTRIES_MAX, Deduplication, Verdict
-from bkdaemon.broker.shared import Shared
-from bkdaemon.broker.topic import Topic
+from bkdaemon.broker.dispatch.shared import Shared
+from bkdaemon.broker.topic.backend import TopicRules
+from bkdaemon.broker.topic.deduplication import UNFINISHED_ENTRIES_MAX, Deduplication, Verdict
+from bkdaemon.broker.topic.topic import Topic
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import AccessMode, Command, ErrorCode, SubscriptionType
@@ -235,7 +235,7 @@ def test_what_waits_behind_long_entries_is_sent_when_those_were_acknowledged_whi
 
 
 def test_chunked_messages_that_never_end_do_not_part_those_that_come_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bkdaemon.broker.shared.CHUNKED_MAX", 10)
+    monkeypatch.setattr("bkdaemon.broker.dispatch.shared.CHUNKED_MAX", 10)
 
     async def scenario(stage: Stage) -> None:
         client = await stage.client()

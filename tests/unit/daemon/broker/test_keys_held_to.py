@@ -10,11 +10,11 @@ import pytest
 from bkdaemon.broker.cluster.bootstrap import take_namespaces
 from bkdaemon.broker.cluster.policies import merged, rules_of
 from bkdaemon.broker.config import BrokerConfig, load_config
-from bkdaemon.broker.rates import Flow
-from bkdaemon.broker.server import BrokerServer
-from bkdaemon.broker.server_limits import ServerLimits
-from bkdaemon.broker.shared import Shared
-from bkdaemon.broker.topic import Topic
+from bkdaemon.broker.dispatch.shared import Shared
+from bkdaemon.broker.protocol.server import BrokerServer
+from bkdaemon.broker.protocol.server_limits import ServerLimits
+from bkdaemon.broker.topic.rates import Flow
+from bkdaemon.broker.topic.topic import Topic
 
 from bkctl.codec.pulsar import Command, ErrorCode
 from bkctl.errors import UsageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 import pytest
-from bkdaemon.broker.key_shared import KeyShared
+from bkdaemon.broker.dispatch.key_shared import KeyShared
 
 from bkctl.codec.pulsar import Command
 from tests.broker.admin import Admin, administering

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 from bkdaemon import unfinished_frames
-from bkdaemon.broker import server
-from bkdaemon.broker.connection import CLOSING_S
-from bkdaemon.broker.server_limits import ServerLimits
+from bkdaemon.broker.protocol import server
+from bkdaemon.broker.protocol.connection import CLOSING_S
+from bkdaemon.broker.protocol.server_limits import ServerLimits
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import Command, encode_command
@@ -198,7 +198,7 @@ def test_who_is_told_goodbye_and_takes_nothing_is_cut_off() -> None:
 
 
 def test_who_never_takes_what_it_watches_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bkdaemon.broker.connection.WRITE_BUFFER_MAX", 8192 * KIB)
+    monkeypatch.setattr("bkdaemon.broker.protocol.connection.WRITE_BUFFER_MAX", 8192 * KIB)
 
     async def scenario(stage: Stage) -> None:
         (client,) = await producers(stage, 1)
@@ -218,7 +218,7 @@ def test_who_never_takes_what_it_watches_is_cut_off(monkeypatch: pytest.MonkeyPa
 
 
 def test_how_often_expired_entries_were_given_back_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bkdaemon.broker.shared.REDELIVERIES_KEPT", 10)
+    monkeypatch.setattr("bkdaemon.broker.dispatch.shared.REDELIVERIES_KEPT", 10)
 
     async def scenario(stage: Stage) -> None:
         client = await stage.client()

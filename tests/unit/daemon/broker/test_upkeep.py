@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from bkdaemon.broker.producers import Producer
 from bkdaemon.broker.refusal import Refusal
-from bkdaemon.broker.topic import DEDUPLICATION_CURSOR, Topic
+from bkdaemon.broker.topic.producers import Producer
+from bkdaemon.broker.topic.topic import DEDUPLICATION_CURSOR, Topic
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import ErrorCode

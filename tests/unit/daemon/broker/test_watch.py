@@ -7,14 +7,14 @@ import logging
 from typing import Any
 
 import pytest
-from bkdaemon.broker.dispatch import RETRY_S, Dispatcher
-from bkdaemon.broker.throttle import Bucket, Rate
+from bkdaemon.broker.dispatch.base import RETRY_S, Dispatcher
+from bkdaemon.broker.dispatch.throttle import Bucket, Rate
 from bkdaemon.broker.watch import STALL_S, Watch
 
 from bkctl.codec.pulsar import Command
 from bkctl.log.managed_ledger import State
 from tests.broker.raw import RawClient, Stage, on_stage
-from tests.unit.daemon.broker.test_dispatch import waiting
+from tests.unit.daemon.broker.dispatch.test_base import waiting
 from tests.unit.log.logs import until
 
 TOPIC = "persistent://public/default/t"

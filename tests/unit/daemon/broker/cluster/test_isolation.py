@@ -6,10 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from bkdaemon.broker.backend import Lookup
 from bkdaemon.broker.cluster.balance import ROUNDS, Move, Shedding
 from bkdaemon.broker.cluster.isolation import brokers_for, changed, isolation_path, matches
 from bkdaemon.broker.cluster.ownership import NoBroker
+from bkdaemon.broker.topic.backend import Lookup
 
 from bkctl.meta.brokers import BrokerStore
 from bkctl.meta.documents import encode_json

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from bkdaemon.broker.backend import Lookup
 from bkdaemon.broker.cluster.ownership import BUNDLES_AGE_MAX_S, BrokerAddress, Ownership
+from bkdaemon.broker.topic.backend import Lookup
 
 from bkctl.errors import NotFound, Unavailable, UsageError
 from bkctl.meta.brokers import BrokerStore

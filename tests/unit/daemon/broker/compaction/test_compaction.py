@@ -7,14 +7,13 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from bkdaemon.broker.backend import TopicRules
 from bkdaemon.broker.compaction.compacted_ledger import PASSWORD
-from bkdaemon.broker.compaction.compaction import COMPACTION_CURSOR
 from bkdaemon.broker.compaction.record import CompactionRecord, WriteTimes
-from bkdaemon.broker.samples import broker_samples
-from bkdaemon.broker.topic import Topic
+from bkdaemon.broker.metrics import broker_samples
+from bkdaemon.broker.topic.backend import TopicRules
+from bkdaemon.broker.topic.topic import Topic
 
-from bkctl.codec.managed_ledger import COMPACTED
+from bkctl.codec.managed_ledger import COMPACTED, COMPACTION_CURSOR
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import Command, ErrorCode
 from bkctl.codec.pulsar_compacted import encode_compacted_to

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from bkdaemon.broker.rest.stats import java_time, partitioned_stats
+from bkdaemon.broker.stats import java_time, partitioned_stats
 
 from bkctl.codec.pulsar import Command
 from tests.broker.admin import Admin, administering

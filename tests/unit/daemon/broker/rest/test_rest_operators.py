@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 import pytest
-from bkdaemon.broker.migration import moved_to
+from bkdaemon.broker.topic.migration import moved_to
 
 from bkctl.errors import BkctlError
 from bkctl.model.topic import TopicName

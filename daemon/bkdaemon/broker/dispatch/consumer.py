@@ -1,0 +1,167 @@
+"""One consumer of a subscription: what it may get, what it has and did not acknowledge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from bkctl.codec.pulsar import encode_message_head
+from bkctl.codec.pulsar_entry import decode_metadata
+from bkctl.errors import BadBytes
+from bkctl.model.topic import Position
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.protocol.connection import Connection
+
+
+AVERAGE_KEPT: Final = 0.9
+"""How much of an average is the one before, with each new figure."""
+
+
+class Delivery(NamedTuple):
+    """An entry on its way to a consumer; messages are those of it that are not acknowledged yet."""
+
+    position: Position
+    entry: bytes
+    messages: int
+    redelivery_count: int = 0
+    ack_set: Sequence[int] = ()
+
+
+class Consumer:
+    """One consumer of one connection.
+
+    Attributes:
+        permits: messages it may still get; a batch may make it negative.
+        pending: of a shared subscription: what it holds, each with its unacknowledged messages.
+        unacked: messages in `pending`.
+        blocked: it gets nothing more until half of what it may hold is acknowledged.
+        auto_schema: it takes whatever schema there is.
+        read_compacted: of what was compacted it gets the last message of each key alone.
+        epoch: stamped on every message once a client sent one.
+        messages_acked: of acknowledged entries, as Java counts them; chunks_out: chunks it was sent.
+        messages_per_entry: of what it was sent lately, on average; 0 before.
+        acked_ms, sent_ms, flow_ms: when it acknowledged something, was sent something, asked for more; 0 for never.
+    """
+
+    __slots__ = (
+        "acked_ms",
+        "auto_schema",
+        "blocked",
+        "bytes_out",
+        "chunks_out",
+        "connected_since_ms",
+        "connection",
+        "consumer_id",
+        "epoch",
+        "flow_ms",
+        "gone",
+        "key_shared",
+        "messages_acked",
+        "messages_out",
+        "messages_per_entry",
+        "metadata",
+        "name",
+        "partition",
+        "pending",
+        "permits",
+        "priority",
+        "read_compacted",
+        "redelivered",
+        "sent_ms",
+        "subscription",
+        "unacked",
+    )
+
+    def __init__(self, connection: Connection, consumer_id: int, name: str, *, partition: int = -1) -> None:
+        self.connection = connection
+        self.consumer_id = consumer_id
+        self.name = name
+        self.partition = partition
+        self.priority = 0
+        self.permits = 0
+        self.pending: dict[Position, int] = {}
+        self.unacked = 0
+        self.blocked = False
+        self.gone = False
+        self.auto_schema = self.read_compacted = False
+        self.epoch: int | None = None
+        self.key_shared: Any = None
+        self.metadata: dict[str, str] = {}
+        self.subscription: Any = None
+        self.messages_out = 0
+        self.bytes_out = 0
+        self.redelivered = 0
+        self.messages_acked = self.chunks_out = 0
+        self.messages_per_entry = 0.0
+        self.connected_since_ms = self.acked_ms = self.sent_ms = self.flow_ms = 0
+
+    @property
+    def ready(self) -> bool:
+        """True if it can be sent something now."""
+        return self.permits > 0 and not self.blocked and not self.gone and self.connection.writable
+
+    def deliver(self, deliveries: Iterable[Delivery]) -> None:
+        """Sends entries, as they are stored."""
+        connection = self.connection
+        deliverable = connection.conversation.deliverable
+        consumer_id, partition, epoch = self.consumer_id, self.partition, self.epoch
+        topic = self.subscription.topic
+        chunked = topic.chunked
+        parts: list[bytes] = []
+        messages = size = 0
+        for position, entry, count, redelivery_count, ack_set in deliveries:
+            body = deliverable(entry)
+            head = encode_message_head(
+                consumer_id,
+                position[0],
+                position[1],
+                len(body),
+                partition=partition,
+                redelivery_count=redelivery_count,
+                ack_set=ack_set,
+                consumer_epoch=epoch,
+            )
+            parts += (head, body)
+            messages += count
+            size += len(body)
+            if redelivery_count:
+                self.redelivered += count
+            if count == 1 and chunked and _is_chunk(entry):
+                self.chunks_out += 1
+        self.permits -= messages
+        self.sent_ms = topic.now_ms()
+        if parts:
+            average, now = self.messages_per_entry, 2 * messages / len(parts)
+            self.messages_per_entry = now if average < 1 else AVERAGE_KEPT * average + (1 - AVERAGE_KEPT) * now
+        self.messages_out += messages
+        self.bytes_out += size
+        connection.queue(parts)
+        if limits := self.subscription.dispatch_limits:
+            counted = len(parts) // 2 if topic.rules.dispatch_by_entry else messages
+            for bucket in limits:
+                bucket.spend(counted, size)
+
+    def may_go_on(self, most: int) -> bool:
+        """True if it is blocked, and holds no more than half of what it may by now, 0 for any number."""
+        return self.blocked and (most <= 0 or self.unacked <= most // 2)
+
+    def hold(self, position: Position, messages: int) -> None:
+        """Remembers that it has an entry."""
+        self.pending[position] = messages
+        self.unacked += messages
+
+    def let_go(self, position: Position) -> bool:
+        """Forgets an entry; false if it did not have it."""
+        messages = self.pending.pop(position, None)
+        if messages is None:
+            return False
+        self.unacked -= messages
+        return True
+
+
+def _is_chunk(entry: bytes) -> bool:
+    try:
+        return bool(decode_metadata(entry).HasField("chunk_id"))
+    except BadBytes:
+        return False

@@ -1,0 +1,434 @@
+"""Key_Shared: entries of one key to one consumer, in order.
+
+A key's hash is a slot of 65,536. In sticky mode consumers say which ranges are theirs; otherwise each consumer has
+its points on a ring, so that a joiner takes a little from everybody, or, without consistent hashing, one range. A slot
+that has moved waits until its former consumer has acknowledged, or lost, all it holds of it; and no entry overtakes an
+older one of its slot that waits.
+Source: PersistentStickyKeyDispatcherMultipleConsumers.java, HashRangeExclusiveStickyKeyConsumerSelector.java,
+ConsistentHashingStickyKeyConsumerSelector.java, HashRangeAutoSplitStickyKeyConsumerSelector.java,
+DrainingHashesTracker.java.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from bkctl.codec.pulsar import KEY_SHARED_STICKY, ErrorCode
+from bkctl.codec.pulsar_entry import decode_metadata, message_key
+from bkctl.codec.pulsar_hash import SLOTS, ring_slot_of, slot_of
+from bkctl.errors import BadBytes
+from bkctl.model.topic import Position
+from bkdaemon.broker.dispatch.base import RING_POINTS
+from bkdaemon.broker.dispatch.consumer import Consumer
+from bkdaemon.broker.dispatch.shared import Shared
+from bkdaemon.broker.refusal import Refusal
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.topic.backend import TopicRules
+    from bkdaemon.broker.topic.subscription import Subscription
+
+NO_LIMIT: Final = 1 << 31
+
+
+def look_ahead(rules: TopicRules, consumers: int) -> int:
+    """Entries that wait for their consumer before nothing new is read, with so many consumers."""
+    each, whole = rules.look_ahead_per_consumer_max, rules.look_ahead_per_subscription_max
+    most = min(each * consumers or NO_LIMIT, whole or NO_LIMIT)
+    if most < NO_LIMIT:
+        return most
+    return min(rules.unacked_per_subscription_max or NO_LIMIT, rules.unacked_per_consumer_max * consumers or NO_LIMIT)
+
+
+def entry_slot(metadata: Any, division: Division) -> int:
+    """The slot of an entry; one without a key goes by its producer and number."""
+    if metadata is None:
+        return 1
+    key = message_key(metadata)
+    return division.slot_of(key if key is not None else f"{metadata.producer_name}-{metadata.sequence_id}".encode())
+
+
+class Ring:
+    """Automatic division of the slots, the same at every broker: by the names of consumers, numbered where alike."""
+
+    slot_of = staticmethod(ring_slot_of)
+
+    def __init__(self, points_each: int = RING_POINTS) -> None:
+        self._points_each = points_each
+        self._consumers: dict[int, list[Consumer]] = {}  # at a point: who came first has it
+        self._points: list[int] = []
+        self._numbers: dict[Consumer, int] = {}
+
+    def _points_of(self, consumer: Consumer) -> list[int]:
+        number = self._numbers[consumer]
+        return [ring_slot_of(f"{consumer.name}\0{number}\0{i}".encode()) for i in range(self._points_each)]
+
+    def add(self, consumer: Consumer) -> None:
+        """A consumer joins."""
+        taken = {number for other, number in self._numbers.items() if other.name == consumer.name}
+        self._numbers[consumer] = next(number for number in count() if number not in taken)
+        for point in self._points_of(consumer):
+            self._consumers.setdefault(point, []).append(consumer)
+        self._points = sorted(self._consumers)
+
+    def remove(self, consumer: Consumer) -> None:
+        """A consumer leaves; one that is not there is gone already."""
+        if consumer not in self._numbers:
+            return
+        for point in self._points_of(consumer):
+            there = self._consumers[point]
+            there.remove(consumer)
+            if not there:
+                del self._consumers[point]
+        del self._numbers[consumer]
+        self._points = sorted(self._consumers)
+
+    def owner(self, slot: int) -> Consumer | None:
+        """Whose slot it is."""
+        if not self._points:
+            return None
+        at = bisect_left(self._points, slot)
+        return self._consumers[self._points[at % len(self._points)]][0]
+
+    def ranges(self) -> list[tuple[int, int, Consumer]]:
+        """What is whose, in order: first and last slot."""
+        found: list[tuple[int, int, Consumer]] = []
+        first = 1
+        for last in (*self._points, SLOTS - 1):
+            owner = self.owner(last)
+            if owner is None or first > last:
+                break
+            if found and found[-1][2] is owner:
+                found[-1] = (found[-1][0], last, owner)
+            else:
+                found.append((first, last, owner))
+            first = last + 1
+        return found
+
+
+class AutoSplit:
+    """Automatic division into one range each: a consumer that joins gets the lower half of the widest range."""
+
+    slot_of = staticmethod(slot_of)
+
+    def __init__(self) -> None:
+        self._ends: list[int] = []
+        self._consumers: dict[int, Consumer] = {}  # by the last slot of a range
+
+    def add(self, consumer: Consumer) -> None:
+        """A consumer joins.
+
+        Raises:
+            Refusal: no range has two slots.
+        """
+        end = SLOTS
+        if self._ends:
+            width, widest = max(
+                ((last - before, last) for before, last in zip([0, *self._ends], self._ends, strict=False)),
+                key=lambda found: found[0],
+            )
+            if width <= 1:
+                why = f"No more range can assigned to new consumer, assigned consumers {len(self._ends)}"
+                raise Refusal(ErrorCode.CONSUMER_ASSIGN, why)
+            end = widest - (width >> 1)
+        insort(self._ends, end)
+        self._consumers[end] = consumer
+
+    def remove(self, consumer: Consumer) -> None:
+        """A consumer leaves: the next range grows down over its own; before the end, the one below grows up."""
+        end = next((last for last, owner in self._consumers.items() if owner is consumer), None)
+        if end is None:
+            return
+        del self._consumers[end]
+        self._ends.remove(end)
+        if end == SLOTS and self._ends:
+            self._consumers[end] = self._consumers.pop(self._ends[-1])
+            self._ends[-1] = end
+
+    def owner(self, slot: int) -> Consumer | None:
+        """Whose slot it is."""
+        return self._consumers[self._ends[bisect_left(self._ends, slot)]] if self._ends else None
+
+    def ranges(self) -> list[tuple[int, int, Consumer]]:
+        """What is whose, in order: first and last slot, as Java numbers them."""
+        firsts = [0, *(last + 1 for last in self._ends)]
+        return [(first, last, self._consumers[last]) for first, last in zip(firsts, self._ends, strict=False)]
+
+
+class Ranges:
+    """Ranges that consumers chose."""
+
+    slot_of = staticmethod(slot_of)
+
+    def __init__(self) -> None:
+        self._ranges: list[tuple[int, int, Consumer]] = []
+
+    def add(self, consumer: Consumer) -> None:
+        """A consumer joins.
+
+        Raises:
+            Refusal: no range, one that ends before it begins, or one that meets another.
+        """
+        wanted = [(r.start, r.end) for r in consumer.key_shared.hashRanges]
+        if not wanted:
+            raise Refusal(ErrorCode.CONSUMER_ASSIGN, "Ranges for KeyShared policy must not be empty.")
+        wanted.sort(key=lambda one: one[0])
+        for k, (start, end) in enumerate(wanted):
+            shown = f"[{start},{end}]"
+            if start > end:
+                raise Refusal(ErrorCode.CONSUMER_ASSIGN, f"Fixed hash range start > end for range: {shown}")
+            if k + 1 < len(wanted) and wanted[k + 1][0] <= end:
+                other = f"[{wanted[k + 1][0]},{wanted[k + 1][1]}]"
+                why = f"Consumer's own ranges conflict: {shown} overlaps with {other}"
+                raise Refusal(ErrorCode.CONSUMER_ASSIGN, why)
+        for start, end in wanted:
+            if any(start <= e and s <= end for s, e, _ in self._ranges):
+                raise Refusal(ErrorCode.CONSUMER_ASSIGN, f"Range conflict with consumer: [{start},{end}]")
+        self._ranges += [(start, end, consumer) for start, end in wanted]
+
+    def remove(self, consumer: Consumer) -> None:
+        """A consumer leaves."""
+        self._ranges = [r for r in self._ranges if r[2] is not consumer]
+
+    def owner(self, slot: int) -> Consumer | None:
+        """Returns the owner of a slot; None if no consumer chose it."""
+        return next((c for start, end, c in self._ranges if start <= slot <= end), None)
+
+    def ranges(self) -> list[tuple[int, int, Consumer]]:
+        """What is whose, in order: first and last slot."""
+        return sorted(self._ranges, key=lambda r: r[0])
+
+    def hold(self, entry: bytes) -> bool:
+        """True if a consumer chose the slot of an entry."""
+        return self.owner(entry_slot(_metadata(entry), self)) is not None
+
+
+Division: TypeAlias = Ring | AutoSplit | Ranges
+
+
+def new_division(rules: TopicRules, *, sticky: bool) -> Division:
+    """A division of the slots without consumers: in sticky mode, by a ring, or into one range each."""
+    if sticky:
+        return Ranges()
+    return Ring(rules.ring_points) if rules.consistent_hashing else AutoSplit()
+
+
+class KeyShared(Shared):
+    """Many consumers, order within a key."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        super().__init__(subscription)
+        self._division: Division = Ring()
+        self._mode: tuple[int, bool] | None = None
+        self._owners: dict[int, Consumer | None] = {}
+        self._slots: dict[Position, int] = {}  # of what is held or waits
+        self._holders: dict[int, list[Any]] = {}  # slot → [consumer, entries of it that are held]
+        self._waiting: dict[int, int] = {}  # slot → entries of it in replay
+        self._returned: dict[int, Position] = {}  # slot → the first that came back since the last read began
+        self._incomplete: dict[int, set[str]] = {}  # slot → messages of which its holder has chunks, not the last one
+
+    def add(self, consumer: Consumer) -> None:
+        """All consumers agree about the mode and about order.
+
+        Raises:
+            Refusal: they do not, or ranges meet.
+        """
+        meta = consumer.key_shared
+        mode = (meta.keySharedMode, meta.allowOutOfOrderDelivery) if meta is not None else (0, False)
+        if not self.consumers:
+            self._mode = mode
+            self._division = new_division(self.subscription.rules, sticky=mode[0] == KEY_SHARED_STICKY)
+        elif self._mode is not None and mode != self._mode:
+            raise Refusal(
+                ErrorCode.CONSUMER_BUSY, f"Subscription is of different type. {_difference(self._mode, mode)}"
+            )
+        self._division.add(consumer)
+        self._owners.clear()
+        super().add(consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        """Its slots go to others once what it held is to be sent again."""
+        self._division.remove(consumer)
+        self._owners.clear()
+        super().remove(consumer)
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._slots.clear()
+        self._holders.clear()
+        self._waiting.clear()
+        self._returned.clear()
+        self._incomplete.clear()
+
+    @property
+    def policy(self) -> tuple[bool, bool]:
+        """Whether consumers chose their ranges, and whether order may be lost."""
+        mode, unordered = self._mode or (0, False)
+        return mode == KEY_SHARED_STICKY, unordered
+
+    def ranges(self) -> list[tuple[int, int, Consumer]]:
+        """What is whose, in order: first and last slot."""
+        return self._division.ranges()
+
+    def owner(self, slot: int) -> Consumer | None:
+        """Whose slot it is now."""
+        if slot not in self._owners:
+            self._owners[slot] = self._division.owner(slot)
+        return self._owners[slot]
+
+    @property
+    def _replay_max(self) -> int:
+        return min(look_ahead(self.subscription.rules, max(len(self.consumers), 1)), super()._replay_max)
+
+    # -- what is held and what waits ---------------------------------------------------------------------------------
+
+    def _hold(self, consumer: Consumer, position: Position, messages: int) -> None:
+        super()._hold(consumer, position, messages)
+        holder = self._holders.setdefault(self._slots[position], [consumer, 0])
+        holder[0] = consumer
+        holder[1] += 1
+
+    def _let_go(self, consumer: Consumer, position: Position) -> bool:
+        if not super()._let_go(consumer, position):
+            return False
+        slot = self._slots.get(position, 0)
+        holder = self._holders.get(slot)
+        if holder is not None:
+            holder[1] -= 1
+            if not holder[1]:
+                del self._holders[slot]
+                self._incomplete.pop(slot, None)
+                if slot in self._waiting:
+                    self.wake()
+        return True
+
+    def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None, *, counted: bool = True) -> None:
+        """Redelivered entries go before later ones of their slot, also before those that are being read."""
+        positions = list(consumer.pending if positions is None else positions)
+        super().redeliver(consumer, positions, counted=counted)
+        for position in positions:
+            if position in self.replay:
+                slot = self._slots.get(position, 0)
+                self._returned[slot] = min(self._returned.get(slot, position), position)
+
+    def _take_replay(self) -> list[Position]:
+        self._returned.clear()
+        return super()._take_replay()
+
+    def acked(self, consumer: Consumer, positions: Iterable[Position]) -> None:
+        """What is acknowledged has no slot any more."""
+        positions = list(positions)
+        super().acked(consumer, positions)
+        for position in positions:
+            self._slots.pop(position, None)
+
+    def passed(self, mark_delete: Position) -> None:
+        """What the cursor has gone past has no slot any more, but for what is still counted as waiting."""
+        self._slots = {p: slot for p, slot in self._slots.items() if p > mark_delete or p in self.replay}
+
+    def _again_later(self, position: Position) -> None:
+        if position not in self.replay:
+            slot = self._slots.get(position, 0)
+            self._waiting[slot] = self._waiting.get(slot, 0) + 1
+        super()._again_later(position)
+
+    def _not_waiting(self, position: Position) -> None:
+        if position in self.replay:
+            slot = self._slots.get(position, 0)
+            left = self._waiting.get(slot, 0) - 1
+            if left > 0:
+                self._waiting[slot] = left
+            else:
+                self._waiting.pop(slot, None)
+        super()._not_waiting(position)
+
+    @property
+    def _ordered(self) -> bool:
+        return self._mode is None or not self._mode[1]
+
+    def _free(self, slot: int) -> Consumer | None:
+        """The consumer that could be sent an entry of the slot now.
+
+        A consumer that holds part of a chunked message keeps the slot until it has all chunks: it acknowledges none
+        of them before, so the slot would never come free for its new owner.
+        """
+        consumer = self.owner(slot)
+        holder = self._holders.get(slot) if self._ordered else None
+        if holder is not None and holder[0] is not consumer:
+            consumer = holder[0] if slot in self._incomplete else None
+        return consumer if consumer is not None and consumer.ready else None
+
+    def _possible(self, position: Position) -> bool:
+        slot = self._slots.get(position)
+        return slot is None or self._free(slot) is not None
+
+    def _permitted(self, position: Position, permits: dict[Consumer, float]) -> bool:
+        slot = self._slots.get(position)
+        if slot is None:
+            return True  # its slot is known once it is read
+        consumer = self._free(slot)
+        if consumer is None or permits.setdefault(consumer, consumer.permits) <= 0:
+            return False
+        permits[consumer] -= self._per_entry
+        return True
+
+    def _learn(self, entries: list[tuple[Position, bytes]]) -> bool:
+        learned = False
+        for position, entry in entries:
+            if position not in self._slots and not self.subscription.cursor.is_acked(position):
+                learned = True
+                self._slots[position] = entry_slot(_metadata(entry), self._division)
+        return learned
+
+    def _consumer_for(
+        self, position: Position, metadata: Any, taken: dict[Consumer, int], held: set[int]
+    ) -> Consumer | None:
+        slot = self._slots.get(position)
+        if slot is None:
+            slot = self._slots[position] = entry_slot(metadata, self._division)
+        if self._ordered:
+            if slot in held:
+                return None
+            newer = position not in self.replay and slot in self._waiting
+            if newer or self._returned.get(slot, position) < position:
+                held.add(slot)
+                return None
+        consumer = self._free(slot)
+        if consumer is None or consumer.permits <= taken.get(consumer, 0):
+            held.add(slot)
+            return None
+        if metadata is not None and metadata.num_chunks_from_msg > 1:
+            self._note_chunk(slot, metadata)
+        return consumer
+
+    def _note_chunk(self, slot: int, metadata: Any) -> None:
+        """Remembers that a chunk of a message is sent, until the last one is."""
+        incomplete = self._incomplete.setdefault(slot, set())
+        if metadata.chunk_id < metadata.num_chunks_from_msg - 1:
+            incomplete.add(metadata.uuid)
+            return
+        incomplete.discard(metadata.uuid)
+        if not incomplete:
+            del self._incomplete[slot]
+
+
+def _metadata(entry: bytes) -> Any:
+    try:
+        return decode_metadata(entry)
+    except BadBytes:
+        return None
+
+
+def _difference(active: tuple[int, bool], other: tuple[int, bool]) -> str:
+    """What a consumer's policy, its mode and whether order may be lost, has other than the subscription's."""
+    if active[0] != other[0]:
+        modes = ["STICKY" if mode == KEY_SHARED_STICKY else "AUTO_SPLIT" for mode, _ in (active, other)]
+        return (
+            f"Active subscription key_shared mode of '{modes[0]}' is different than the connecting consumer's "
+            f"key_shared mode '{modes[1]}'."
+        )
+    if active[1]:
+        return "Active subscription allows out of order delivery while the connecting consumer does not allow it."
+    return "Active subscription does not allow out of order delivery while the connecting consumer allows it."

@@ -1,0 +1,94 @@
+"""What all subscriptions of a broker together may hold unacknowledged: maxUnackedMessagesPerBroker.
+
+Where that much is reached, each Shared or Key_Shared subscription that holds more than its part
+(maxUnackedMessagesPerSubscriptionOnBrokerBlocked of it) gets nothing new, until it has acknowledged down to half of its
+part, or all together down to half of the whole. What was given back is sent again meanwhile. All together are looked at
+every CHECK_S, first at FIRST_CHECK_S; one of them, while the broker is at its limit, with all it gets and acknowledges.
+Source: BrokerService.java (checkUnAckMessageDispatching, addUnAckedMessages).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.config import BrokerConfig
+    from bkdaemon.broker.dispatch.shared import Shared
+
+FIRST_CHECK_S: Final = 600.0
+CHECK_S: Final = 30.0
+
+logger = logging.getLogger(__name__)
+
+
+class UnackedLimit:
+    """The limit of one broker.
+
+    Attributes:
+        most: messages of all subscriptions; 0 for no limit.
+        each: of one subscription while the broker is at its limit.
+        reached: the broker is at its limit, or was and is not down to half of it.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.most = self.each = 0
+        self.reached = False
+        self._clock = clock
+        self._first_s = clock() + FIRST_CHECK_S
+        self._dispatchers: WeakSet[Shared] = WeakSet()
+
+    def hold_to(self, config: BrokerConfig) -> None:
+        """Takes the limit of a configuration."""
+        part = config.unacked_part_when_blocked
+        self.most = config.unacked_per_broker if part > 0 else 0
+        self.each = int(self.most * part)
+
+    def add(self, dispatcher: Shared) -> None:
+        """A dispatcher under this limit."""
+        self._dispatchers.add(dispatcher)
+
+    def remove(self, dispatcher: Shared) -> None:
+        """It is closed."""
+        self._dispatchers.discard(dispatcher)
+
+    def check(self) -> None:
+        """Looks at all of them together."""
+        if self.most <= 0 or self._clock() < self._first_s:
+            return
+        total = sum(dispatcher.unacked for dispatcher in self._dispatchers)
+        if not self.reached and total >= self.most:
+            logger.warning(
+                "%d messages are not acknowledged, as many as may be (maxUnackedMessagesPerBroker %d):"
+                " subscriptions with more than %d get nothing new",
+                total,
+                self.most,
+                self.each,
+            )
+            self.reached = True
+            for dispatcher in list(self._dispatchers):
+                self.look(dispatcher)
+        elif self.reached and total < self.most // 2:
+            logger.info("%d messages are not acknowledged: subscriptions get new ones again", total)
+            self.reached = False
+            for dispatcher in list(self._dispatchers):
+                self._let_go(dispatcher)
+
+    def look(self, dispatcher: Shared) -> None:
+        """Looks at one of them, as long as the limit is reached."""
+        if not self.reached:
+            return
+        unacked = dispatcher.unacked
+        if dispatcher.held_back:
+            if unacked < self.each // 2:
+                self._let_go(dispatcher)
+        elif unacked > self.each:
+            logger.info("%s holds %d messages: it gets nothing new", dispatcher.subscription, unacked)
+            dispatcher.held_back = True
+
+    def _let_go(self, dispatcher: Shared) -> None:
+        if dispatcher.held_back:
+            dispatcher.held_back = False
+            dispatcher.wake()

@@ -1,0 +1,1 @@
+"""Conversations of a broker with its clients: connections, requests, producing, consuming."""

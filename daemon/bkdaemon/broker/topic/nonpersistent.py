@@ -1,0 +1,305 @@
+"""A topic that keeps nothing: what arrives goes to consumers that have permits now, and is lost for all others.
+
+Receipts come at once and say (0, 0), as every message's id does. Source: NonPersistentTopic.java,
+NonPersistentDispatcherMultipleConsumers.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from bkctl.codec.pulsar import (
+    NO_REQUEST,
+    Command,
+    ErrorCode,
+    SubscriptionType,
+    encode_command,
+    encode_receipts,
+)
+from bkctl.codec.pulsar_entry import checksum_ok, decode_metadata
+from bkctl.errors import BadBytes
+from bkctl.model.topic import Position, TopicName
+from bkdaemon.broker.dispatch.consumer import Consumer, Delivery
+from bkdaemon.broker.dispatch.key_shared import Division, Ring, entry_slot, new_division
+from bkdaemon.broker.dispatch.throttle import BrokerLimits, Limits, TopicLimits
+from bkdaemon.broker.refusal import Refusal
+from bkdaemon.broker.topic.producers import Producer, ProducerTable
+from bkdaemon.broker.topic.rates import keep_sent
+
+if TYPE_CHECKING:
+    from bkctl.protocol.broker import Send
+    from bkdaemon.broker.topic.backend import TopicRules
+
+NOWHERE: Final = Position(0, 0)
+
+
+class NonPersistentSubscription:
+    """Who of the consumers gets a message."""
+
+    durable = False
+    dispatch_limits: Limits = ()
+    """Nothing waits here, so nothing is held back."""
+
+    def __init__(self, topic: NonPersistentTopic, name: str) -> None:
+        self.topic = topic
+        self.name = name
+        self.type = SubscriptionType.EXCLUSIVE
+        self.consumers: list[Consumer] = []
+        self.dropped = 0
+        self.left = [0, 0]
+        self._turn = 0
+        self._division: Division = Ring()
+
+    def add(self, consumer: Consumer, kind: SubscriptionType) -> None:
+        """A consumer joins.
+
+        Raises:
+            Refusal: CONSUMER_BUSY, CONSUMER_ASSIGN; SERVICE_NOT_READY if another has its place by now.
+        """
+        self.topic.check_open()
+        if self.topic.subscriptions.setdefault(self.name, self) is not self:  # it may have gone with a silent consumer
+            raise Refusal(ErrorCode.SERVICE_NOT_READY, "Subscription is fenced")
+        if self.consumers and kind != self.type:
+            raise Refusal(ErrorCode.CONSUMER_BUSY, "Subscription is of different type")
+        if self.consumers and kind == SubscriptionType.EXCLUSIVE:
+            raise Refusal(ErrorCode.CONSUMER_BUSY, "Exclusive consumer is already connected")
+        most = self.topic.rules.consumers_per_subscription_max
+        if 0 < most <= len(self.consumers):
+            raise Refusal(ErrorCode.CONSUMER_BUSY, "Subscription reached max consumers limit")
+        if not self.consumers:
+            self.type = kind
+            meta = consumer.key_shared
+            sticky = meta is not None and meta.keySharedMode
+            self._division = new_division(self.topic.rules, sticky=bool(sticky))
+        if kind == SubscriptionType.KEY_SHARED:
+            self._division.add(consumer)
+        consumer.subscription = self
+        self.consumers.append(consumer)
+        if kind == SubscriptionType.FAILOVER:
+            self.consumers.sort(key=lambda c: (c.priority, c.name))
+
+    async def remove(self, consumer: Consumer) -> None:
+        """A consumer has left; the subscription goes with the last."""
+        consumer.gone = True
+        if consumer in self.consumers:
+            self._forget(consumer)
+        await self.forget_if_unused()
+
+    async def forget_if_unused(self) -> None:
+        """Removes a subscription without consumers."""
+        if not self.consumers and self.topic.subscriptions.get(self.name) is self:
+            self.topic.forget(self)
+
+    def _forget(self, consumer: Consumer) -> None:
+        self.left[0] += consumer.messages_out
+        self.left[1] += consumer.bytes_out
+        self.consumers.remove(consumer)
+        self._division.remove(consumer)
+
+    def disconnect(self, consumers: list[Consumer]) -> None:
+        """Tells consumers that they are closed."""
+        for consumer in consumers:
+            consumer.gone = True
+            consumer.connection.forget_consumer(consumer)
+            consumer.connection.queue(
+                (encode_command(Command.CLOSE_CONSUMER, consumer_id=consumer.consumer_id, request_id=NO_REQUEST),)
+            )
+            if consumer in self.consumers:
+                self._forget(consumer)
+
+    def offer(self, entry: bytes, metadata: Any) -> None:
+        """Sends an entry to one consumer, or drops it."""
+        consumer = self._taker(metadata)
+        if consumer is None or not consumer.ready:
+            self.dropped += 1
+            return
+        consumer.deliver((Delivery(NOWHERE, entry, max(metadata.num_messages_in_batch, 1)),))
+
+    def _taker(self, metadata: Any) -> Consumer | None:
+        if not self.consumers:
+            return None
+        if self.type == SubscriptionType.KEY_SHARED:
+            return self._division.owner(entry_slot(metadata, self._division))
+        if self.type != SubscriptionType.SHARED:
+            return self.consumers[0]
+        for offset in range(1, len(self.consumers) + 1):
+            consumer = self.consumers[(self._turn + offset) % len(self.consumers)]
+            if consumer.ready:
+                self._turn = (self._turn + offset) % len(self.consumers)
+                return consumer
+        return None
+
+    def flow(self, consumer: Consumer, permits: int) -> None:
+        """A consumer can take more."""
+        consumer.permits += permits
+
+    def wake(self) -> None:
+        """Nothing waits here."""
+
+    def ack(self, consumer: Consumer, message: Any) -> None:
+        """There is nothing to acknowledge, but Java counts it."""
+        consumer.messages_acked += len(message.message_id)
+
+    def redeliver(self, consumer: Consumer, message: Any) -> None:
+        """What is gone is gone."""
+
+    async def seek(self, position: Position, ack_set: Sequence[int] = ()) -> None:
+        """There is no other place: done at once, as Java does."""
+
+    async def seek_time(self, ms: int) -> None:
+        """There is no other place."""
+
+
+class NonPersistentTopic:
+    """A topic in memory."""
+
+    persistent = False
+    terminated = False
+    congested = chunked = False
+
+    def __init__(self, name: TopicName, rules: TopicRules, now_ms: Callable[[], int]) -> None:
+        self.name = name
+        self.rules = rules
+        self.now_ms = now_ms
+        self.closed = False
+        self.partition = name.partition
+        self.subscriptions: dict[str, NonPersistentSubscription] = {}
+        self.producers = ProducerTable(str(name), None, self._keep_epoch)
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.left = [0, 0, 0]
+        self.used_ms = now_ms()
+        self.limits = TopicLimits(lambda: now_ms() / 1000)
+        self.on_closed: Callable[[NonPersistentTopic], None] = lambda topic: None
+
+    def hold_to_rates(self, broker: BrokerLimits | None, published: tuple[float, float] = (0, 0)) -> None:
+        """Publishes no faster than its rules and the broker's say from now on."""
+        self.limits.hold_to(self.rules, broker, published)
+
+    async def _keep_epoch(self, epoch: int) -> None:
+        """There is no place to keep it."""
+
+    def check_open(self) -> None:
+        """Raises: Refusal, SERVICE_NOT_READY: it is closed; look it up again."""
+        if self.closed:
+            raise Refusal(ErrorCode.SERVICE_NOT_READY, "Topic is temporarily unavailable")
+
+    async def add_producer(self, producer: Producer) -> None:
+        """Takes a producer in.
+
+        Raises:
+            Refusal: what forbids it.
+        """
+        self.check_open()
+        self.check_welcome(encrypted=producer.encrypted)
+        await self.producers.admit(producer)
+
+    def check_welcome(self, *, encrypted: bool) -> None:
+        """Raises: Refusal, the reason why no further producer may join."""
+        if 0 < self.rules.producers_max <= len(self.producers):
+            raise Refusal(ErrorCode.PRODUCER_BUSY, f"Topic '{self.name}' reached max producers limit")
+        if self.rules.encryption_required and not encrypted:
+            raise Refusal(ErrorCode.METADATA, f"Encryption is required in {self.name}")
+
+    async def remove_producer(self, producer: Producer) -> None:
+        """A producer has left."""
+        if self.producers.remove(producer):
+            waiting = await self.producers.next_waiting()
+            if waiting is not None:
+                waiting.connection.producer_ready(waiting)
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        """Nothing is known."""
+        return -1
+
+    def answer_in_order(self, producer: Producer, answer: bytes) -> None:
+        """Every receipt has been sent."""
+        producer.connection.queue((answer,))
+
+    def publish(self, producer: Producer, sends: list[Send], size: int) -> None:
+        """Offers entries to every subscription; receipts at once."""
+        receipts = []
+        answers = []
+        most = self.rules.message_size_max
+        for sequence_id, highest, messages, entry, chunk in sends:
+            try:
+                if not checksum_ok(entry):
+                    raise Refusal(ErrorCode.CHECKSUM, "Checksum failed on the broker")
+                metadata = decode_metadata(entry)
+                if self.rules.encryption_required and not metadata.encryption_keys:
+                    raise Refusal(ErrorCode.METADATA, "Messages must be encrypted")
+                if 0 < most < len(entry) and not chunk:
+                    raise Refusal(ErrorCode.NOT_ALLOWED, "Exceed maximum message size")
+            except (BadBytes, Refusal) as error:
+                code = error.code if isinstance(error, Refusal) else ErrorCode.METADATA
+                answers.append(
+                    encode_command(
+                        Command.SEND_ERROR,
+                        producer_id=producer.producer_id,
+                        sequence_id=max(sequence_id, highest),
+                        error=code,
+                        message=error.message,
+                    )
+                )
+                continue
+            self.messages_in += messages
+            producer.messages_in += messages
+            for subscription in self.subscriptions.values():
+                subscription.offer(entry, metadata)
+            receipts.append((sequence_id, highest, 0, 0))
+        self.bytes_in += size
+        producer.bytes_in += size
+        producer.connection.queue((encode_receipts(producer.producer_id, receipts), *answers))
+
+    async def subscription(
+        self,
+        name: str,
+        *,
+        durable: bool,
+        initial: Position,
+        create: bool = True,
+        properties: dict[str, str] | None = None,
+    ) -> NonPersistentSubscription:
+        """The subscription of that name, made where it is missing."""
+        self.check_open()
+        if name not in self.subscriptions:
+            self.subscriptions[name] = NonPersistentSubscription(self, name)
+        return self.subscriptions[name]
+
+    async def delete_subscription(self, subscription: NonPersistentSubscription, *, force: bool = True) -> None:
+        """Forgets a subscription and closes its consumers."""
+        if subscription.consumers and not force:
+            raise Refusal(ErrorCode.METADATA, "Subscription has active consumers")
+        subscription.disconnect(list(subscription.consumers))
+        self.forget(subscription)
+
+    def forget(self, subscription: NonPersistentSubscription) -> None:
+        """A subscription is no more."""
+        if self.subscriptions.pop(subscription.name, None) is not None:
+            keep_sent(self.left, subscription)
+            subscription.left = [0, 0]
+
+    async def last_message_id(self) -> tuple[Position, int]:
+        """Raises: Refusal, UNKNOWN as Java says: nothing is kept."""
+        raise Refusal(ErrorCode.UNKNOWN, "getLastMessageId is not supported on a non-persistent topic")
+
+    async def close(self) -> None:
+        """Closes producers and consumers, which reconnect to the topic's new owner."""
+        self.fail()
+
+    def fail(self) -> None:
+        """It is ours no more: as close(), at once."""
+        if self.closed:
+            return
+        self.closed = True
+        self.producers.turn_away(ErrorCode.SERVICE_NOT_READY, "Topic is temporarily unavailable")
+        for producer in list(self.producers.by_name.values()):
+            producer.gone = True
+            producer.connection.forget_producer(producer, closed_by_broker=True)
+            producer.connection.queue(
+                (encode_command(Command.CLOSE_PRODUCER, producer_id=producer.producer_id, request_id=NO_REQUEST),)
+            )
+        for subscription in list(self.subscriptions.values()):
+            subscription.disconnect(list(subscription.consumers))
+        self.on_closed(self)

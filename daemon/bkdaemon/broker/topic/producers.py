@@ -1,0 +1,228 @@
+"""The producers of one topic: names, and who may produce beside whom.
+
+    Shared                  beside others; not beside an exclusive one, nor one that waits to be
+    Exclusive               alone, or refused
+    WaitForExclusive        alone, or in the queue until the others are gone
+    ExclusiveWithFencing    alone at once: the others are forgotten, their next message ends their connection
+
+An exclusive producer raises the topic's epoch, which is stored before the producer gets it; a producer that
+reconnects with an older epoch is fenced. Source: AbstractTopic.java (incrementTopicEpochIfNeeded, addProducer).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from bkctl.codec.pulsar import AccessMode, ErrorCode
+from bkctl.errors import BkctlError
+from bkdaemon.broker.refusal import Refusal
+
+if TYPE_CHECKING:
+    from bkdaemon.broker.protocol.connection import Connection
+    from bkdaemon.broker.topic.topic import AnyTopic
+
+WAITING_MAX: Final = 1000
+"""Producers of one topic that wait to be exclusive."""
+
+
+class Producer:
+    """One producer of one connection.
+
+    Attributes:
+        ready: it may send; false while it waits to be exclusive.
+        gone: closed, fenced, or its connection ended.
+        pending: its messages that are not confirmed, in sends.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "bytes_in",
+        "chunks_in",
+        "connected_since_ms",
+        "connection",
+        "encrypted",
+        "epoch",
+        "generated_name",
+        "gone",
+        "messages_in",
+        "metadata",
+        "mode",
+        "name",
+        "pending",
+        "producer_id",
+        "ready",
+        "request_id",
+        "schema_version",
+        "topic",
+        "topic_epoch",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        topic: AnyTopic,
+        producer_id: int,
+        name: str,
+        *,
+        generated_name: bool = False,
+        mode: int = AccessMode.SHARED,
+        epoch: int = 0,
+        topic_epoch: int | None = None,
+    ) -> None:
+        self.connection = connection
+        self.topic = topic
+        self.producer_id = producer_id
+        self.name = name
+        self.generated_name = generated_name
+        self.mode = mode
+        self.epoch = epoch
+        self.topic_epoch = topic_epoch
+        self.request_id = 0
+        self.schema_version = b""
+        self.encrypted = False
+        self.metadata: dict[str, str] = {}
+        self.ready = False
+        self.gone = False
+        self.pending = 0
+        self.messages_in = 0
+        self.bytes_in = self.chunks_in = 0
+        self.connected_since_ms = 0
+
+
+class ProducerTable:
+    """Who produces to a topic, and who waits.
+
+    Args:
+        topic: its name, for errors.
+        epoch: the topic's epoch as it is stored, or None.
+        store_epoch: makes a new epoch durable.
+    """
+
+    def __init__(self, topic: str, epoch: int | None, store_epoch: Callable[[int], Awaitable[None]]) -> None:
+        self.by_name: dict[str, Producer] = {}
+        self.epoch = epoch
+        self._topic = topic
+        self._store_epoch = store_epoch
+        self._exclusive: Producer | None = None
+        self._waiting: deque[Producer] = deque()
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+    @property
+    def waiting(self) -> int:
+        """Producers that wait to be exclusive."""
+        return len(self._waiting)
+
+    async def admit(self, producer: Producer) -> None:
+        """Takes a producer in: it is `ready` afterwards, or waits.
+
+        Raises:
+            Refusal: PRODUCER_BUSY or PRODUCER_FENCED.
+        """
+        if producer.mode == AccessMode.SHARED:
+            self._admit_shared(producer)
+        elif producer.mode == AccessMode.EXCLUSIVE_WITH_FENCING:
+            self._check_epoch(producer)
+            for fenced in self.by_name.values():
+                fenced.gone = True
+                fenced.connection.forget_producer(fenced)
+            self.by_name.clear()
+            self.turn_away(ErrorCode.PRODUCER_FENCED, "Fenced out")
+            self._exclusive = None
+            await self._grant(producer)
+        elif producer.mode == AccessMode.WAIT_FOR_EXCLUSIVE and (self.by_name or self._waiting):
+            if len(self._waiting) >= WAITING_MAX:
+                raise Refusal(ErrorCode.PRODUCER_BUSY, f"{WAITING_MAX} producers wait for '{self._topic}' already")
+            self._waiting.append(producer)
+        else:
+            if self.by_name or self._waiting:
+                raise Refusal(ErrorCode.PRODUCER_FENCED, self._others())
+            self._check_epoch(producer)
+            await self._grant(producer)
+
+    def _check_epoch(self, producer: Producer) -> None:
+        """Raises: Refusal, PRODUCER_FENCED: it was exclusive once, and another was after it."""
+        if producer.topic_epoch is not None and self.epoch is not None and producer.topic_epoch < self.epoch:
+            raise Refusal(
+                ErrorCode.PRODUCER_FENCED,
+                f"Topic epoch has already moved. Current epoch: {self.epoch}, Producer epoch: {producer.topic_epoch}",
+            )
+
+    def _admit_shared(self, producer: Producer) -> None:
+        if self._exclusive is not None or self._waiting:
+            raise Refusal(ErrorCode.PRODUCER_BUSY, self._others())
+        most = producer.topic.rules.same_address_producers_max
+        if 0 < most <= sum(p.connection.address == producer.connection.address for p in self.by_name.values()):
+            raise Refusal(ErrorCode.PRODUCER_BUSY, f"Topic '{self._topic}' reached max same address producers limit")
+        other = self.by_name.get(producer.name)
+        if other is not None and not other.gone:
+            raise Refusal(
+                ErrorCode.PRODUCER_BUSY,
+                f"Producer with name '{producer.name}' is already connected to topic '{self._topic}'",
+            )
+        self.by_name[producer.name] = producer
+        producer.ready = True
+
+    def _others(self) -> str:
+        if self._exclusive is not None or self._waiting:
+            name = self._exclusive.name if self._exclusive is not None else "null"
+            return f"Topic has an existing exclusive producer: {name}"
+        return "Topic has existing shared producers"
+
+    async def _grant(self, producer: Producer) -> None:
+        """Makes a producer the only one; its epoch is durable before it is ready."""
+        self.by_name[producer.name] = self._exclusive = producer
+        wanted = producer.topic_epoch
+        if wanted is None:
+            wanted = 0 if self.epoch is None else self.epoch + 1
+        try:
+            if wanted != self.epoch:
+                await self._store_epoch(wanted)
+                self.epoch = wanted
+        except BaseException:
+            self.remove(producer)
+            raise
+        producer.topic_epoch = wanted
+        producer.ready = not producer.gone
+
+    def remove(self, producer: Producer) -> bool:
+        """Forgets a producer; true if the next in the queue can be let in (`next_waiting`)."""
+        producer.gone = True
+        if self.by_name.get(producer.name) is producer:
+            del self.by_name[producer.name]
+        if self._exclusive is producer:
+            self._exclusive = None
+        if producer in self._waiting:
+            self._waiting.remove(producer)
+        return bool(self._waiting) and not self.by_name
+
+    def turn_away(self, code: ErrorCode, why: str) -> None:
+        """Fails all waiting producers with the reason."""
+        while self._waiting:
+            _refuse(self._waiting.popleft(), code, why)
+
+    async def next_waiting(self) -> Producer | None:
+        """Lets in the first of the queue, if the topic is free, and returns it."""
+        while self._waiting and not self.by_name:
+            producer = self._waiting.popleft()
+            if not producer.gone:
+                producer.topic_epoch = None
+                try:
+                    await self._grant(producer)
+                except BkctlError as error:  # it is to ask again
+                    _refuse(producer, ErrorCode.SERVICE_NOT_READY, error.message)
+                    continue
+                if producer.ready:
+                    return producer
+                self.remove(producer)
+        return None
+
+
+def _refuse(producer: Producer, code: ErrorCode, why: str) -> None:
+    """Tells one that waits that it is not let in."""
+    producer.gone = True
+    producer.connection.forget_producer(producer)
+    producer.connection.error_for(producer.request_id)(code, why)

@@ -1,0 +1,148 @@
+"""Messages and bytes a second, of topics and of who uses them: counters compared again and again, as Java does.
+
+Source: PulsarStats.java, Rate.java.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
+
+from bkctl.codec.managed_ledger import COMPACTION_CURSOR
+
+if TYPE_CHECKING:
+    from bkctl.model.topic import TopicName
+    from bkdaemon.broker.topic.nonpersistent import NonPersistentSubscription
+    from bkdaemon.broker.topic.subscription import Subscription
+    from bkdaemon.broker.topic.topic import AnyTopic, Topic
+    from bkdaemon.broker.topic.topics import Topics
+
+    AnySubscription: TypeAlias = Subscription | NonPersistentSubscription
+
+SYSTEM_READER: Final = "__system_reader"
+
+SYSTEM_NAMESPACE: Final = "pulsar/system"
+HEARTBEAT_NAMESPACE: Final = re.compile(r"pulsar/[^:]+:\d+")
+SYSTEM_TOPICS: Final = frozenset(
+    {"__change_events", *(f"__transaction_buffer_snapshot{kind}" for kind in ("", "_indexes", "_segments"))}
+)
+
+
+class Flow(NamedTuple):
+    """A second's messages and bytes; or how many there were at all."""
+
+    messages: float = 0.0
+    size: float = 0.0
+
+    @property
+    def average_size(self) -> float:
+        """Bytes a message, 0 where there was none."""
+        return self.size / self.messages if self.messages else 0.0
+
+
+NOTHING: Final = Flow()
+NONE: Final[Mapping[Hashable, Flow]] = {}
+
+
+class Rates:
+    """What flowed between the last two looks; `of` what was not there then is nothing.
+
+    Args:
+        since_ms: from when on all counters are counted; 0 if the first look is to tell.
+    """
+
+    def __init__(self, since_ms: int = 0) -> None:
+        self._at_ms = since_ms
+        self._before: dict[Hashable, Flow] = {}
+        self._rates: dict[Hashable, Flow] = {}
+
+    def of(self, *key: Hashable) -> Flow:
+        """The rate of ("in", topic), ("out", topic, subscription), ("producer", topic, name), ("consumer", …).
+
+        Also ("again", topic, subscription, consumer), redeliveries; and ("lost", topic, subscription), whose messages
+        are those that expired, and whose size those that a topic without storage dropped; ("acked", topic,
+        subscription, consumer), whose messages were acknowledged, and whose size are chunks that the consumer was sent;
+        ("chunked", topic, producer); ("stored", topic), whose messages are entries.
+        """
+        return self._rates.get(key, NOTHING)
+
+    def look(self, topics: Topics, now_ms: int, others: Mapping[Hashable, Flow] = NONE) -> None:
+        """Compares all counters, and others by their keys, with those of the look before."""
+        counters = {**dict(_counters(topics)), **others}
+        elapsed_s = (now_ms - self._at_ms) / 1000
+        if elapsed_s > 0 and self._at_ms:
+            self._rates = {
+                key: Flow(
+                    max(0.0, (now.messages - before.messages) / elapsed_s),
+                    max(0.0, (now.size - before.size) / elapsed_s),
+                )
+                for key, now in counters.items()
+                for before in (self._before.get(key, NOTHING),)
+            }
+        self._before, self._at_ms = counters, now_ms
+
+    def total(self, way: str) -> Flow:
+        """All topics' `in`, or `out`."""
+        flows = [flow for key, flow in self._rates.items() if isinstance(key, tuple) and key[0] == way]
+        return Flow(sum((f.messages for f in flows), 0.0), sum((f.size for f in flows), 0.0))
+
+
+def _counters(topics: Topics) -> Iterator[tuple[Hashable, Flow]]:
+    for name, topic in topics.open.items():
+        yield ("in", name), Flow(topic.messages_in, topic.bytes_in)
+        if topic.persistent:
+            yield ("stored", name), Flow(cast("Topic", topic).ledger.added)
+        for producer in topic.producers.by_name.values():
+            yield ("producer", name, producer.name), Flow(producer.messages_in, producer.bytes_in)
+            yield ("chunked", name, producer.name), Flow(producer.chunks_in)
+        for subscription in subscriptions_of(topic):
+            yield ("out", name, subscription.name), sent(subscription)
+            lost = Flow(getattr(subscription, "expired", 0), getattr(subscription, "dropped", 0))
+            yield ("lost", name, subscription.name), lost
+            for consumer in subscription.consumers:
+                key = ("consumer", name, subscription.name, id(consumer))
+                yield key, Flow(consumer.messages_out, consumer.bytes_out)
+                yield ("again", *key[1:]), Flow(consumer.redelivered)
+                yield ("acked", *key[1:]), Flow(consumer.messages_acked, consumer.chunks_out)
+
+
+def subscriptions_of(topic: AnyTopic) -> list[AnySubscription]:
+    """The subscriptions of a topic of either kind."""
+    return list(topic.subscriptions.values())
+
+
+def sent(subscription: AnySubscription) -> Flow:
+    """What a subscription's consumers were sent since its topic was opened, those that left too."""
+    left, consumers = subscription.left, subscription.consumers
+    return Flow(
+        left[0] + sum(consumer.messages_out for consumer in consumers),
+        left[1] + sum(consumer.bytes_out for consumer in consumers),
+    )
+
+
+def internal(subscription: AnySubscription) -> bool:
+    """True for a subscription of the system's own."""
+    name = subscription.name
+    return (
+        name == COMPACTION_CURSOR or name.startswith(SYSTEM_READER) or name in subscription.topic.rules.system_cursors
+    )
+
+
+def internal_topic(name: TopicName) -> bool:
+    """True for a topic of the system's own, as Java names them."""
+    whole = name.partitioned
+    return (
+        whole.namespace_name == SYSTEM_NAMESPACE
+        or HEARTBEAT_NAMESPACE.fullmatch(whole.namespace_name) is not None
+        or whole.local in SYSTEM_TOPICS
+        or whole.local.endswith("__transaction_pending_ack")
+    )
+
+
+def keep_sent(left: list[int], subscription: AnySubscription) -> None:
+    """What a subscription that goes was sent, added to what those before it were: messages, bytes, bytes internally."""
+    ever = sent(subscription)
+    left[0] += int(ever.messages)
+    left[1] += int(ever.size)
+    left[2] += int(ever.size) if internal(subscription) else 0

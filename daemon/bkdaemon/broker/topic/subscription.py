@@ -1,0 +1,373 @@
+"""A subscription of a topic: a cursor, its consumers, and a dispatcher of the type they agreed on.
+
+The type is that of the consumers that are attached; when the last one has left, the next may choose another. A
+durable subscription stays without consumers, one that is not goes with its last. While its cursor is moved or deleted
+it is `fenced`: no consumer may join. Source: PersistentSubscription.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from bkctl.codec.pulsar import (
+    ACK_CUMULATIVE,
+    NO_REQUEST,
+    Command,
+    ErrorCode,
+    SubscriptionType,
+    encode_command,
+)
+from bkctl.model.topic import EARLIEST, LATEST, Position
+from bkdaemon.broker.dispatch.base import Dispatcher, SingleActive
+from bkdaemon.broker.dispatch.consumer import Consumer
+from bkdaemon.broker.dispatch.key_shared import KeyShared
+from bkdaemon.broker.dispatch.shared import Shared
+from bkdaemon.broker.dispatch.throttle import Limits
+from bkdaemon.broker.refusal import Refusal
+
+if TYPE_CHECKING:
+    from bkctl.log.cursor import Cursor
+    from bkctl.log.managed_ledger import ManagedLedger
+    from bkdaemon.broker.topic.backend import TopicRules
+    from bkdaemon.broker.topic.topic import Topic
+
+logger = logging.getLogger(__name__)
+
+COME_BACK_S: Final = 60.0
+"""How long a subscription that is not durable waits for the consumer that was closed for a seek."""
+TYPE_NAMES: Final = {
+    SubscriptionType.EXCLUSIVE: "Exclusive",
+    SubscriptionType.SHARED: "Shared",
+    SubscriptionType.FAILOVER: "Failover",
+    SubscriptionType.KEY_SHARED: "Key_Shared",
+}
+_MANY: Final = (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
+_STRICT_NAME: Final = re.compile(r"[-=:.\w]*", re.ASCII)
+
+
+def strict_name_refusal(name: str) -> str | None:
+    """Why a subscription may not be called so where strictlyVerifySubscriptionName is set; None if it may."""
+    if _STRICT_NAME.fullmatch(name):
+        return None
+    return f"Please let the subscription only contains '/w(a-zA-Z_0-9)' or '_', the current value is {name}"
+
+
+class Subscription:
+    """One subscription of a persistent topic.
+
+    Attributes:
+        type: of the consumers that are or were attached last.
+        closed: its cursor is being deleted, or its topic is closed.
+        properties: its own, as the cursor keeps them.
+        left: messages and bytes that consumers were sent which are gone.
+        dispatch_limits: the rates that its consumers are sent messages at; throttled: how often each was reached.
+        expired, expired_ms: entries that were acknowledged because they were too old, and when last.
+        flow_ms: when a consumer asked for more that may have more; mark_moved_ms: when acks moved the cursor's
+            mark-delete position, or messages expired; 0 for never.
+    """
+
+    def __init__(self, topic: Topic, name: str, cursor: Cursor, *, durable: bool = True) -> None:
+        self.topic = topic
+        self.name = name
+        self.cursor = cursor
+        self.durable = durable
+        self.type = SubscriptionType.EXCLUSIVE
+        self.closed = False
+        self.dispatcher: Dispatcher | None = None
+        self.left = [0, 0]
+        self.expired = self.expired_ms = 0
+        self.flow_ms = self.mark_moved_ms = 0
+        self.dispatch_limits: Limits = ()
+        self.throttled: dict[str, int] = {}
+        self.paused = False
+        self._told_end: set[int] = set()
+        self._going: asyncio.Task[None] | None = None
+        self._moving: asyncio.Future[None] | None = None  # while a seek is under way
+
+    def __str__(self) -> str:
+        return f"{self.topic.name} {self.name}"
+
+    @property
+    def consumers(self) -> list[Consumer]:
+        """Who is attached."""
+        return self.dispatcher.consumers if self.dispatcher is not None else []
+
+    @property
+    def fenced(self) -> bool:
+        """True while its cursor is being moved or deleted; what moves it does not open what is closed meanwhile."""
+        return self.closed or self._moving is not None
+
+    @property
+    def ledger(self) -> ManagedLedger:
+        """The topic's log."""
+        return self.topic.ledger
+
+    @property
+    def rules(self) -> TopicRules:
+        """What holds for the topic."""
+        return self.topic.rules
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The subscription's own."""
+        return self.cursor.properties
+
+    def now_ms(self) -> int:
+        """The time of day."""
+        return self.topic.now_ms()
+
+    # -- consumers -----------------------------------------------------------------------------------------------------
+
+    def add(self, consumer: Consumer, kind: SubscriptionType) -> None:
+        """A consumer joins.
+
+        Raises:
+            Refusal: CONSUMER_BUSY for another type or a second exclusive one, CONSUMER_ASSIGN for ranges that meet,
+                SERVICE_NOT_READY while it is fenced.
+        """
+        if self.fenced or self.topic.closed or self.topic.subscriptions.get(self.name) is not self:
+            raise Refusal(ErrorCode.SERVICE_NOT_READY, "Subscription is fenced")
+        if self.consumers and kind != self.type:
+            raise Refusal(
+                ErrorCode.CONSUMER_BUSY,
+                f"Subscription is of different type. Active subscription type of '{TYPE_NAMES[self.type]}' is "
+                f"different than the connecting consumer's type '{TYPE_NAMES[kind]}'.",
+            )
+        most = self.rules.consumers_per_subscription_max
+        if 0 < most <= len(self.consumers):
+            raise Refusal(ErrorCode.CONSUMER_BUSY, "Subscription reached max consumers limit")
+        if self.dispatcher is None or not self.consumers:
+            if self.dispatcher is not None:
+                self.dispatcher.close()
+            self.type, self.paused = kind, False
+            self.dispatcher = self._new_dispatcher(kind)
+        consumer.subscription = self
+        self.dispatcher.add(consumer)
+        self.cursor.active()
+        if not self.rules.dispatch_caught_up:
+            self.hold_to(self.topic.limits.of_subscription(self.name, self.rules))
+
+    def hold_to(self, limits: Limits) -> None:
+        """Its consumers are sent messages at these rates; one that has caught up is let off where the rules say so."""
+        rules = self.rules
+        off = not rules.dispatch_caught_up and self.consumers and self.cursor.backlog() < rules.caught_up_entries
+        self.dispatch_limits = () if off else limits
+
+    def _new_dispatcher(self, kind: SubscriptionType) -> Dispatcher:
+        self.cursor.read_position = self.ledger.next_position(self.cursor.mark_delete)
+        if kind == SubscriptionType.SHARED:
+            return Shared(self)
+        if kind == SubscriptionType.KEY_SHARED:
+            return KeyShared(self)
+        return SingleActive(self, failover=kind == SubscriptionType.FAILOVER)
+
+    async def remove(self, consumer: Consumer) -> None:
+        """A consumer has left; a subscription that is not durable goes with the last."""
+        consumer.gone = True
+        if self._let_go(consumer):
+            self.cursor.active()
+            await self.forget_if_unused()
+
+    async def forget_if_unused(self) -> None:
+        """Deletes a subscription that is not durable and has no consumer."""
+        if not self.durable and not self.consumers and not self.fenced:
+            await self.topic.delete_subscription(self)
+
+    def disconnect(self, consumers: list[Consumer]) -> None:
+        """Closes consumers, which makes clients reconnect."""
+        for consumer in consumers:
+            consumer.gone = True
+            consumer.connection.forget_consumer(consumer)
+            consumer.connection.queue(
+                (encode_command(Command.CLOSE_CONSUMER, consumer_id=consumer.consumer_id, request_id=NO_REQUEST),)
+            )
+            self._let_go(consumer)
+
+    def _let_go(self, consumer: Consumer) -> bool:
+        if self.dispatcher is None or consumer not in self.consumers:
+            return False
+        self.left[0] += consumer.messages_out
+        self.left[1] += consumer.bytes_out
+        self.dispatcher.remove(consumer)
+        return True
+
+    def flow(self, consumer: Consumer, permits: int) -> None:
+        """A consumer can take more messages."""
+        if self.dispatcher is not None:
+            if not consumer.blocked:
+                self.flow_ms = consumer.flow_ms
+            self.dispatcher.flow(consumer, permits)
+
+    def wake(self) -> None:
+        """There are new entries, or room for them."""
+        if self.dispatcher is not None:
+            self.dispatcher.wake()
+
+    def reached_end(self, consumer: Consumer) -> None:
+        """Notifies the consumer of a terminated topic once that nothing is left to read."""
+        if not self.topic.terminated or consumer.consumer_id in self._told_end or self.cursor.backlog():
+            return
+        self._told_end.add(consumer.consumer_id)
+        if consumer.connection.conversation.knows_end_of_topic:
+            consumer.connection.queue((encode_command(Command.REACHED_END_OF_TOPIC, consumer_id=consumer.consumer_id),))
+
+    def pauses(self) -> bool:
+        """Whether nothing new is read, as more ranges are acknowledged than the cursor stores; an ack may end it."""
+        self.paused = self.rules.pause_on_ack_state and self.cursor.range_count > self.ledger.settings.ranges_max
+        return self.paused
+
+    # -- acknowledgements ----------------------------------------------------------------------------------------------
+
+    def ack(self, consumer: Consumer, message: Any) -> None:
+        """Applies an ACK command. What cannot be acknowledged is ignored, as Java's broker does."""
+        if self.fenced or self.dispatcher is None:
+            return
+        before = self.cursor.mark_delete
+        if message.ack_type == ACK_CUMULATIVE:
+            if self.type not in _MANY and len(message.message_id) == 1:
+                consumer.messages_acked += 1
+                self._ack_cumulative(message.message_id[0])
+        else:
+            self._ack_each(self.dispatcher, consumer, message.message_id)
+        if self.cursor.mark_delete != before:
+            self.mark_moved_ms = consumer.acked_ms
+        self._check_end()
+
+    def _ack_each(self, dispatcher: Dispatcher, consumer: Consumer, places: Any) -> None:
+        last, unacked = self.ledger.last_confirmed, consumer.unacked
+        whole: list[Position] = []
+        for place in places:
+            position = Position(place.ledgerId, place.entryId)
+            if position > last:
+                continue
+            if place.ack_set:
+                if self.rules.batch_index_acks:
+                    self.cursor.ack_batch(position, list(place.ack_set))
+                    dispatcher.acked_partly(consumer, position)
+            else:
+                whole.append(position)
+        consumer.messages_acked += unacked - consumer.unacked  # of batches, in part
+        if whole:
+            consumer.messages_acked += self._messages_of(consumer, whole)
+            self.cursor.ack(whole)
+            dispatcher.acked(consumer, whole)
+        if self.paused:
+            dispatcher.wake()
+
+    def _messages_of(self, consumer: Consumer, positions: list[Position]) -> int:
+        """Returns the number of messages in acknowledged entries: those that a consumer holds, else one an entry."""
+        if self.type not in _MANY:
+            return len(positions)
+        try:
+            return sum(map(consumer.pending.__getitem__, positions))
+        except KeyError:  # held by another consumer, or by none
+            holders = [consumer.pending, *(other.pending for other in self.consumers)]
+            return sum(next((held[one] for held in holders if one in held), 1) for one in positions)
+
+    def _ack_cumulative(self, place: Any) -> None:
+        position = Position(place.ledgerId, place.entryId)
+        if position > self.ledger.last_confirmed:
+            return
+        if not place.ack_set:
+            self.cursor.ack_cumulative(position)
+        elif self.rules.batch_index_acks:
+            self.cursor.ack_cumulative(position, list(place.ack_set))
+        else:
+            self.cursor.ack_cumulative(self.cursor.before(position))
+
+    def pass_over(self, position: Position) -> None:
+        """Acknowledges everything up to position, also pending entries: it has expired, or is skipped."""
+        self.cursor.ack_cumulative(position)
+        self._passed()
+
+    async def skip(self, entries: int) -> None:
+        """Acknowledges the next entries of the backlog, also pending ones; durable when it returns."""
+        await self.cursor.skip(entries)
+        self._passed()
+
+    def _passed(self) -> None:
+        """Releases pending entries up to the mark-delete position; queued ones are dropped when they are read.
+
+        Java forgets it too, before its next read, but counts it as unacknowledged on: its consumers may stay blocked.
+        """
+        dispatcher, mark_delete = self.dispatcher, self.cursor.mark_delete
+        if not isinstance(dispatcher, Shared):
+            return
+        for consumer in dispatcher.consumers:
+            dispatcher.acked(consumer, [position for position in consumer.pending if position <= mark_delete])
+        if isinstance(dispatcher, KeyShared):
+            dispatcher.passed(mark_delete)
+        dispatcher.wake()
+
+    def _check_end(self) -> None:
+        if self.topic.terminated:
+            for consumer in self.consumers:
+                self.reached_end(consumer)
+
+    def redeliver(self, consumer: Consumer, message: Any) -> None:
+        """Applies a REDELIVER command."""
+        if self.fenced or self.dispatcher is None:
+            return
+        known = -1 if consumer.epoch is None else consumer.epoch
+        if self.type not in _MANY and message.HasField("consumer_epoch") and message.consumer_epoch > known:
+            consumer.epoch = message.consumer_epoch
+        ids = [Position(place.ledgerId, place.entryId) for place in message.message_ids]
+        self.dispatcher.redeliver(consumer, ids or None)
+
+    # -- the cursor ----------------------------------------------------------------------------------------------------
+
+    async def seek(self, position: Position, ack_set: Sequence[int] = ()) -> None:
+        """Makes position the next entry, or what ack_set leaves of it. Consumers are closed first, and reconnect.
+
+        Raises:
+            Refusal: SERVICE_NOT_READY while another seek is under way. Conflict, Unavailable: it could not be stored.
+        """
+        if self.fenced:
+            raise Refusal(ErrorCode.SERVICE_NOT_READY, "Failed to fence subscription")
+        self._moving = asyncio.get_running_loop().create_future()
+        asked = position
+        try:
+            self.disconnect(list(self.consumers))
+            if position == EARLIEST:
+                position = self.ledger.first_position
+            elif position >= LATEST:
+                position = self.ledger.next_position(self.ledger.last_confirmed)
+            await self.cursor.reset(position, asked)
+            if any(ack_set) and self.rules.batch_index_acks:
+                self.cursor.ack_batch(position, ack_set)
+            if self.dispatcher is not None:
+                self.dispatcher.reset()
+                self.dispatcher.close()
+                self.dispatcher = None
+            self._told_end.clear()
+        finally:
+            self._moving.set_result(None)
+            self._moving = None
+            if not self.durable:
+                asyncio.get_running_loop().call_later(COME_BACK_S, self._come_back_or_go)
+
+    async def settled(self) -> None:
+        """Returns when no seek is under way."""
+        while self._moving is not None:
+            await asyncio.wait((self._moving,))
+
+    def _come_back_or_go(self) -> None:
+        """Ends the wait for a reader that was closed for its seek."""
+        if not self.consumers and not self.topic.closed:
+            self._going = asyncio.ensure_future(self.forget_if_unused())
+
+    async def seek_time(self, ms: int) -> None:
+        """Makes the first entry that was published at or after ms the next one."""
+        await self.seek(await self.ledger.find_by_publish_time(ms))
+
+    def close(self, *, tell: bool = True) -> None:
+        """Stops sending; notifies the consumers if requested."""
+        self.closed = True
+        if tell:
+            self.disconnect(list(self.consumers))
+        if self.dispatcher is not None:
+            self.dispatcher.close()

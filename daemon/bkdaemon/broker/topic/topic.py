@@ -1,0 +1,498 @@
+"""A persistent topic: producers' entries into a managed ledger, receipts back in their order, readers told.
+
+    Sends ─► producer known? checksums, duplicates ─► ManagedLedger.add_many ─► on_confirmed ─► receipts, subscriptions
+
+What is sent stays one object from frame to ledger. `pending` remembers who sent what, in the order of the adds, which
+is the order of the confirmations. A ledger that fails closes the topic: it closes its producers and consumers,
+whose clients get no error for unconfirmed sends, and reconnect. Source: PersistentTopic.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeAlias, Union
+
+from bkctl.codec.managed_ledger import COMPACTION_CURSOR
+from bkctl.codec.pulsar import NO_REQUEST, Command, ErrorCode, encode_command, encode_receipts
+from bkctl.codec.pulsar_entry import checksum_ok, decode_metadata
+from bkctl.errors import BkctlError, NotFound
+from bkctl.log.state import State
+from bkctl.model.topic import EARLIEST, Position, TopicName
+from bkdaemon.broker.compaction.compaction import TopicCompaction
+from bkdaemon.broker.dispatch.throttle import BrokerLimits, TopicLimits
+from bkdaemon.broker.refusal import Refusal
+from bkdaemon.broker.topic.deduplication import Deduplication, Verdict
+from bkdaemon.broker.topic.entry_stamps import EntryStamps
+from bkdaemon.broker.topic.message_rules import forbidden
+from bkdaemon.broker.topic.migration import CONSUMER, PRODUCER, send_away, tell_moved
+from bkdaemon.broker.topic.producers import Producer, ProducerTable
+from bkdaemon.broker.topic.rates import keep_sent
+from bkdaemon.broker.topic.subscription import Subscription
+
+if TYPE_CHECKING:
+    from bkctl.log.managed_ledger import ManagedLedger
+    from bkctl.protocol.broker import Send
+    from bkdaemon.broker.topic.backend import TopicRules
+    from bkdaemon.broker.topic.nonpersistent import NonPersistentTopic
+
+logger = logging.getLogger(__name__)
+
+AnyTopic: TypeAlias = Union["Topic", "NonPersistentTopic"]
+
+EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
+DEDUPLICATION_CURSOR: Final = "pulsar.dedup"
+REPLICATOR_PREFIX: Final = "pulsar.repl"
+SUBSCRIPTIONS_MAX: Final = 10_000
+LOOK_BACK_MAX: Final = 1000
+"""Markers that are passed over on the way to a topic's last message."""
+_DUPLICATE: Final = -1
+
+
+def reserved(subscription: str) -> bool:
+    """True for the names of cursors that are no subscriptions."""
+    return subscription in (DEDUPLICATION_CURSOR, COMPACTION_CURSOR) or subscription.startswith(REPLICATOR_PREFIX)
+
+
+class _Chunk:
+    """Sends of one producer that were added together; `then` is sent once all of them are confirmed."""
+
+    __slots__ = ("done", "producer", "sends", "then")
+
+    def __init__(self, producer: Producer, sends: list[Send]) -> None:
+        self.producer = producer
+        self.sends = sends
+        self.done = 0
+        self.then: list[bytes] = []
+
+
+class Topic:
+    """One topic, or one partition, that this broker owns. `Topic.open` makes it.
+
+    Attributes:
+        producers: who produces.
+        subscriptions: by name.
+        compaction: of what is behind its horizon, the last message of each key.
+        closed: it serves no more; ask for it again.
+        terminated: nothing can be added any more.
+        chunked: chunks were published since it was opened.
+        deduplication: what drops duplicates, where the rules said so when it was opened.
+        left: messages and bytes that subscriptions were sent which are gone; and bytes of those that are the system's.
+    """
+
+    persistent = True
+
+    def __init__(self, name: TopicName, ledger: ManagedLedger, rules: TopicRules, now_ms: Callable[[], int]) -> None:
+        self.name = name
+        self.ledger = ledger
+        self._rules = rules
+        self.now_ms = now_ms
+        self.closed = False
+        self.terminated = ledger.state is State.TERMINATED
+        self.on_closed: Callable[[Topic], None] = lambda topic: None
+        self.subscriptions: dict[str, Subscription] = {}
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.chunked = False
+        self.left = [0, 0, 0]
+        self.used_ms = now_ms()
+        epoch = ledger.properties.get(EPOCH_PROPERTY)
+        self.producers = ProducerTable(str(name), None if epoch is None else int(epoch), self._store_epoch)
+        self.partition = name.partition
+        self._entry_size_max = ledger.context.entry_size_max
+        self._pending: deque[_Chunk] = deque()
+        self.deduplication: Deduplication | None = None
+        self._stamps: EntryStamps | None = None
+        self.compaction = TopicCompaction(name, ledger, now_ms)
+        self.limits = TopicLimits(lambda: now_ms() / 1000)
+        self._opening = asyncio.Lock()
+        self._closing: asyncio.Task[None] | None = None
+        ledger.on_confirmed = self._confirmed
+        ledger.on_failed = self.fail
+
+    @classmethod
+    async def open(cls, name: TopicName, ledger: ManagedLedger, rules: TopicRules, now_ms: Callable[[], int]) -> Topic:
+        """A topic over its open ledger: durable cursors become subscriptions, sequence ids are recovered."""
+        topic = cls(name, ledger, rules, now_ms)
+        for cursor_name, cursor in ledger.cursors.items():
+            if not reserved(cursor_name):
+                topic.subscriptions[cursor_name] = Subscription(topic, cursor_name, cursor)
+        if rules.deduplication:
+            names = rules.deduplication_producers
+            topic.deduplication = await Deduplication.recover(ledger, rules.deduplication_entries, names)
+        topic._stamps = await EntryStamps.recover(ledger, rules, now_ms)
+        if rules.compacts:
+            await topic.compaction.prepare()
+        return topic
+
+    async def _store_epoch(self, epoch: int) -> None:
+        await self.ledger.set_property(EPOCH_PROPERTY, str(epoch))
+
+    def snapshot(self) -> None:
+        """Remembers what each producer has sent, up to here."""
+        if self.deduplication is not None:
+            self.deduplication.snapshot(self.ledger.last_confirmed)
+
+    @property
+    def rules(self) -> TopicRules:
+        """What holds for it now. When its backlog comes over its quota, its producers are closed."""
+        return self._rules
+
+    @rules.setter
+    def rules(self, rules: TopicRules) -> None:
+        old, self._rules = self._rules, rules
+        if old.pause_on_ack_state and not rules.pause_on_ack_state:
+            for subscription in self.subscriptions.values():
+                subscription.wake()
+        if rules.backlog_exceeded is not None and old.backlog_exceeded is None:
+            self._close_producers()
+        if rules.migrated_to is not None:
+            self._send_away(rules.migrated_to)
+
+    def hold_to_rates(self, broker: BrokerLimits | None, published: tuple[float, float] = (0, 0)) -> None:
+        """Publishes and dispatches no faster than its rules and the broker's say from now on."""
+        self.limits.hold_to(self._rules, broker, published)
+        for name, subscription in self.subscriptions.items():
+            subscription.hold_to(self.limits.of_subscription(name, self._rules))
+
+    # -- producers ---------------------------------------------------------------------------------------------------
+
+    async def add_producer(self, producer: Producer) -> None:
+        """Takes a producer in; it is ready, or waits to be.
+
+        Raises:
+            Refusal: what forbids it.
+        """
+        self.check_open()
+        self.check_welcome(encrypted=producer.encrypted)
+        if self.terminated:
+            raise Refusal(ErrorCode.TOPIC_TERMINATED, "Topic was already terminated")
+        self.used_ms = self.now_ms()
+        if self.deduplication is not None:
+            self.deduplication.came(producer.name)
+        await self.producers.admit(producer)
+
+    def check_welcome(self, *, encrypted: bool) -> None:
+        """Raises: Refusal, the reason why no further producer may join."""
+        if 0 < self.rules.producers_max <= len(self.producers):
+            raise Refusal(ErrorCode.PRODUCER_BUSY, f"Topic '{self.name}' reached max producers limit")
+        if self.rules.backlog_exceeded == "producer_request_hold":
+            raise Refusal(
+                ErrorCode.PRODUCER_BLOCKED_QUOTA_ERROR, "Cannot create producer on topic with backlog quota exceeded"
+            )
+        if self.rules.backlog_exceeded == "producer_exception":
+            raise Refusal(
+                ErrorCode.PRODUCER_BLOCKED_QUOTA_EXCEPTION,
+                "Cannot create producer on topic with backlog quota exceeded",
+            )
+        if self.rules.encryption_required and not encrypted:
+            raise Refusal(ErrorCode.METADATA, f"Encryption is required in {self.name}")
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        """The highest that is known to be stored, or -1."""
+        return -1 if self.deduplication is None else self.deduplication.last(producer_name)
+
+    async def remove_producer(self, producer: Producer) -> None:
+        """Removes a producer; the first waiting one may be admitted and notified."""
+        self.used_ms = self.now_ms()
+        if self.producers.remove(producer) and not self.closed:
+            waiting = await self.producers.next_waiting()
+            if waiting is not None:
+                waiting.connection.producer_ready(waiting)
+
+    def publish(self, producer: Producer, sends: list[Send], size: int) -> None:
+        """Adds what a producer sent; receipts and errors follow in its order."""
+        if self.closed:
+            return  # the producer is being told
+        accepted: list[Send] = []
+        for send in sends:
+            refusal = self._refused(producer, send)
+            if refusal is None:
+                accepted.append(send)
+                continue
+            self._add(producer, accepted)
+            accepted = []
+            self.answer_in_order(producer, refusal)
+        self._add(producer, accepted)
+
+    def _refused(self, producer: Producer, send: Send) -> bytes | None:
+        """The answer to a send that is not stored; None if it is to be."""
+        sequence_id, highest, _, entry, chunk = send
+        named = max(sequence_id, highest)  # what the client knows a batch by
+        if len(entry) > self._entry_size_max:
+            return send_error(
+                producer,
+                named,
+                ErrorCode.NOT_ALLOWED,
+                f"The message has {len(entry)} bytes, bookies take {self._entry_size_max}: see nettyMaxFrameSizeBytes",
+            )
+        if not checksum_ok(entry):
+            return send_error(producer, named, ErrorCode.CHECKSUM, "Checksum failed on the broker")
+        rules = self._rules
+        if rules.encryption_required or rules.message_size_max > 0 or rules.delay_max_ms > 0:
+            why = forbidden(rules, entry, chunk=chunk)
+            if why is not None:
+                return send_error(producer, named, *why)
+        if self.deduplication is not None:
+            verdict = self.deduplication.judge(producer.name, sequence_id, highest, entry if chunk else None)
+            if verdict is Verdict.DUPLICATE:
+                return encode_receipts(producer.producer_id, [(sequence_id, highest, _DUPLICATE, _DUPLICATE)])
+            if verdict is Verdict.UNKNOWN:
+                return send_error(
+                    producer,
+                    named,
+                    ErrorCode.PERSISTENCE,
+                    f"[{self.name}][{producer.name}]Cannot determine whether the message is a duplicate at this time",
+                )
+        if chunk:
+            producer.chunks_in += 1
+            self.chunked = True
+        return None
+
+    def _add(self, producer: Producer, sends: list[Send]) -> None:
+        if not sends or self.closed:
+            return
+        chunk = _Chunk(producer, sends)
+        self._pending.append(chunk)
+        producer.pending += len(sends)
+        producer.connection.pending += len(sends)
+        entries = [send[3] for send in sends]
+        size = sum(map(len, entries))
+        messages = sum([send[2] for send in sends])
+        producer.messages_in += messages
+        producer.bytes_in += size
+        self.messages_in += messages
+        self.bytes_in += size
+        if self._stamps is not None:
+            entries = self._stamps.stamp(entries, [send[2] for send in sends])
+        try:
+            self.ledger.add_many(entries)
+        except BkctlError as error:
+            self.fail(error)
+
+    def answer_in_order(self, producer: Producer, answer: bytes) -> None:
+        """Sends an answer behind the receipts of what the producer sent before."""
+        if producer.pending:
+            for chunk in reversed(self._pending):
+                if chunk.producer is producer:
+                    chunk.then.append(answer)
+                    return
+        producer.connection.queue((answer,))
+
+    def _confirmed(self, positions: list[Position]) -> None:
+        """The ledger has stored these, in the order of the adds."""
+        if self._stamps is not None:
+            self._stamps.stored(len(positions))
+        pending = self._pending
+        at, count = 0, len(positions)
+        while at < count and pending:
+            chunk = pending[0]
+            sends, done = chunk.sends, chunk.done
+            taken = min(len(sends) - done, count - at)
+            now = sends[done : done + taken] if taken < len(sends) else sends
+            producer = chunk.producer
+            if self.deduplication is not None:
+                self.deduplication.stored(producer.name, now, positions[at + taken - 1])
+            receipts = encode_receipts(
+                producer.producer_id,
+                [(send[0], send[1], p[0], p[1]) for send, p in zip(now, positions[at : at + taken], strict=True)],
+            )
+            chunk.done += taken
+            at += taken
+            producer.pending -= taken
+            connection = producer.connection
+            if chunk.done == len(sends):
+                pending.popleft()
+                if chunk.then:
+                    receipts = b"".join((receipts, *chunk.then))
+            connection.queue((receipts,))
+            connection.confirmed(taken)
+        for subscription in self.subscriptions.values():
+            subscription.wake()
+
+    @property
+    def congested(self) -> bool:
+        """True while its ledger takes no more."""
+        return self.ledger.congested
+
+    # -- subscriptions -----------------------------------------------------------------------------------------------
+
+    async def subscription(
+        self,
+        name: str,
+        *,
+        durable: bool,
+        initial: Position,
+        create: bool = True,
+        properties: dict[str, str] | None = None,
+    ) -> Subscription:
+        """The subscription of that name, made where it is missing.
+
+        Raises:
+            Refusal: SUBSCRIPTION_NOT_FOUND if it may not be made, NOT_ALLOWED if it is of the other durability.
+        """
+        async with self._opening:
+            self.check_open()
+            self.used_ms = self.now_ms()
+            found = self.subscriptions.get(name)
+            if found is not None:
+                if found.durable != durable:
+                    kind = "Durable" if found.durable else "NonDurable"
+                    raise Refusal(ErrorCode.NOT_ALLOWED, f"{kind} subscription with the same name already exists.")
+                return found
+            if not create:
+                raise Refusal(ErrorCode.SUBSCRIPTION_NOT_FOUND, f"Subscription {name} does not exist")
+            if len(self.subscriptions) >= SUBSCRIPTIONS_MAX:
+                raise Refusal(ErrorCode.NOT_ALLOWED, f"The topic has {SUBSCRIPTIONS_MAX} subscriptions already")
+            if 0 < self.rules.subscriptions_max <= len(self.subscriptions):
+                why = f"Exceed the maximum number of subscriptions of the topic: {self.name}"
+                raise Refusal(ErrorCode.NOT_ALLOWED, why)
+            cursor = await self.ledger.open_cursor(name, initial, durable=durable, properties=properties or {})
+            self.check_open()
+            subscription = Subscription(self, name, cursor, durable=durable)
+            subscription.dispatch_limits = self.limits.of_subscription(name, self._rules)
+            self.subscriptions[name] = subscription
+            return subscription
+
+    async def delete_subscription(self, subscription: Subscription, *, force: bool = True) -> None:
+        """Forgets a subscription for good; its consumers are closed if force is set.
+
+        Raises:
+            Refusal: METADATA, it has consumers.
+        """
+        if subscription.consumers and not force:
+            raise Refusal(ErrorCode.METADATA, "Subscription has active consumers")
+        subscription.close()
+        try:
+            await self.ledger.delete_cursor(subscription.name)
+        except NotFound:
+            pass  # another process has deleted it meanwhile
+        except BkctlError:
+            subscription.closed = False
+            raise
+        if self.subscriptions.get(subscription.name) is subscription:
+            keep_sent(self.left, subscription)
+            del self.subscriptions[subscription.name]
+            self.limits.forget(subscription.name)
+
+    async def last_message_id(self) -> tuple[Position, int]:
+        """The last entry, and the index of its last message in its batch; -1 without a batch or an entry."""
+        last = self.ledger.last_confirmed
+        for _ in range(LOOK_BACK_MAX):
+            if last.entry_id < 0:
+                return EARLIEST, -1
+            entries = await self.ledger.read(last, 1, 1)
+            if not entries or entries[0][0] != last:
+                break
+            metadata = decode_metadata(entries[0][1])
+            if not metadata.HasField("marker_type"):
+                return last, metadata.num_messages_in_batch - 1 if metadata.HasField("num_messages_in_batch") else -1
+            last = self.ledger.ledgers.previous(last)  # no consumer ever sees a marker
+        return last, -1
+
+    # -- its end -----------------------------------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """Raises: Refusal, SERVICE_NOT_READY: it is closed; look it up again."""
+        if self.closed:
+            raise Refusal(ErrorCode.SERVICE_NOT_READY, "Topic is temporarily unavailable")
+
+    def fail(self, error: BkctlError) -> None:
+        """The ledger takes no more: closes the topic; nothing is said about what was not confirmed."""
+        if self.closed:
+            return
+        logger.warning("%s: closing: %s", self.name, error.message)
+        self._disconnect()
+        self._closing = asyncio.ensure_future(self._close_ledger())
+
+    async def _close_ledger(self) -> None:
+        await self.compaction.close()
+        try:
+            await self.ledger.close()
+        except BkctlError as error:
+            logger.warning("%s: %s", self.name, error.message)
+        self.on_closed(self)
+
+    def _disconnect(self) -> None:
+        self.closed = True
+        producers = list(self.producers.by_name.values())
+        for producer in producers:
+            producer.gone = True
+            producer.connection.forget_producer(producer, closed_by_broker=True)
+            producer.connection.queue(
+                (encode_command(Command.CLOSE_PRODUCER, producer_id=producer.producer_id, request_id=NO_REQUEST),)
+            )
+        self.producers.turn_away(ErrorCode.SERVICE_NOT_READY, "Topic is temporarily unavailable")
+        for chunk in self._pending:
+            chunk.producer.connection.confirmed(len(chunk.sends) - chunk.done)
+        self._pending.clear()
+        for subscription in self.subscriptions.values():
+            subscription.close()
+
+    async def close(self) -> None:
+        """Closes producers and consumers, which reconnect to the topic's new owner; stores the cursors.
+
+        Raises:
+            BkctlError: the ledger could not be closed; the topic is closed all the same.
+        """
+        if self.closed:
+            return
+        self._disconnect()
+        await self.compaction.close()
+        try:
+            await self.ledger.close()
+        finally:
+            self.on_closed(self)
+
+    def _close_producers(self) -> None:
+        for producer in list(self.producers.by_name.values()):
+            self.producers.remove(producer)
+            producer.connection.forget_producer(producer, closed_by_broker=True)
+            producer.connection.queue(
+                (encode_command(Command.CLOSE_PRODUCER, producer_id=producer.producer_id, request_id=NO_REQUEST),)
+            )
+
+    def _send_away(self, url: str) -> None:
+        """Its clients go to another cluster: producers now, consumers once nothing is left for them here."""
+        for producer in list(self.producers.by_name.values()):
+            self.producers.remove(producer)
+            producer.connection.forget_producer(producer, closed_by_broker=True)
+            send_away(producer.connection, PRODUCER, producer.producer_id, url)
+        for subscription in self.subscriptions.values():
+            if not subscription.cursor.backlog():
+                for consumer in list(subscription.consumers):
+                    tell_moved(consumer.connection, CONSUMER, consumer.consumer_id, url)
+                subscription.disconnect(list(subscription.consumers))
+
+    def _refuse_pending(self) -> None:
+        """What was sent and is not stored is not going to be."""
+        for chunk in self._pending:
+            producer, left = chunk.producer, chunk.sends[chunk.done :]
+            producer.pending -= len(left)
+            answers = [
+                send_error(producer, max(send[0], send[1]), ErrorCode.TOPIC_TERMINATED, "Topic was already terminated")
+                for send in left
+            ]
+            producer.connection.queue((*answers, *chunk.then))
+            producer.connection.confirmed(len(left))
+        self._pending.clear()
+
+    async def terminate(self) -> Position:
+        """Lets nothing be added any more, and returns the last position."""
+        self.check_open()
+        last = await self.ledger.terminate()
+        self.terminated = True
+        self._close_producers()  # first: a client that learns of an error must know why already
+        self._refuse_pending()
+        for subscription in self.subscriptions.values():
+            subscription.wake()
+        return last
+
+
+def send_error(producer: Producer, sequence_id: int, code: ErrorCode, message: str) -> bytes:
+    """Tells a producer that a message is not stored; the highest sequence id of a batch names it."""
+    return encode_command(
+        Command.SEND_ERROR, producer_id=producer.producer_id, sequence_id=sequence_id, error=code, message=message
+    )
