@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
-from bkdaemon.broker.topic.backend import Lookup, StoredSchema, TopicRules
+from bkdaemon.broker.rules import TopicRules
+from bkdaemon.broker.topic.backend import Lookup, StoredSchema
 
 from bkctl.errors import Conflict, NotFound
 from bkctl.log.managed_ledger import ManagedLedger

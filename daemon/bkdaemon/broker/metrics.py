@@ -15,15 +15,17 @@ from bkctl.log.backlog import bytes_behind
 from bkdaemon.broker.compaction.record import LATENCIES_US, CompactionRecord
 from bkdaemon.broker.stats import DELAYED_BYTES, internal_bytes, times
 from bkdaemon.broker.topic.oldest import oldest_of
-from bkdaemon.broker.topic.rates import Flow, internal_topic, sent, subscriptions_of
+from bkdaemon.broker.topic.rates import subscriptions_of
+from bkdaemon.broker.topic.sent import Flow, sent
 from bkdaemon.broker.topic.subscription import Subscription
+from bkdaemon.broker.topic.system_topics import internal_topic
 from bkdaemon.broker.topic.topic import Topic
 from bkdaemon.prometheus import Sample, process_samples
 
 if TYPE_CHECKING:
     from bkdaemon.broker.service import BrokerService
     from bkdaemon.broker.topic.nonpersistent import NonPersistentSubscription
-    from bkdaemon.broker.topic.topic import AnyTopic
+    from bkdaemon.broker.topic.topics import AnyTopic
 
     AnySubscription: TypeAlias = Subscription | NonPersistentSubscription
 

@@ -41,7 +41,8 @@ from bkdaemon.broker.config import warnings
 from bkdaemon.broker.dispatch.unacked import CHECK_S
 from bkdaemon.broker.protocol.server import BrokerServer
 from bkdaemon.broker.protocol.server_limits import ServerLimits
-from bkdaemon.broker.topic.rates import Flow, Rates
+from bkdaemon.broker.topic.rates import Rates
+from bkdaemon.broker.topic.sent import Flow
 from bkdaemon.broker.topic.topic import Topic
 from bkdaemon.broker.upkeep import Upkeep
 from bkdaemon.broker.watch import Watch

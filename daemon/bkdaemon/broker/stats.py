@@ -15,7 +15,9 @@ from bkctl.log.state import State
 from bkdaemon.broker.dispatch.base import SingleActive
 from bkdaemon.broker.dispatch.key_shared import KeyShared
 from bkdaemon.broker.topic.oldest import oldest_of
-from bkdaemon.broker.topic.rates import Rates, internal, internal_topic, sent, subscriptions_of
+from bkdaemon.broker.topic.rates import Rates, subscriptions_of
+from bkdaemon.broker.topic.sent import internal, sent
+from bkdaemon.broker.topic.system_topics import internal_topic
 from bkdaemon.broker.topic.topic import Topic
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ import logging
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from bkdaemon.broker.topic.rates import sent
+from bkdaemon.broker.topic.sent import sent
 from bkdaemon.broker.topic.topic import Topic
 
 if TYPE_CHECKING:
     from bkdaemon.broker.dispatch.base import Dispatcher
     from bkdaemon.broker.topic.subscription import Subscription
-    from bkdaemon.broker.topic.topic import AnyTopic
+    from bkdaemon.broker.topic.topics import AnyTopic
 
 STALL_S: Final = 10.0
 """Longer than any one answer of a bookie is waited for."""

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.model.bundle import HASH_MAX, Bundle, hash_of
 from bkdaemon.broker.cluster.own_backend import SERVER_VERSION
-from bkdaemon.broker.topic.rates import NOTHING, Flow, subscriptions_of
+from bkdaemon.broker.topic.rates import NOTHING, subscriptions_of
+from bkdaemon.broker.topic.sent import Flow
 
 if TYPE_CHECKING:
     from bkctl.model.topic import TopicName

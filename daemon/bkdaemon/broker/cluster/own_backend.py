@@ -25,7 +25,8 @@ from bkdaemon.broker.cluster.policies import TopicPolicies
 from bkdaemon.broker.cluster.schema_storage import SchemaStorage
 from bkdaemon.broker.cluster.topic_policies import TopicPolicyReader
 from bkdaemon.broker.config import MIB, BrokerConfig
-from bkdaemon.broker.topic.backend import Lookup, StoredSchema, TopicRules
+from bkdaemon.broker.rules import TopicRules
+from bkdaemon.broker.topic.backend import Lookup, StoredSchema
 
 if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper

@@ -30,10 +30,9 @@ from bkctl.meta.namespaces import NamespaceStore
 from bkctl.model.topic import TopicName
 from bkdaemon.broker.cluster.topic_policies import Policies, TopicPolicyReader, policies_key
 from bkdaemon.broker.config import MIB, BrokerConfig
-from bkdaemon.broker.dispatch.throttle import Rate
-from bkdaemon.broker.topic.backend import TopicRules
+from bkdaemon.broker.rules import Rate, TopicRules
 from bkdaemon.broker.topic.migration import moved_to
-from bkdaemon.broker.topic.rates import SYSTEM_TOPICS as EVENT_TOPICS
+from bkdaemon.broker.topic.system_topics import SYSTEM_TOPICS as EVENT_TOPICS
 from bkdaemon.properties import words
 
 POLICIES_AGE_MAX_S: Final = 5.0

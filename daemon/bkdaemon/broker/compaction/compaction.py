@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from bkctl.log.cursor import Cursor
     from bkctl.log.managed_ledger import ManagedLedger
     from bkctl.model.topic import TopicName
-    from bkdaemon.broker.topic.backend import TopicRules
+    from bkdaemon.broker.rules import TopicRules
 
 from bkctl.codec.managed_ledger import COMPACTION_CURSOR
 

@@ -27,18 +27,17 @@ from bkctl.errors import BadBytes, BkctlError
 from bkctl.model.topic import Position
 from bkdaemon.broker.dispatch.compacted_reading import CompactedReading
 from bkdaemon.broker.dispatch.consumer import Consumer, Delivery
+from bkdaemon.broker.dispatch.slots import RING_POINTS, Ranges
 from bkdaemon.broker.dispatch.throttle import readable, wait_s
 from bkdaemon.broker.refusal import Refusal
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.dispatch.key_shared import Ranges
-    from bkdaemon.broker.topic.subscription import Subscription
+    from bkdaemon.broker.dispatch.subscription import DispatchedSubscription
 
 logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0
 """After a read that failed."""
-RING_POINTS: Final = 100
 
 
 class Dispatcher(ABC):
@@ -50,7 +49,7 @@ class Dispatcher(ABC):
 
     held_back = False
 
-    def __init__(self, subscription: Subscription) -> None:
+    def __init__(self, subscription: DispatchedSubscription) -> None:
         self.subscription = subscription
         self.consumers: list[Consumer] = []
         self.generation = 0
@@ -231,7 +230,7 @@ def _rest(work: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, Any
 class SingleActive(Dispatcher):
     """Exclusive and Failover."""
 
-    def __init__(self, subscription: Subscription, *, failover: bool) -> None:
+    def __init__(self, subscription: DispatchedSubscription, *, failover: bool) -> None:
         super().__init__(subscription)
         self.active: Consumer | None = None
         self._failover = failover
@@ -406,7 +405,6 @@ class SingleActive(Dispatcher):
 def _ranges_of(consumer: Consumer) -> Ranges | None:
     if consumer.key_shared is None:
         return None
-    from bkdaemon.broker.dispatch.key_shared import Ranges
 
     ranges = Ranges()
     ranges.add(consumer)

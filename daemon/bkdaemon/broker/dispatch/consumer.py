@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from bkctl.codec.pulsar import encode_message_head
 from bkctl.codec.pulsar_entry import decode_metadata
@@ -11,7 +11,7 @@ from bkctl.errors import BadBytes
 from bkctl.model.topic import Position
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.protocol.connection import Connection
+    from bkctl.protocol.broker import BrokerConversation
 
 
 AVERAGE_KEPT: Final = 0.9
@@ -26,6 +26,29 @@ class Delivery(NamedTuple):
     messages: int
     redelivery_count: int = 0
     ack_set: Sequence[int] = ()
+
+
+class ClientLink(Protocol):
+    """What topics, subscriptions and dispatchers see of a client's connection.
+
+    Attributes:
+        writable: it takes what is sent.
+        peer, address: of the client, with and without its port.
+    """
+
+    conversation: BrokerConversation
+    writable: bool
+    peer: str
+    address: str
+
+    def queue(self, parts: Sequence[bytes]) -> None:
+        """Sends bytes at the end of this turn; drops them if the connection is closed."""
+
+    async def alive(self) -> bool:
+        """True if the client says anything soon; else the connection ends, with all it had."""
+
+    def forget_consumer(self, consumer: Consumer) -> None:
+        """Removes a consumer that is closed."""
 
 
 class Consumer:
@@ -73,7 +96,7 @@ class Consumer:
         "unacked",
     )
 
-    def __init__(self, connection: Connection, consumer_id: int, name: str, *, partition: int = -1) -> None:
+    def __init__(self, connection: ClientLink, consumer_id: int, name: str, *, partition: int = -1) -> None:
         self.connection = connection
         self.consumer_id = consumer_id
         self.name = name

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from bkctl.model.topic import Position
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.topic.subscription import Subscription
+    from bkdaemon.broker.dispatch.subscription import DispatchedSubscription
 
 
 DELAYED_MAX: Final = 1_000_000
@@ -35,7 +35,7 @@ class Delays:
         in_order: since there are some, nothing came that was due, or is sooner than what was before it.
     """
 
-    def __init__(self, subscription: Subscription, came: Callable[[], None]) -> None:
+    def __init__(self, subscription: DispatchedSubscription, came: Callable[[], None]) -> None:
         self._subscription = subscription
         self._came = came
         self._heap: list[tuple[int, Position]] = []

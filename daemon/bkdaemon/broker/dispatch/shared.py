@@ -22,14 +22,13 @@ from bkctl.codec.pulsar_entry import count_unacked, decode_metadata
 from bkctl.errors import BadBytes
 from bkctl.model.topic import Position
 from bkdaemon.broker.dispatch.base import Dispatcher
-from bkdaemon.broker.dispatch.consumer import Consumer, Delivery
+from bkdaemon.broker.dispatch.consumer import ClientLink, Consumer, Delivery
 from bkdaemon.broker.dispatch.delays import Delays
 from bkdaemon.broker.dispatch.throttle import readable
 from bkdaemon.broker.dispatch.turns import SUSTAINED_S, TURN_ENTRIES, Turns, turns_of
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.protocol.connection import Connection
-    from bkdaemon.broker.topic.subscription import Subscription
+    from bkdaemon.broker.dispatch.subscription import DispatchedSubscription
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +49,7 @@ class Shared(Dispatcher):
         redeliveries: how often an entry was given back.
     """
 
-    def __init__(self, subscription: Subscription) -> None:
+    def __init__(self, subscription: DispatchedSubscription) -> None:
         super().__init__(subscription)
         self.replay: set[Position] = set()
         self.redeliveries: dict[Position, int] = {}
@@ -65,7 +64,7 @@ class Shared(Dispatcher):
         self._was_full = False  # at the last step: an acknowledgement is worth another one
         self._now_s = 0.0  # of this step
         self._behind_since_s: float | None = None
-        self._turns: dict[Connection, Turns] = {}
+        self._turns: dict[ClientLink, Turns] = {}
         self._turn_timer: asyncio.TimerHandle | None = None
         self._limit = subscription.topic.limits.unacked
         self._limit.add(self)

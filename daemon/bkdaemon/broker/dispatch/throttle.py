@@ -10,14 +10,15 @@ Source: AsyncTokenBucket.java, PublishRateLimiterImpl.java, DispatchRateLimiter.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from bkdaemon.broker.dispatch.unacked import UnackedLimit
+from bkdaemon.broker.rules import Rate
 
 if TYPE_CHECKING:
     from bkctl.protocol.broker import Sends
     from bkdaemon.broker.config import BrokerConfig
-    from bkdaemon.broker.topic.backend import TopicRules
+    from bkdaemon.broker.rules import TopicRules
 
 CONSUMERS_MAX: Final = 10_000
 """Of one topic, whose subscriptions are counted; with more the count restarts."""
@@ -26,26 +27,6 @@ CLOCK_S: Final = 0.001
 """The resolution of clocks: no wait is shorter."""
 LOOK_S: Final = 1.0
 """A waiting caller checks again after this time, as the rate may have changed."""
-
-
-class Rate(NamedTuple):
-    """Messages and bytes in a period; what is not above 0 is not limited.
-
-    relative: the topic's own publish rate comes on top.
-    """
-
-    messages: float = 0
-    size: float = 0
-    period_s: float = 1
-    relative: bool = False
-
-    @property
-    def limits(self) -> bool:
-        """True if anything is limited."""
-        return self.messages > 0 or self.size > 0
-
-
-NO_RATE: Final = Rate()
 
 
 class Bucket:

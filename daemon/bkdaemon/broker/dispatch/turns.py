@@ -20,8 +20,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.dispatch.consumer import Consumer
-    from bkdaemon.broker.protocol.connection import Connection
+    from bkdaemon.broker.dispatch.consumer import ClientLink, Consumer
 
 SUSTAINED_S: Final = 0.02
 """A backlog lasts so long before anything is tried."""
@@ -125,9 +124,9 @@ class Turns:
         self._holder = None
 
 
-def turns_of(consumers: Iterable[Consumer], now_s: float) -> dict[Connection, Turns]:
+def turns_of(consumers: Iterable[Consumer], now_s: float) -> dict[ClientLink, Turns]:
     """One for each connection with several consumers, where none goes before another."""
-    members: dict[Connection, int] = {}
+    members: dict[ClientLink, int] = {}
     priorities: set[int] = set()
     for consumer in consumers:
         priorities.add(consumer.priority)

@@ -11,17 +11,37 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakSet
 
 if TYPE_CHECKING:
     from bkdaemon.broker.config import BrokerConfig
-    from bkdaemon.broker.dispatch.shared import Shared
 
 FIRST_CHECK_S: Final = 600.0
 CHECK_S: Final = 30.0
 
 logger = logging.getLogger(__name__)
+
+
+class HeldBack(Protocol):
+    """A dispatcher under this limit.
+
+    Attributes:
+        held_back: nothing new is read for its consumers.
+    """
+
+    held_back: bool
+
+    @property
+    def subscription(self) -> object:
+        """Whose it is, for log lines."""
+
+    @property
+    def unacked(self) -> int:
+        """Messages that all its consumers together hold."""
+
+    def wake(self) -> None:
+        """Something may be possible that was not before."""
 
 
 class UnackedLimit:
@@ -38,7 +58,7 @@ class UnackedLimit:
         self.reached = False
         self._clock = clock
         self._first_s = clock() + FIRST_CHECK_S
-        self._dispatchers: WeakSet[Shared] = WeakSet()
+        self._dispatchers: WeakSet[HeldBack] = WeakSet()
 
     def hold_to(self, config: BrokerConfig) -> None:
         """Takes the limit of a configuration."""
@@ -46,11 +66,11 @@ class UnackedLimit:
         self.most = config.unacked_per_broker if part > 0 else 0
         self.each = int(self.most * part)
 
-    def add(self, dispatcher: Shared) -> None:
+    def add(self, dispatcher: HeldBack) -> None:
         """A dispatcher under this limit."""
         self._dispatchers.add(dispatcher)
 
-    def remove(self, dispatcher: Shared) -> None:
+    def remove(self, dispatcher: HeldBack) -> None:
         """It is closed."""
         self._dispatchers.discard(dispatcher)
 
@@ -76,7 +96,7 @@ class UnackedLimit:
             for dispatcher in list(self._dispatchers):
                 self._let_go(dispatcher)
 
-    def look(self, dispatcher: Shared) -> None:
+    def look(self, dispatcher: HeldBack) -> None:
         """Looks at one of them, as long as the limit is reached."""
         if not self.reached:
             return
@@ -88,7 +108,7 @@ class UnackedLimit:
             logger.info("%s holds %d messages: it gets nothing new", dispatcher.subscription, unacked)
             dispatcher.held_back = True
 
-    def _let_go(self, dispatcher: Shared) -> None:
+    def _let_go(self, dispatcher: HeldBack) -> None:
         if dispatcher.held_back:
             dispatcher.held_back = False
             dispatcher.wake()

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from weakref import WeakValueDictionary
 
 from bkctl.codec.pulsar import NO_REQUEST, PING_FRAME, PONG_FRAME, AccessMode, Command, ErrorCode, encode_command
@@ -28,10 +28,15 @@ from bkdaemon.broker.protocol.access import ANONYMOUS, authenticate
 from bkdaemon.broker.refusal import error_code
 
 if TYPE_CHECKING:
+    from bkctl.world import Worker
     from bkdaemon.broker.dispatch.consumer import Consumer
     from bkdaemon.broker.protocol.attempt import Attempt
-    from bkdaemon.broker.protocol.server import BrokerServer
+    from bkdaemon.broker.protocol.server_limits import ServerLimits
+    from bkdaemon.broker.topic.backend import Backend
+    from bkdaemon.broker.topic.compatibility import Schemas
     from bkdaemon.broker.topic.producers import Producer
+    from bkdaemon.broker.topic.topics import Topics
+    from bkdaemon.unfinished_frames import UnfinishedFrames
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +60,33 @@ CONSUMERS_MAX: Final = 50_000
 FORGOTTEN_MAX: Final = 10_000
 
 
+class ConnectionServer(Protocol):
+    """What connections and their requests see of the server; `BrokerServer` has the meaning of each attribute."""
+
+    backend: Backend
+    topics: Topics
+    schemas: Schemas
+    limits: ServerLimits
+    expose_broker_metadata: bool
+    now_ms: Callable[[], int]
+    lookups: int
+    unfinished: UnfinishedFrames
+    handlers: dict[int, Callable[[Connection, Any], None]]
+
+    @property
+    def matcher(self) -> Worker:
+        """Runs patterns of topics away from the event loop."""
+
+    def welcome(self, connection: Connection) -> str | None:
+        """Counts a new connection; returns why it is refused if there are too many, "" to close it silently."""
+
+    def gone(self, connection: Connection) -> None:
+        """A connection has ended."""
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs what belongs to no connection."""
+
+
 class Connection(asyncio.Protocol):
     """A client.
 
@@ -67,7 +99,7 @@ class Connection(asyncio.Protocol):
         watchers: what ends each of its watches of topics, by number.
     """
 
-    def __init__(self, server: BrokerServer) -> None:
+    def __init__(self, server: ConnectionServer) -> None:
         self.server = server
         self.conversation = BrokerConversation(
             message_size_max=server.backend.max_message_size, expose_broker_metadata=server.expose_broker_metadata

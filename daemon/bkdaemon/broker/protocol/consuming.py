@@ -19,7 +19,8 @@ from bkdaemon.broker.refusal import Refusal
 from bkdaemon.broker.topic.compatibility import AUTO_CONSUME, schema_of
 from bkdaemon.broker.topic.migration import CONSUMER, send_away
 from bkdaemon.broker.topic.subscription import TYPE_NAMES, Subscription, strict_name_refusal
-from bkdaemon.broker.topic.topic import AnyTopic, Topic, reserved
+from bkdaemon.broker.topic.topic import Topic, reserved
+from bkdaemon.broker.topic.topics import AnyTopic
 
 if TYPE_CHECKING:
     from bkdaemon.broker.protocol.connection import Connection

@@ -18,7 +18,7 @@ from bkdaemon.broker.topic.topic import send_error
 
 if TYPE_CHECKING:
     from bkdaemon.broker.protocol.connection import Connection
-    from bkdaemon.broker.topic.topic import AnyTopic
+    from bkdaemon.broker.topic.topics import AnyTopic
 
 _ACCESS_MODES: Final = frozenset(AccessMode)
 

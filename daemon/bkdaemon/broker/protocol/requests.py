@@ -27,7 +27,7 @@ from bkdaemon.broker.patterns import InvalidPattern, Pattern, UnsupportedPattern
 from bkdaemon.broker.protocol.access import Action, allowed
 from bkdaemon.broker.refusal import Refusal
 from bkdaemon.broker.topic.compatibility import NONE, decode_version, encode_version, schema_of, to_wire
-from bkdaemon.broker.topic.rates import HEARTBEAT_NAMESPACE
+from bkdaemon.broker.topic.system_topics import HEARTBEAT_NAMESPACE
 
 if TYPE_CHECKING:
     from bkdaemon.broker.protocol.connection import Connection

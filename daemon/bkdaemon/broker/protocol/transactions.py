@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from bkdaemon.broker.protocol.connection import Connection
     from bkdaemon.broker.protocol.requests import Handler
-    from bkdaemon.broker.topic.topic import AnyTopic
+    from bkdaemon.broker.topic.topics import AnyTopic
 
 ACTIONS: Final = (0, 1)
 """Commit and abort; with any other Java's handler fails, and its connection ends."""

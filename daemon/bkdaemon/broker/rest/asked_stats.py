@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bkctl.log.managed_ledger import ManagedLedger
     from bkctl.model.topic import Position
     from bkdaemon.broker.dispatch.base import Dispatcher
-    from bkdaemon.broker.topic.topic import AnyTopic
+    from bkdaemon.broker.topic.topics import AnyTopic
 
 BACKLOGGED: Final = 1000
 """As managedLedgerCursorBackloggedThreshold: a cursor with more behind it is not told as active."""

@@ -26,7 +26,7 @@ from bkdaemon.broker.topic.topic import Topic
 if TYPE_CHECKING:
     from bkctl.meta.documents import Json
     from bkdaemon.broker.service import BrokerService
-    from bkdaemon.broker.topic.topic import AnyTopic
+    from bkdaemon.broker.topic.topics import AnyTopic
 
 STATS: Final = f"{ADMIN}/broker-stats"
 ALLOCATORS: Final = ("default", "ml-cache")

@@ -37,7 +37,7 @@ from bkdaemon.broker.rest.guards import storing
 from bkdaemon.broker.rest.partitions import make_partitions, subscribe_partitions
 from bkdaemon.broker.stats import java_time, message_id
 from bkdaemon.broker.topic.nonpersistent import NonPersistentTopic
-from bkdaemon.broker.topic.rates import internal_topic
+from bkdaemon.broker.topic.system_topics import internal_topic
 from bkdaemon.broker.topic.topic import Topic
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import ErrorCode
 from bkctl.errors import Conflict
 from bkdaemon.broker.refusal import Refusal
-from bkdaemon.broker.topic.backend import Backend, StoredSchema, TopicRules
+from bkdaemon.broker.rules import TopicRules
+from bkdaemon.broker.topic.backend import Backend, StoredSchema
 
 if TYPE_CHECKING:
     from bkctl.model.topic import TopicName

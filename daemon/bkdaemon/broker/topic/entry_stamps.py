@@ -17,7 +17,7 @@ from bkctl.codec.pulsar_entry import broker_metadata, with_broker_metadata
 
 if TYPE_CHECKING:
     from bkctl.log.managed_ledger import ManagedLedger
-    from bkdaemon.broker.topic.backend import TopicRules
+    from bkdaemon.broker.rules import TopicRules
 
 INDEX_PROPERTY: Final = "index"
 NONE: Final = -1

@@ -12,7 +12,7 @@ from bkctl.codec.pulsar_entry import decode_metadata
 from bkctl.errors import BadBytes
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.topic.backend import TopicRules
+    from bkdaemon.broker.rules import TopicRules
 
 
 def forbidden(rules: TopicRules, entry: bytes, *, chunk: bool) -> tuple[ErrorCode, str] | None:

@@ -18,7 +18,7 @@ from bkctl.meta.pulsar_cluster import CLUSTERS
 
 if TYPE_CHECKING:
     from bkctl.meta.store import MetadataStore
-    from bkdaemon.broker.protocol.connection import Connection
+    from bkdaemon.broker.dispatch.consumer import ClientLink
 
 PRODUCER: Final = 0
 CONSUMER: Final = 1
@@ -39,14 +39,14 @@ async def moved_to(store: MetadataStore, cluster: str, namespace: str) -> str | 
     return str(url) if local is not None and local.value.get("migrated") else None
 
 
-def tell_moved(connection: Connection, resource: int, number: int, url: str) -> None:
+def tell_moved(connection: ClientLink, resource: int, number: int, url: str) -> None:
     """Sends a client the new address for its producer or consumer; older clients get nothing."""
     if connection.conversation.protocol_version >= _VERSION:
         told = encode_command(Command.TOPIC_MIGRATED, resource_id=number, resource_type=resource, brokerServiceUrl=url)
         connection.queue((told,))
 
 
-def send_away(connection: Connection, resource: int, number: int, url: str) -> None:
+def send_away(connection: ClientLink, resource: int, number: int, url: str) -> None:
     """Tells a client where its producer or consumer is to go, and that it is closed here."""
     tell_moved(connection, resource, number, url)
     if resource == PRODUCER:

@@ -21,15 +21,15 @@ from bkctl.codec.pulsar_entry import checksum_ok, decode_metadata
 from bkctl.errors import BadBytes
 from bkctl.model.topic import Position, TopicName
 from bkdaemon.broker.dispatch.consumer import Consumer, Delivery
-from bkdaemon.broker.dispatch.key_shared import Division, Ring, entry_slot, new_division
+from bkdaemon.broker.dispatch.slots import Division, Ring, entry_slot, new_division
 from bkdaemon.broker.dispatch.throttle import BrokerLimits, Limits, TopicLimits
 from bkdaemon.broker.refusal import Refusal
 from bkdaemon.broker.topic.producers import Producer, ProducerTable
-from bkdaemon.broker.topic.rates import keep_sent
+from bkdaemon.broker.topic.sent import keep_sent
 
 if TYPE_CHECKING:
     from bkctl.protocol.broker import Send
-    from bkdaemon.broker.topic.backend import TopicRules
+    from bkdaemon.broker.rules import TopicRules
 
 NOWHERE: Final = Position(0, 0)
 

@@ -13,18 +13,75 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from bkctl.codec.pulsar import AccessMode, ErrorCode
 from bkctl.errors import BkctlError
+from bkdaemon.broker.dispatch.consumer import ClientLink
 from bkdaemon.broker.refusal import Refusal
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.protocol.connection import Connection
-    from bkdaemon.broker.topic.topic import AnyTopic
+    from bkctl.model.topic import TopicName
+    from bkctl.protocol.broker import Send
+    from bkdaemon.broker.dispatch.throttle import TopicLimits
+    from bkdaemon.broker.rules import TopicRules
 
 WAITING_MAX: Final = 1000
 """Producers of one topic that wait to be exclusive."""
+
+
+class ProducerLink(ClientLink, Protocol):
+    """The connection of a producer.
+
+    Attributes:
+        pending: sends of all its producers that are not confirmed.
+    """
+
+    pending: int
+
+    def forget_producer(self, producer: Producer, *, closed_by_broker: bool = False) -> None:
+        """Removes a producer; its further sends are ignored for a while if it was notified."""
+
+    def producer_ready(self, producer: Producer) -> None:
+        """Tells a producer that it may send."""
+
+    def error_for(self, request_id: int) -> Callable[[ErrorCode, str], None]:
+        """Answers a request with ERROR."""
+
+    def confirmed(self, sends: int) -> None:
+        """Sends have their receipts."""
+
+
+class ProducedTopic(Protocol):
+    """The topic of a producer, persistent or not."""
+
+    name: TopicName
+    producers: ProducerTable
+    limits: TopicLimits
+    closed: bool
+
+    @property
+    def rules(self) -> TopicRules:
+        """What holds for it now."""
+
+    @property
+    def congested(self) -> bool:
+        """True while its ledger takes no more."""
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        """The highest that is known to be stored, or -1."""
+
+    def publish(self, producer: Producer, sends: list[Send], size: int) -> None:
+        """Adds what a producer sent; receipts and errors follow in its order."""
+
+    def answer_in_order(self, producer: Producer, answer: bytes) -> None:
+        """Sends an answer behind the receipts of what the producer sent before."""
+
+    async def add_producer(self, producer: Producer) -> None:
+        """Takes a producer in; it is ready, or waits to be."""
+
+    async def remove_producer(self, producer: Producer) -> None:
+        """Removes a producer; the first waiting one may be admitted and notified."""
 
 
 class Producer:
@@ -61,8 +118,8 @@ class Producer:
 
     def __init__(
         self,
-        connection: Connection,
-        topic: AnyTopic,
+        connection: ProducerLink,
+        topic: ProducedTopic,
         producer_id: int,
         name: str,
         *,

@@ -5,41 +5,18 @@ Source: PulsarStats.java, Rate.java.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
-from bkctl.codec.managed_ledger import COMPACTION_CURSOR
+from bkdaemon.broker.topic.sent import Flow, sent
 
 if TYPE_CHECKING:
-    from bkctl.model.topic import TopicName
     from bkdaemon.broker.topic.nonpersistent import NonPersistentSubscription
     from bkdaemon.broker.topic.subscription import Subscription
-    from bkdaemon.broker.topic.topic import AnyTopic, Topic
-    from bkdaemon.broker.topic.topics import Topics
+    from bkdaemon.broker.topic.topic import Topic
+    from bkdaemon.broker.topic.topics import AnyTopic, Topics
 
     AnySubscription: TypeAlias = Subscription | NonPersistentSubscription
-
-SYSTEM_READER: Final = "__system_reader"
-
-SYSTEM_NAMESPACE: Final = "pulsar/system"
-HEARTBEAT_NAMESPACE: Final = re.compile(r"pulsar/[^:]+:\d+")
-SYSTEM_TOPICS: Final = frozenset(
-    {"__change_events", *(f"__transaction_buffer_snapshot{kind}" for kind in ("", "_indexes", "_segments"))}
-)
-
-
-class Flow(NamedTuple):
-    """A second's messages and bytes; or how many there were at all."""
-
-    messages: float = 0.0
-    size: float = 0.0
-
-    @property
-    def average_size(self) -> float:
-        """Bytes a message, 0 where there was none."""
-        return self.size / self.messages if self.messages else 0.0
-
 
 NOTHING: Final = Flow()
 NONE: Final[Mapping[Hashable, Flow]] = {}
@@ -110,39 +87,3 @@ def _counters(topics: Topics) -> Iterator[tuple[Hashable, Flow]]:
 def subscriptions_of(topic: AnyTopic) -> list[AnySubscription]:
     """The subscriptions of a topic of either kind."""
     return list(topic.subscriptions.values())
-
-
-def sent(subscription: AnySubscription) -> Flow:
-    """What a subscription's consumers were sent since its topic was opened, those that left too."""
-    left, consumers = subscription.left, subscription.consumers
-    return Flow(
-        left[0] + sum(consumer.messages_out for consumer in consumers),
-        left[1] + sum(consumer.bytes_out for consumer in consumers),
-    )
-
-
-def internal(subscription: AnySubscription) -> bool:
-    """True for a subscription of the system's own."""
-    name = subscription.name
-    return (
-        name == COMPACTION_CURSOR or name.startswith(SYSTEM_READER) or name in subscription.topic.rules.system_cursors
-    )
-
-
-def internal_topic(name: TopicName) -> bool:
-    """True for a topic of the system's own, as Java names them."""
-    whole = name.partitioned
-    return (
-        whole.namespace_name == SYSTEM_NAMESPACE
-        or HEARTBEAT_NAMESPACE.fullmatch(whole.namespace_name) is not None
-        or whole.local in SYSTEM_TOPICS
-        or whole.local.endswith("__transaction_pending_ack")
-    )
-
-
-def keep_sent(left: list[int], subscription: AnySubscription) -> None:
-    """What a subscription that goes was sent, added to what those before it were: messages, bytes, bytes internally."""
-    ever = sent(subscription)
-    left[0] += int(ever.messages)
-    left[1] += int(ever.size)
-    left[2] += int(ever.size) if internal(subscription) else 0

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bkctl.codec.pulsar import (
     ACK_CUMULATIVE,
@@ -32,8 +32,10 @@ from bkdaemon.broker.refusal import Refusal
 if TYPE_CHECKING:
     from bkctl.log.cursor import Cursor
     from bkctl.log.managed_ledger import ManagedLedger
-    from bkdaemon.broker.topic.backend import TopicRules
-    from bkdaemon.broker.topic.topic import Topic
+    from bkctl.model.topic import TopicName
+    from bkdaemon.broker.compaction.compaction import TopicCompaction
+    from bkdaemon.broker.dispatch.throttle import TopicLimits
+    from bkdaemon.broker.rules import TopicRules
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +58,27 @@ def strict_name_refusal(name: str) -> str | None:
     return f"Please let the subscription only contains '/w(a-zA-Z_0-9)' or '_', the current value is {name}"
 
 
+class SubscribedTopic(Protocol):
+    """The topic of a subscription."""
+
+    name: TopicName
+    ledger: ManagedLedger
+    compaction: TopicCompaction
+    limits: TopicLimits
+    subscriptions: dict[str, Subscription]
+    closed: bool
+    terminated: bool
+    chunked: bool
+    now_ms: Callable[[], int]
+
+    @property
+    def rules(self) -> TopicRules:
+        """What holds for it now."""
+
+    async def delete_subscription(self, subscription: Subscription, *, force: bool = True) -> None:
+        """Forgets a subscription for good; its consumers are closed if force is set."""
+
+
 class Subscription:
     """One subscription of a persistent topic.
 
@@ -70,7 +93,7 @@ class Subscription:
             mark-delete position, or messages expired; 0 for never.
     """
 
-    def __init__(self, topic: Topic, name: str, cursor: Cursor, *, durable: bool = True) -> None:
+    def __init__(self, topic: SubscribedTopic, name: str, cursor: Cursor, *, durable: bool = True) -> None:
         self.topic = topic
         self.name = name
         self.cursor = cursor

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeAlias, Union
+from typing import TYPE_CHECKING, Final
 
 from bkctl.codec.managed_ledger import COMPACTION_CURSOR
 from bkctl.codec.pulsar import NO_REQUEST, Command, ErrorCode, encode_command, encode_receipts
@@ -29,18 +29,15 @@ from bkdaemon.broker.topic.entry_stamps import EntryStamps
 from bkdaemon.broker.topic.message_rules import forbidden
 from bkdaemon.broker.topic.migration import CONSUMER, PRODUCER, send_away, tell_moved
 from bkdaemon.broker.topic.producers import Producer, ProducerTable
-from bkdaemon.broker.topic.rates import keep_sent
+from bkdaemon.broker.topic.sent import keep_sent
 from bkdaemon.broker.topic.subscription import Subscription
 
 if TYPE_CHECKING:
     from bkctl.log.managed_ledger import ManagedLedger
     from bkctl.protocol.broker import Send
-    from bkdaemon.broker.topic.backend import TopicRules
-    from bkdaemon.broker.topic.nonpersistent import NonPersistentTopic
+    from bkdaemon.broker.rules import TopicRules
 
 logger = logging.getLogger(__name__)
-
-AnyTopic: TypeAlias = Union["Topic", "NonPersistentTopic"]
 
 EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
 DEDUPLICATION_CURSOR: Final = "pulsar.dedup"

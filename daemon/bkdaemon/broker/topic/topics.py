@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from bkctl.codec.pulsar import ErrorCode
 from bkctl.errors import BkctlError, Conflict, NotFound
@@ -23,9 +23,10 @@ from bkdaemon.broker.topic.topic import Topic
 if TYPE_CHECKING:
     from bkctl.model.topic import TopicName
     from bkdaemon.broker.topic.backend import Backend
-    from bkdaemon.broker.topic.topic import AnyTopic
 
 logger = logging.getLogger(__name__)
+
+AnyTopic: TypeAlias = Topic | NonPersistentTopic
 
 OPENING_MAX: Final = 10_000
 """Topics that are being opened at a time; more are asked to come again."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from bkdaemon.broker.rules import TopicRules
 from bkdaemon.broker.stats import subscription_stats
-from bkdaemon.broker.topic.backend import TopicRules
 from bkdaemon.broker.topic.rates import Rates
 from bkdaemon.broker.topic.topic import Topic
 

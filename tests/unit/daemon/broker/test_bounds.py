@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from bkdaemon.broker.protocol.connection import WRITE_BUFFER_HIGH
-from bkdaemon.broker.topic.backend import TopicRules
+from bkdaemon.broker.rules import TopicRules
 from bkdaemon.broker.topic.topic import Topic
 
 from bkctl.codec.pulsar import Command, ErrorCode, encode_command

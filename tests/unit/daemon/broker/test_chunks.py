@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from bkdaemon.broker.dispatch.shared import Shared
+from bkdaemon.broker.rules import TopicRules
 from bkdaemon.broker.topic import deduplication
-from bkdaemon.broker.topic.backend import TopicRules
 from bkdaemon.broker.topic.topic import Topic
 
 from bkctl.codec.proto import pulsar_api_pb2 as api

@@ -10,7 +10,8 @@ import pytest
 from bkdaemon.broker.protocol.consuming import REPLICATED
 from bkdaemon.broker.protocol.server_limits import ServerLimits
 from bkdaemon.broker.refusal import Refusal
-from bkdaemon.broker.topic.backend import StoredSchema, TopicRules
+from bkdaemon.broker.rules import TopicRules
+from bkdaemon.broker.topic.backend import StoredSchema
 from bkdaemon.broker.topic.compatibility import check
 from bkdaemon.broker.topic.topic import Topic
 

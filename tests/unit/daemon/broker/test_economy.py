@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from bkdaemon.broker.protocol.connection import OUT_BYTES_MAX
-from bkdaemon.broker.topic.backend import TopicRules
+from bkdaemon.broker.rules import TopicRules
 from bkdaemon.broker.topic.topic import Topic
 
 from bkctl.client.bookie import BookieConnection

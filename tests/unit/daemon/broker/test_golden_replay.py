@@ -14,7 +14,7 @@ import itertools
 from typing import Any
 
 import pytest
-from bkdaemon.broker.topic.backend import TopicRules
+from bkdaemon.broker.rules import TopicRules
 from google.protobuf.message import Message
 
 from bkctl.codec.proto import pulsar_api_pb2 as api

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from bkdaemon.broker.dispatch.shared import Shared
-from bkdaemon.broker.topic.backend import TopicRules
+from bkdaemon.broker.rules import TopicRules
 from bkdaemon.broker.topic.deduplication import UNFINISHED_ENTRIES_MAX, Deduplication, Verdict
 from bkdaemon.broker.topic.topic import Topic
 

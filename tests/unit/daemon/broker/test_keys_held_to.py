@@ -13,7 +13,7 @@ from bkdaemon.broker.config import BrokerConfig, load_config
 from bkdaemon.broker.dispatch.shared import Shared
 from bkdaemon.broker.protocol.server import BrokerServer
 from bkdaemon.broker.protocol.server_limits import ServerLimits
-from bkdaemon.broker.topic.rates import Flow
+from bkdaemon.broker.topic.sent import Flow
 from bkdaemon.broker.topic.topic import Topic
 
 from bkctl.codec.pulsar import Command, ErrorCode

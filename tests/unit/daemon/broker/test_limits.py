@@ -10,9 +10,9 @@ import pytest
 from bkdaemon.broker.cluster.dynamic import put
 from bkdaemon.broker.cluster.policies import rules_of
 from bkdaemon.broker.config import BrokerConfig, load_config
-from bkdaemon.broker.dispatch.key_shared import look_ahead
+from bkdaemon.broker.dispatch.slots import look_ahead
 from bkdaemon.broker.protocol.server_limits import MIB, ServerLimits
-from bkdaemon.broker.topic.backend import TopicRules
+from bkdaemon.broker.rules import TopicRules
 
 from bkctl.codec.pulsar import NO_REQUEST, Command, ErrorCode
 from bkctl.model.topic import TopicName

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 from bkdaemon.broker.protocol.server import BrokerServer
-from bkdaemon.broker.topic.backend import TopicRules
+from bkdaemon.broker.rules import TopicRules
 
 from bkctl.codec.pulsar import Command, ErrorCode
 from bkctl.codec.pulsar_entry import split_entry

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from bkdaemon.broker.topic.backend import TopicRules
+from bkdaemon.broker.rules import TopicRules
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import Command, ErrorCode, encode_command

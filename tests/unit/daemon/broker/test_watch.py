@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from bkdaemon.broker.dispatch.base import RETRY_S, Dispatcher
-from bkdaemon.broker.dispatch.throttle import Bucket, Rate
+from bkdaemon.broker.dispatch.throttle import Bucket
+from bkdaemon.broker.rules import Rate
 from bkdaemon.broker.watch import STALL_S, Watch
 
 from bkctl.codec.pulsar import Command

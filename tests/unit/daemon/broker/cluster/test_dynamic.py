@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 from bkdaemon.broker.cluster.dynamic import DYNAMIC, take
-from bkdaemon.broker.dispatch.throttle import Rate
+from bkdaemon.broker.rules import Rate
 
 from tests.broker.admin import Admin, administering
 

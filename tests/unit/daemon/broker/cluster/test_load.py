@@ -11,7 +11,8 @@ from bkdaemon.broker.cluster.balance import ROUNDS, Move, Shedding, SplitLimits,
 from bkdaemon.broker.cluster.balancer import Balancer
 from bkdaemon.broker.cluster.load import Meter, bundle_stats, load_report
 from bkdaemon.broker.cluster.ownership import BrokerAddress, Ownership
-from bkdaemon.broker.topic.rates import Flow, Rates
+from bkdaemon.broker.topic.rates import Rates
+from bkdaemon.broker.topic.sent import Flow
 
 from bkctl.errors import Unavailable
 from bkctl.meta.memory import MemoryStore

@@ -10,7 +10,7 @@ import pytest
 from bkdaemon.broker.compaction.compacted_ledger import PASSWORD
 from bkdaemon.broker.compaction.record import CompactionRecord, WriteTimes
 from bkdaemon.broker.metrics import broker_samples
-from bkdaemon.broker.topic.backend import TopicRules
+from bkdaemon.broker.rules import TopicRules
 from bkdaemon.broker.topic.topic import Topic
 
 from bkctl.codec.managed_ledger import COMPACTED, COMPACTION_CURSOR

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from bkdaemon.broker.dispatch.key_shared import Ranges, Ring
-from bkdaemon.broker.topic.backend import TopicRules
+from bkdaemon.broker.dispatch.slots import Ranges, Ring
+from bkdaemon.broker.rules import TopicRules
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

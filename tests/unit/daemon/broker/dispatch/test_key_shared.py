@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from bkdaemon.broker.cluster.policies import rules_of
 from bkdaemon.broker.config import load_config
-from bkdaemon.broker.dispatch.key_shared import AutoSplit, KeyShared, Ring, new_division
-from bkdaemon.broker.topic.backend import TopicRules
+from bkdaemon.broker.dispatch.key_shared import KeyShared
+from bkdaemon.broker.dispatch.slots import AutoSplit, Ring, new_division
+from bkdaemon.broker.rules import TopicRules
 
 from bkctl.codec.pulsar_hash import SLOTS
 from bkctl.model.topic import TopicName

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from bkdaemon.broker.dispatch.throttle import Bucket, Rate, Subscribing, limited, readable, take, wait_s
-from bkdaemon.broker.topic.backend import TopicRules
+from bkdaemon.broker.dispatch.throttle import Bucket, Subscribing, limited, readable, take, wait_s
+from bkdaemon.broker.rules import Rate, TopicRules
 from hypothesis import given
 from hypothesis import strategies as st
 

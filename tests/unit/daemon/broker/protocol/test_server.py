@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from bkdaemon.broker.topic.backend import Lookup, TopicRules
+from bkdaemon.broker.rules import TopicRules
+from bkdaemon.broker.topic.backend import Lookup
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import NO_REQUEST, Command, ErrorCode, encode_command

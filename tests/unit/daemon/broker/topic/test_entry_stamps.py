@@ -6,7 +6,7 @@ from typing import Any
 
 from bkdaemon.broker.cluster.policies import rules_of
 from bkdaemon.broker.config import BrokerConfig
-from bkdaemon.broker.topic.backend import TopicRules
+from bkdaemon.broker.rules import TopicRules
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import Command
