@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from bkctl.errors import UsageError
+from bkctl.model.topic import TopicName
 
 HASH_MAX: Final = 0xFFFFFFFF
 _RANGE: Final = re.compile(r"0x([0-9a-f]{8})_0x([0-9a-f]{8})")
@@ -34,10 +35,19 @@ class Bundle(NamedTuple):
     def __str__(self) -> str:
         return f"{self.namespace}/{self.range}"
 
+    def holds(self, place: int) -> bool:
+        """True if a place of the hash space is in this range."""
+        return self.lower <= place < self.upper or self.upper == place == HASH_MAX
+
 
 def hash_of(topic: str) -> int:
     """The place of a topic (its full name, with the partition) in the hash space."""
     return zlib.crc32(topic.encode())
+
+
+def inside(topic: TopicName, bundle: Bundle) -> bool:
+    """True if a topic belongs to a bundle of its namespace."""
+    return bundle.holds(hash_of(str(topic)))
 
 
 def parse_range(namespace: str, text: str) -> Bundle:

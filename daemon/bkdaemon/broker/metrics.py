@@ -23,7 +23,7 @@ from bkdaemon.broker.topic.topic import Topic
 from bkdaemon.prometheus import Sample, process_samples
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.maintained import MaintainedBroker
     from bkdaemon.broker.topic.nonpersistent import NonPersistentSubscription
     from bkdaemon.broker.topic.topics import AnyTopic
 
@@ -72,7 +72,7 @@ class _TopicRow(NamedTuple):
         return sum(s.consumers for s in self.subscriptions)
 
 
-def broker_samples(service: BrokerService) -> Iterator[Sample]:
+def broker_samples(service: MaintainedBroker) -> Iterator[Sample]:
     """Everything known of one broker."""
     cluster = ("cluster", service.config.cluster)
     rows = [_row(service, topic, cluster) for topic in list(service.server.topics.open.values())]
@@ -97,7 +97,7 @@ def _table(rows: Iterable[_Row], figures: dict[str, Callable[[_Row], float]]) ->
             yield Sample(name, "gauge", figure(row), row.labels)
 
 
-def _row(service: BrokerService, topic: AnyTopic, cluster: tuple[str, str]) -> _TopicRow:
+def _row(service: MaintainedBroker, topic: AnyTopic, cluster: tuple[str, str]) -> _TopicRow:
     labels = (cluster, ("namespace", topic.name.namespace_name), ("topic", str(topic.name)))
     log = topic.ledger if isinstance(topic, Topic) else None
     return _TopicRow(
@@ -111,7 +111,7 @@ def _row(service: BrokerService, topic: AnyTopic, cluster: tuple[str, str]) -> _
     )
 
 
-def _subscription(service: BrokerService, topic: AnyTopic, one: AnySubscription, labels: Labels) -> _SubscriptionRow:
+def _subscription(service: MaintainedBroker, topic: AnyTopic, one: AnySubscription, labels: Labels) -> _SubscriptionRow:
     cursor = getattr(one, "cursor", None)
     behind = bytes_behind(topic.ledger.ledgers, cursor.mark_delete) if cursor and isinstance(topic, Topic) else 0
     many = one.type in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
@@ -134,7 +134,7 @@ def _subscription(service: BrokerService, topic: AnyTopic, one: AnySubscription,
     )
 
 
-def _rate_of_consumers(service: BrokerService, what: str, one: AnySubscription) -> float:
+def _rate_of_consumers(service: MaintainedBroker, what: str, one: AnySubscription) -> float:
     rates, name = service.rates, one.topic.name
     return sum((rates.of(what, name, one.name, id(consumer)).messages for consumer in one.consumers), 0.0)
 
@@ -157,7 +157,7 @@ def _is_systems(row: _TopicRow) -> bool:
     return row.topic.persistent and internal_topic(row.topic.name)
 
 
-def _broker(service: BrokerService, rows: list[_TopicRow], cluster: Labels) -> Iterator[Sample]:
+def _broker(service: MaintainedBroker, rows: list[_TopicRow], cluster: Labels) -> Iterator[Sample]:
     arriving, leaving = service.rates.total("in"), service.rates.total("out")
     hits, misses = service.rates.of("cache", "hits"), service.rates.of("cache", "misses")
     cache = service.backend.context.cache
@@ -205,7 +205,7 @@ def _broker(service: BrokerService, rows: list[_TopicRow], cluster: Labels) -> I
     yield Sample("bkctl_broker_bundles_owned", "gauge", len(service.backend.ownership.owned), cluster)
 
 
-def _compactions(service: BrokerService, rows: list[_TopicRow]) -> Iterator[Sample]:
+def _compactions(service: MaintainedBroker, rows: list[_TopicRow]) -> Iterator[Sample]:
     """Of topics that were compacted since they were opened, as Java tells them."""
     compacted = [row for row in rows if isinstance(row.topic, Topic) and row.topic.compaction.record.ran]
     yield from _table(compacted, COMPACTION_FIGURES)

@@ -31,21 +31,16 @@ from bkctl.meta.connect import open_store
 from bkctl.meta.pulsar_cluster import CLUSTERS, init_pulsar
 from bkctl.meta.uri import parse_uri
 from bkctl.model.bundle import Bundle
-from bkdaemon.broker.cluster.balancer import BALANCE_S, Balancer
+from bkdaemon.broker.cluster.balancer import BALANCE_S
 from bkdaemon.broker.cluster.bootstrap import take_namespaces
 from bkdaemon.broker.cluster.dynamic import take as take_dynamic
-from bkdaemon.broker.cluster.load import Meter, inside, load_report
-from bkdaemon.broker.cluster.own_backend import OwnBackend
+from bkdaemon.broker.cluster.load import load_report
 from bkdaemon.broker.cluster.ownership import BrokerAddress
 from bkdaemon.broker.config import warnings
 from bkdaemon.broker.dispatch.unacked import CHECK_S
-from bkdaemon.broker.protocol.server import BrokerServer
-from bkdaemon.broker.protocol.server_limits import ServerLimits
-from bkdaemon.broker.topic.rates import Rates
+from bkdaemon.broker.maintained import MaintainedBroker
 from bkdaemon.broker.topic.sent import Flow
 from bkdaemon.broker.topic.topic import Topic
-from bkdaemon.broker.upkeep import Upkeep
-from bkdaemon.broker.watch import Watch
 from bkdaemon.memory import Slack
 
 if TYPE_CHECKING:
@@ -76,44 +71,14 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class BrokerService:
-    """One broker with everything around it.
-
-    Attributes:
-        broker_id: host:port of its web address, as brokers are listed.
-        config: what holds now; own_config is what broker.conf says.
-        topic_policies: held while those of a topic are changed.
-    """
+class BrokerService(MaintainedBroker):
+    """One broker as a process."""
 
     def __init__(self, config: BrokerConfig, world: World, store: MetadataStore, bookkeeper: BookKeeper) -> None:
-        self.config = self.own_config = config
-        self.world = world
-        self.store = store
-        self.bookkeeper = bookkeeper
-        self.started_ms = world.clock.now_ms()
-        address = BrokerAddress(f"{config.host}:0", "", "")
-        self.backend = OwnBackend(config, store, bookkeeper, address, world)
-        self.server = BrokerServer(
-            self.backend,
-            world,
-            expose_broker_metadata=config.expose_entry_metadata,
-            limits=ServerLimits.of(config),
-        )
-        self.server.topics.limits.hold_to(config)
-        self.upkeep = Upkeep(self)
-        self.watch = Watch()
-        self.rates = Rates(self.started_ms)
-        self.meter = Meter()
-        self.topic_policies = asyncio.Lock()
-        self.balancer = Balancer(self)
+        super().__init__(config, world, store, bookkeeper)
         self._slack = Slack(FREE_BYTES_MAX)
         self._web: WebServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
-
-    @property
-    def broker_id(self) -> str:
-        """host:port of its web address."""
-        return self.backend.ownership.address.broker_id
 
     async def start(self) -> None:
         """Everything up to the registration; call stop() after a failure too.
@@ -267,10 +232,6 @@ class BrokerService:
                 topic.ledger.failed(error)
             else:
                 topic.fail()
-
-    async def close_bundle(self, bundle: Bundle) -> None:
-        """Closes the topics of a bundle; their clients look them up again."""
-        await self.server.topics.unload_all(lambda n: n.namespace_name == bundle.namespace and inside(n, bundle))
 
 
 # -- the process ------------------------------------------------------------------------------------------------------

@@ -23,14 +23,15 @@ from bkctl.codec.pulsar_entry import publish_time
 from bkctl.errors import BkctlError, NotFound
 from bkctl.log.backlog import bytes_behind
 from bkdaemon.broker.cluster.policies import BacklogQuota
-from bkdaemon.broker.cluster.topic_policies import system_topic, write_policies
+from bkdaemon.broker.cluster.policy_writer import write_policies
+from bkdaemon.broker.cluster.topic_policies import system_topic
 from bkdaemon.broker.topic.oldest import oldest_of
 from bkdaemon.broker.topic.rates import subscriptions_of
 from bkdaemon.broker.topic.topic import DEDUPLICATION_CURSOR, Topic
 
 if TYPE_CHECKING:
     from bkctl.model.topic import TopicName
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.cluster.broker import Broker
     from bkdaemon.broker.topic.nonpersistent import NonPersistentTopic
     from bkdaemon.broker.topic.subscription import Subscription
 
@@ -50,22 +51,22 @@ class Upkeep:
         evictions: backlogs that were cut, because of their size and of their age.
     """
 
-    def __init__(self, service: BrokerService) -> None:
+    def __init__(self, broker: Broker) -> None:
         self.evictions = {"size": 0, "time": 0}
-        self._service = service
+        self._broker = broker
         self._last: dict[str, int] = {}
         self._snapshots: WeakKeyDictionary[Topic, int] = WeakKeyDictionary()
         self._added: WeakKeyDictionary[Topic, tuple[int, int]] = WeakKeyDictionary()
 
     def period_s(self, most_s: float) -> float:
         """Seconds between two rounds: most_s, or less where an interval of the configuration is shorter."""
-        config = self._service.config
+        config = self._broker.config
         shortest = min(config.backlog_quota_check_s, config.delete_inactive_every_s)
         return min(most_s, shortest, config.deduplication_check_s or most_s)
 
     async def run(self) -> None:
         """One round over all topics that are open; what fails for one is tried again in the next round."""
-        config, now = self._service.config, self._service.world.clock.now_ms()
+        config, now = self._broker.config, self._broker.world.clock.now_ms()
         quotas = config.backlog_quota_check and self._due("quotas", config.backlog_quota_check_s, now)
         expiry = self._due("expiry", config.expiry_check_minutes * 60, now)
         unused = self._due("unused", config.delete_inactive_every_s, now)
@@ -75,7 +76,7 @@ class Upkeep:
         producers = self._due("producers", inactive_ms // 3000, now)
         every_s = config.deduplication_check_s
         snapshots = every_s > 0 and self._due("snapshots", every_s, now)
-        for name, topic in list(self._service.server.topics.open.items()):
+        for name, topic in list(self._broker.server.topics.open.items()):
             if topic.closed:
                 continue
             try:
@@ -101,7 +102,7 @@ class Upkeep:
 
     async def _roll_inactive(self, topic: Topic, now: int) -> None:
         """A ledger that nothing was added to for long is closed: what it keeps can be trimmed then."""
-        after_s = self._service.config.inactive_rollover_s
+        after_s = self._broker.config.inactive_rollover_s
         if after_s <= 0:
             return
         added, since = self._added.get(topic, (-1, now))
@@ -115,17 +116,17 @@ class Upkeep:
         self._last["quotas"] = 0
 
     def _due(self, what: str, period_s: float, now: int) -> bool:
-        if now - self._last.get(what, self._service.started_ms) < period_s * 1000:
+        if now - self._last.get(what, self._broker.started_ms) < period_s * 1000:
             return False
         self._last[what] = now
         return True
 
     async def _snapshot(self, name: TopicName, topic: Topic, now: int) -> None:
         """What producers have sent, no more often than the topic's policies say."""
-        last = self._snapshots.get(topic, self._service.started_ms)
+        last = self._snapshots.get(topic, self._broker.started_ms)
         if topic.deduplication is None:
             return
-        every_s = await self._service.backend.policies.snapshot_s(name)
+        every_s = await self._broker.backend.policies.snapshot_s(name)
         if 0 < every_s * 1000 <= now - last:
             self._snapshots[topic] = now
             topic.snapshot()
@@ -134,31 +135,31 @@ class Upkeep:
 
     async def refresh(self, namespace: str) -> None:
         """The policies of a namespace were changed here: its open topics hold to them at once."""
-        for name, topic in list(self._service.server.topics.open.items()):
+        for name, topic in list(self._broker.server.topics.open.items()):
             if name.namespace_name == namespace and not topic.closed:
                 await (self._policies(name, topic) if isinstance(topic, Topic) else self._rates(name, topic))
 
     async def _rates(self, name: TopicName, topic: NonPersistentTopic) -> None:
         """The limits of a non-persistent topic."""
-        topic.rules = await self._service.backend.policies.rules(name)
-        topic.hold_to_rates(self._service.server.topics.limits)
+        topic.rules = await self._broker.backend.policies.rules(name)
+        topic.hold_to_rates(self._broker.server.topics.limits)
 
     async def _policies(self, name: TopicName, topic: Topic) -> None:
         """Rules and settings as they are now. Deduplication begins and ends with an opening of the topic."""
-        policies = self._service.backend.policies
+        policies = self._broker.backend.policies
         topic.ledger.settings = await policies.ledger_settings(name)
         rules = await policies.rules(name)
         if rules.deduplication and topic.deduplication is None:
             _log.info("%s: opened anew, for duplicates are dropped from now on", name)
-            await self._service.server.topics.unload(name)
+            await self._broker.server.topics.unload(name)
             return
         topic.rules = replace(rules, backlog_exceeded=topic.rules.backlog_exceeded)
-        topic.hold_to_rates(self._service.server.topics.limits, self._service.rates.of("in", name))
+        topic.hold_to_rates(self._broker.server.topics.limits, self._broker.rates.of("in", name))
         if rules.compacts:
             await topic.compaction.prepare()
         if not rules.deduplication and DEDUPLICATION_CURSOR in topic.ledger.cursors:
             if topic.deduplication is not None:
-                await self._service.server.topics.unload(name)
+                await self._broker.server.topics.unload(name)
             else:
                 await topic.ledger.delete_cursor(DEDUPLICATION_CURSOR)
 
@@ -166,7 +167,7 @@ class Upkeep:
 
     async def _check_quota(self, name: TopicName, topic: Topic, now: int) -> None:
         """Holds a topic to its backlog quotas; producers may come again once it is within them."""
-        quota = await self._service.backend.policies.backlog_quota(name)
+        quota = await self._broker.backend.policies.backlog_quota(name)
         exceeded = None
         for policy, over, evict in (
             (quota.policy, self._over_size, self._evict_size),
@@ -190,7 +191,7 @@ class Upkeep:
     async def _over_age(self, topic: Topic, quota: BacklogQuota, now: int) -> bool:
         if quota.age_s <= 0:
             return False
-        if not self._service.config.backlog_quota_reads:
+        if not self._broker.config.backlog_quota_reads:
             oldest = oldest_of(topic)
             if oldest is None or now - oldest.since_ms <= quota.age_s * 1000:
                 return False
@@ -228,8 +229,8 @@ class Upkeep:
 
     async def _evict_age(self, topic: Topic, quota: BacklogQuota) -> None:
         """Acknowledges what is too old: ledgers by the time of their end, or entries by theirs, where they are read."""
-        now, ledgers = self._service.world.clock.now_ms(), topic.ledger.ledgers
-        if self._service.config.backlog_quota_reads:
+        now, ledgers = self._broker.world.clock.now_ms(), topic.ledger.ledgers
+        if self._broker.config.backlog_quota_reads:
             border = now - int(quota.age_s * EVICTION_TARGET) * 1000
             index = ledgers.index(await topic.ledger.find_by_publish_time(border))
         else:
@@ -253,17 +254,17 @@ class Upkeep:
 
     async def _expire(self, name: TopicName, topic: Topic) -> None:
         """Acknowledges for everybody what is older than the time to live."""
-        ttl_s = await self._service.backend.policies.ttl_s(name)
+        ttl_s = await self._broker.backend.policies.ttl_s(name)
         if ttl_s <= 0:
             return
         for subscription in list(topic.subscriptions.values()):
-            if subscription.name in self._service.config.system_cursors:
+            if subscription.name in self._broker.config.system_cursors:
                 continue
             await self.expire(topic, subscription, ttl_s)
 
     async def expire(self, topic: Topic, subscription: Subscription, older_than_s: int) -> int:
         """Acknowledges what of a backlog was published longer ago than so many seconds; how many entries that were."""
-        now, log = self._service.world.clock.now_ms(), topic.ledger
+        now, log = self._broker.world.clock.now_ms(), topic.ledger
         if not subscription.cursor.backlog():
             return 0
         border = await log.find_by_publish_time(now - older_than_s * 1000)
@@ -278,7 +279,7 @@ class Upkeep:
 
     async def _expire_subscriptions(self, name: TopicName, topic: Topic, now: int) -> None:
         """Deletes subscriptions that have had no consumer for too long."""
-        minutes = await self._service.backend.policies.subscription_expiry_minutes(name)
+        minutes = await self._broker.backend.policies.subscription_expiry_minutes(name)
         if minutes <= 0 or name.local.startswith(SYSTEM_PREFIX):
             return
         for subscription in _durable(topic):
@@ -291,7 +292,7 @@ class Upkeep:
 
     async def _delete_unused(self, name: TopicName, topic: Topic | NonPersistentTopic, now: int) -> None:
         """Deletes an unused topic, if policies say so."""
-        rule = await self._service.backend.policies.inactivity(name)
+        rule = await self._broker.backend.policies.inactivity(name)
         if topic.producers.by_name or any(one.consumers for one in subscriptions_of(topic)):
             topic.used_ms = now
             return
@@ -304,15 +305,15 @@ class Upkeep:
             return
         if isinstance(topic, Topic):
             await self.delete(name)
-            if name.partition >= 0 and self._service.config.delete_inactive_metadata:
+            if name.partition >= 0 and self._broker.config.delete_inactive_metadata:
                 await self._forget_partitioned(name.partitioned)
         else:
-            await self._service.server.topics.unload(name)
+            await self._broker.server.topics.unload(name)
         _log.info("%s: deleted, nobody used it for %d s", name, (now - topic.used_ms) // 1000)
 
     async def _forget_partitioned(self, name: TopicName) -> None:
         """A topic of which no partition is left is not partitioned any more, as Java's deletion of it says."""
-        backend = self._service.backend
+        backend = self._broker.backend
         topics = backend.meta.topics
         count = await topics.partitions(name)
         left = [number for number in range(count) if await topics.exists(name.partition_name(number))]
@@ -327,8 +328,8 @@ class Upkeep:
         Raises:
             NotFound: there is no such topic.
         """
-        backend = self._service.backend
-        async with self._service.server.topics.kept_closed(name):
+        backend = self._broker.backend
+        async with self._broker.server.topics.kept_closed(name):
             if not await backend.meta.topics.exists(name):
                 raise NotFound(f"Topic {name} not found", topic=str(name))
             known = [
@@ -343,11 +344,11 @@ class Upkeep:
 
     async def _forget_policies(self, name: TopicName, *, everywhere: bool) -> None:
         """A topic of that name that comes later shall not have them; only the owner of the events can say so."""
-        backend, events = self._service.backend, system_topic(name.namespace_name)
+        backend, events = self._broker.backend, system_topic(name.namespace_name)
         try:
             await backend.lookup(events, authoritative=False)
             await backend.check_owned(events)
-            await write_policies(self._service, name, None, everywhere=everywhere)
+            await write_policies(self._broker, name, None, everywhere=everywhere)
         except BkctlError as e:
             _log.warning("%s: its policies stay behind: %s", name, e.message)
 

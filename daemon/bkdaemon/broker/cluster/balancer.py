@@ -24,7 +24,7 @@ from bkdaemon.broker.cluster.splitting import places_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.cluster.broker import Broker
 
 BALANCE_S: Final = 60.0
 """The length of a round; loads are compared every loadBalancerSheddingIntervalMinutes of them."""
@@ -40,15 +40,15 @@ class Balancer:
         split, unloaded: how many bundles were split and unloaded.
     """
 
-    def __init__(self, service: BrokerService) -> None:
+    def __init__(self, broker: Broker) -> None:
         self.split = self.unloaded = 0
-        self._service = service
+        self._broker = broker
         self._shedding = Shedding()
         self._rounds = 0
 
     @property
     def _limits(self) -> SplitLimits:
-        config = self._service.config
+        config = self._broker.config
         return SplitLimits(
             config.split_topics,
             config.split_sessions,
@@ -59,8 +59,8 @@ class Balancer:
 
     async def run(self) -> None:
         """One round."""
-        config, service = self._service.config, self._service
-        await service.backend.ownership.give_up_strays(service.close_bundle)
+        config, broker = self._broker.config, self._broker
+        await broker.backend.ownership.give_up_strays(broker.close_bundle)
         if not config.load_balancer:
             return
         if config.auto_split:
@@ -68,13 +68,13 @@ class Balancer:
         self._rounds += 1
         if self._rounds % config.shedding_minutes:
             return
-        if config.shedding and service.backend.ownership.leading:
-            await self.shed(await service.backend.ownership.reports())
+        if config.shedding and broker.backend.ownership.leading:
+            await self.shed(await broker.backend.ownership.reports())
 
     async def split_bundles(self) -> None:
         """Cuts bundles of ours that are too large; their topics are closed and looked up again."""
-        service, stats = self._service, bundle_stats(self._service)
-        ownership = service.backend.ownership
+        broker, stats = self._broker, bundle_stats(self._broker)
+        ownership = broker.backend.ownership
         counts = {}
         for namespace in {name.rpartition("/")[0] for name in stats}:
             counts[namespace] = len(await ownership.bundles(namespace))
@@ -82,10 +82,10 @@ class Balancer:
             namespace, _, text = name.rpartition("/")
             try:
                 bundle = parse_range(namespace, text)
-                places = await places_of(service, bundle)
+                places = await places_of(broker, bundle)
                 if not places:
                     continue
-                await ownership.split(bundle, service.close_bundle, places)
+                await ownership.split(bundle, broker.close_bundle, places)
             except BkctlError as e:
                 _log.warning("%s is not split: %s", name, e.message)
                 continue
@@ -94,18 +94,18 @@ class Balancer:
 
     async def shed(self, reports: Mapping[str, Mapping[str, Any]]) -> list[Move]:
         """Has overloaded brokers give up bundles that others may take; what was to be moved."""
-        config = self._service.config
+        config = self._broker.config
         self._shedding.threshold = config.shedding_threshold / 100
         self._shedding.grace_s = config.shedding_grace_minutes * 60
-        policies = await isolation_policies(self._service.store, config.cluster)
+        policies = await isolation_policies(self._broker.store, config.cluster)
 
         def allowed(move: Move) -> set[str]:
             return brokers_for(policies, move.bundle.rpartition("/")[0], reports) - {move.broker}
 
         moves = self._shedding.decide(
-            reports, self._service.world.clock.now_ms() / 1000, lambda move: bool(allowed(move))
+            reports, self._broker.world.clock.now_ms() / 1000, lambda move: bool(allowed(move))
         )
-        self._service.backend.ownership.goals = {
+        self._broker.backend.ownership.goals = {
             _bundle(move): goal for move, goal in goals(moves, reports, allowed).items()
         }
         for move in moves:
@@ -115,14 +115,14 @@ class Balancer:
                 _log.warning("%s stays at %s: %s", move.bundle, move.broker, e.message)
                 continue
             self.unloaded += 1
-            goal = self._service.backend.ownership.goals.get(_bundle(move))
+            goal = self._broker.backend.ownership.goals.get(_bundle(move))
             _log.info("%s leaves %s, which is overloaded, for %s", move.bundle, move.broker, goal)
         return moves
 
     async def _unload(self, move: Move, url: str) -> None:
-        service, bundle = self._service, _bundle(move)
-        if move.broker == service.broker_id:
-            await service.backend.ownership.unload(bundle, service.close_bundle)
+        broker, bundle = self._broker, _bundle(move)
+        if move.broker == broker.broker_id:
+            await broker.backend.ownership.unload(bundle, broker.close_bundle)
         else:
             await asyncio.to_thread(_put, f"{url}/admin/v2/namespaces/{bundle.namespace}/{bundle.range}/unload")
 

@@ -13,22 +13,22 @@ from bkctl.errors import BkctlError
 from bkctl.model.topic import TopicName
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.cluster.broker import Broker
 
 _log = logging.getLogger(__name__)
 
 
-async def take_namespaces(service: BrokerService) -> None:
+async def take_namespaces(broker: Broker) -> None:
     """Applies those of the configuration, one after the other; one that fails is logged and skipped."""
-    for namespace in service.config.bootstrap_namespaces:
+    for namespace in broker.config.bootstrap_namespaces:
         try:
-            await _take(service, namespace)
+            await _take(broker, namespace)
         except BkctlError as e:
             _log.warning("bootstrap namespace %s: %s", namespace, e.message)
 
 
-async def _take(service: BrokerService, namespace: str) -> None:
-    backend = service.backend
+async def _take(broker: Broker, namespace: str) -> None:
+    backend = broker.backend
     count = len(await backend.ownership.bundles(namespace))
     if count != 1:
         _log.info("bootstrap namespace %s has %d bundles, which are taken when they are asked for", namespace, count)
@@ -39,6 +39,6 @@ async def _take(service: BrokerService, namespace: str) -> None:
         return
     for topic in await backend.meta.topics.topics(namespace):
         try:
-            await service.server.topics.get(topic, create=False)
+            await broker.server.topics.get(topic, create=False)
         except BkctlError as e:
             _log.warning("%s is not opened: %s", topic, e.message)

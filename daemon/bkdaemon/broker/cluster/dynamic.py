@@ -8,9 +8,9 @@ means nothing is refused here, and left aside where another broker stored it. So
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from bkctl.errors import AlreadyExists, Refused, UsageError
 from bkctl.meta.documents import Json, encode_json, read_document, update_document
@@ -21,7 +21,7 @@ from bkdaemon.properties import java_flag
 
 if TYPE_CHECKING:
     from bkctl.meta.store import MetadataStore
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.cluster.broker import Broker
 
 CONFIGURATION: Final = "/admin/configuration"
 DYNAMIC: Final = (
@@ -94,6 +94,8 @@ _FIELDS: Final = {item.metadata["key"]: item for item in fields(BrokerConfig) if
 
 _log = logging.getLogger(__name__)
 
+Refresh: TypeAlias = Callable[[str], Awaitable[None]]
+
 
 async def stored(store: MetadataStore) -> dict[str, str]:
     """What was changed: keys and texts."""
@@ -101,8 +103,8 @@ async def stored(store: MetadataStore) -> dict[str, str]:
     return {} if found is None else {str(name): str(text) for name, text in found.value.items()}
 
 
-async def put(service: BrokerService, name: str, text: str) -> None:
-    """Changes a key for all brokers.
+async def put(broker: Broker, name: str, text: str, refresh: Refresh) -> None:
+    """Changes a key for all brokers; refresh applies it to the open topics of a namespace.
 
     Raises:
         Refused: it cannot be changed, or the text means nothing.
@@ -110,62 +112,62 @@ async def put(service: BrokerService, name: str, text: str) -> None:
     if name not in _FIELDS:
         raise Refused("Can't update non-dynamic configuration")
     try:
-        applied(service.own_config, {name: text})
+        applied(broker.own_config, {name: text})
     except UsageError as error:
         raise Refused(f"Invalid dynamic-config value: {error.message}") from None
     if _FIELDS[name].metadata["parse"] is java_flag and text.lower() not in ("true", "false"):
         _log.warning("%s=%r is neither true nor false: it is read as false, as by Java's brokers", name, text[:100])
-    await _change(service, lambda old: {**old, name: text})
+    await _change(broker, lambda old: {**old, name: text}, refresh)
 
 
-async def remove(service: BrokerService, name: str) -> None:
-    """Lets broker.conf hold again.
+async def remove(broker: Broker, name: str, refresh: Refresh) -> None:
+    """Lets broker.conf hold again; refresh applies it to the open topics of a namespace.
 
     Raises:
         Refused: it cannot be changed.
     """
     if name not in _FIELDS:
         raise Refused("Can't delete non-dynamic configuration")
-    await _change(service, lambda old: {key: text for key, text in old.items() if key != name})
+    await _change(broker, lambda old: {key: text for key, text in old.items() if key != name}, refresh)
 
 
-async def _change(service: BrokerService, change: Any) -> None:
+async def _change(broker: Broker, change: Any, refresh: Refresh) -> None:
     try:
-        await service.store.create(CONFIGURATION, encode_json({}), parents=True)
+        await broker.store.create(CONFIGURATION, encode_json({}), parents=True)
     except AlreadyExists:
         pass
 
     def changed(old: Json) -> Json:
         return dict(change(old))
 
-    await update_document(service.store, CONFIGURATION, changed)
-    await take(service)
-    for namespace in {name.namespace_name for name in service.server.topics.open}:
-        await service.upkeep.refresh(namespace)
+    await update_document(broker.store, CONFIGURATION, changed)
+    await take(broker)
+    for namespace in {name.namespace_name for name in broker.server.topics.open}:
+        await refresh(namespace)
 
 
-async def take(service: BrokerService) -> None:
+async def take(broker: Broker) -> None:
     """Holds to what is stored now."""
-    texts = {name: text for name, text in (await stored(service.store)).items() if name in _FIELDS}
-    config = service.own_config
+    texts = {name: text for name, text in (await stored(broker.store)).items() if name in _FIELDS}
+    config = broker.own_config
     for name, text in texts.items():
         try:
             config = applied(config, {name: text})
         except UsageError as error:
             _log.warning("%s is left as it is: %s", CONFIGURATION, error.message)
-    if config != service.config:
+    if config != broker.config:
         _log.info(
             "the configuration was changed: %s",
             ", ".join(f"{k}={masked(k, v)}" for k, v in sorted(texts.items())) or "-",
         )
-        if config.topic_loads_max != service.config.topic_loads_max:
-            service.server.topics.allow_loads(config.topic_loads_max)
-        service.config = service.backend.config = config
-        service.backend.policies.take_config(config)
-        service.backend.ownership.overloaded = config.overloaded_percentage / 100
-        service.server.topics.limits.hold_to(config)
-        service.server.limits = ServerLimits.of(config)
-        cache = service.backend.context.cache
+        if config.topic_loads_max != broker.config.topic_loads_max:
+            broker.server.topics.allow_loads(config.topic_loads_max)
+        broker.config = broker.backend.config = config
+        broker.backend.policies.take_config(config)
+        broker.backend.ownership.overloaded = config.overloaded_percentage / 100
+        broker.server.topics.limits.hold_to(config)
+        broker.server.limits = ServerLimits.of(config)
+        cache = broker.backend.context.cache
         cache.tail_bytes_max, cache.catch_up_bytes_max = config.cache_mb * MIB, max(config.cache_mb * MIB // 2, MIB)
 
 

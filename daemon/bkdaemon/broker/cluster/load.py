@@ -5,20 +5,18 @@ from __future__ import annotations
 import os
 import resource
 import sys
-import time
 from bisect import bisect_right
-from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from bkctl.model.bundle import HASH_MAX, Bundle, hash_of
+from bkctl.model.bundle import Bundle, hash_of
 from bkdaemon.broker.cluster.own_backend import SERVER_VERSION
 from bkdaemon.broker.topic.rates import NOTHING, subscriptions_of
 from bkdaemon.broker.topic.sent import Flow
 
 if TYPE_CHECKING:
     from bkctl.model.topic import TopicName
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.cluster.broker import Broker
 
 MIB: Final = 1024 * 1024
 LOAD_MANAGER: Final = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
@@ -28,48 +26,26 @@ UNLIMITED: Final = -1000.0
 """What Java tells where it knows no speed of the network."""
 
 
-def _spent_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
-class Meter:
-    """How busy the process was between the last two looks: percent of one core, as Java counts."""
-
-    def __init__(self, now: Callable[[], float] = time.monotonic, spent_s: Callable[[], float] = _spent_s) -> None:
-        self._now = now
-        self._spent_s = spent_s
-        self._at, self._spent = now(), spent_s()
-        self.cpu = 0.0
-
-    def look(self) -> None:
-        """Counts what was spent since the last look."""
-        at, spent = self._now(), self._spent_s()
-        if at > self._at:
-            self.cpu = max(0.0, 100 * (spent - self._spent) / (at - self._at))
-            self._at, self._spent = at, spent
-
-
-def load_report(service: BrokerService) -> dict[str, Any]:
+def load_report(broker: Broker) -> dict[str, Any]:
     """The value of /loadbalance/brokers/host:port."""
-    address, topics = service.backend.ownership.address, service.server.topics.open
+    address, topics = broker.backend.ownership.address, broker.server.topics.open
     unit = 1 if sys.platform == "darwin" else 1024
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / MIB
     memory = {"usage": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / MIB, "limit": machine}
-    cpu = {"usage": min(service.meter.cpu, ONE_CORE), "limit": ONE_CORE}
-    bundles = sorted(map(str, service.backend.ownership.owned))
-    arriving, leaving = service.rates.total("in"), service.rates.total("out")
+    cpu = {"usage": min(broker.meter.cpu, ONE_CORE), "limit": ONE_CORE}
+    bundles = sorted(map(str, broker.backend.ownership.owned))
+    arriving, leaving = broker.rates.total("in"), broker.rates.total("out")
     consumers = sum(len(s.consumers) for topic in topics.values() for s in subscriptions_of(topic))
     return {
         "webServiceUrl": address.http_url,
         "pulsarServiceUrl": address.native_url,
-        "persistentTopicsEnabled": service.config.persistent_topics,
-        "nonPersistentTopicsEnabled": service.config.nonpersistent_topics,
+        "persistentTopicsEnabled": broker.config.persistent_topics,
+        "nonPersistentTopicsEnabled": broker.config.nonpersistent_topics,
         "cpu": cpu,
         "memory": memory,
         "directMemory": {
-            "usage": service.backend.context.cache.tail_bytes / MIB,
-            "limit": float(service.config.cache_mb),
+            "usage": broker.backend.context.cache.tail_bytes / MIB,
+            "limit": float(broker.config.cache_mb),
         },
         "bandwidthIn": {"usage": arriving.size * 8 / 1000, "limit": UNLIMITED},
         "bandwidthOut": {"usage": leaving.size * 8 / 1000, "limit": UNLIMITED},
@@ -77,8 +53,8 @@ def load_report(service: BrokerService) -> dict[str, Any]:
         "msgThroughputOut": leaving.size,
         "msgRateIn": arriving.messages,
         "msgRateOut": leaving.messages,
-        "lastUpdate": service.world.clock.now_ms(),
-        "lastStats": bundle_stats(service),
+        "lastUpdate": broker.world.clock.now_ms(),
+        "lastStats": bundle_stats(broker),
         "numTopics": len(topics),
         "numBundles": len(bundles),
         "numConsumers": consumers,
@@ -90,26 +66,26 @@ def load_report(service: BrokerService) -> dict[str, Any]:
         "protocols": {},
         "advertisedListeners": {},
         "loadManagerClassName": LOAD_MANAGER,
-        "startTimestamp": service.started_ms,
+        "startTimestamp": broker.started_ms,
         "maxResourceUsage": min(1.0, cpu["usage"] / cpu["limit"]),
         "loadReportType": "LocalBrokerData",
     }
 
 
-def bundle_stats(service: BrokerService) -> dict[str, dict[str, Any]]:
+def bundle_stats(broker: Broker) -> dict[str, dict[str, Any]]:
     """What flows in each bundle of this broker that has topics."""
     owned: dict[str, list[Bundle]] = {}
-    for bundle in sorted(service.backend.ownership.owned):
+    for bundle in sorted(broker.backend.ownership.owned):
         owned.setdefault(bundle.namespace, []).append(bundle)
     told: dict[str, dict[str, Any]] = {}
-    for name, topic in service.server.topics.open.items():
+    for name, topic in broker.server.topics.open.items():
         mine = _of(name, owned.get(name.namespace_name, []))
         if mine is None:
             continue
         one = told.setdefault(str(mine), dict(EMPTY_BUNDLE))
-        arriving, leaving = service.rates.of("in", name), NOTHING
+        arriving, leaving = broker.rates.of("in", name), NOTHING
         for subscription in subscriptions_of(topic):
-            flow = service.rates.of("out", name, subscription.name)
+            flow = broker.rates.of("out", name, subscription.name)
             leaving = Flow(leaving.messages + flow.messages, leaving.size + flow.size)
             one["consumerCount"] += len(subscription.consumers)
         one["producerCount"] += len(topic.producers.by_name)
@@ -125,16 +101,7 @@ def _of(topic: TopicName, bundles: list[Bundle]) -> Bundle | None:
     """Which of the bundles of its namespace, sorted, a topic is in."""
     place = hash_of(str(topic))
     index = bisect_right(bundles, place, key=_lower) - 1
-    return bundles[index] if index >= 0 and _holds(bundles[index], place) else None
-
-
-def inside(topic: TopicName, bundle: Bundle) -> bool:
-    """True if a topic belongs to a bundle of its namespace."""
-    return _holds(bundle, hash_of(str(topic)))
-
-
-def _holds(bundle: Bundle, place: int) -> bool:
-    return bundle.lower <= place < bundle.upper or bundle.upper == place == HASH_MAX
+    return bundles[index] if index >= 0 and bundles[index].holds(place) else None
 
 
 _lower = attrgetter("lower")

@@ -15,39 +15,36 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from bkctl.errors import Refused
-from bkctl.model.bundle import hash_of
-from bkdaemon.broker.cluster.load import inside
+from bkctl.model.bundle import hash_of, inside
 from bkdaemon.broker.config import MIB, SPLIT_ALGORITHMS
 from bkdaemon.broker.topic.rates import subscriptions_of
 
 if TYPE_CHECKING:
     from bkctl.model.bundle import Bundle
     from bkctl.model.topic import TopicName
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.cluster.broker import Broker
 
 HALVES, BY_TOPICS, AT_PLACES, BY_FLOW = SPLIT_ALGORITHMS
 
 
-async def places_of(
-    service: BrokerService, bundle: Bundle, algorithm: str = "", asked: Sequence[int] = ()
-) -> Sequence[int]:
+async def places_of(broker: Broker, bundle: Bundle, algorithm: str = "", asked: Sequence[int] = ()) -> Sequence[int]:
     """The places where a bundle is to be cut; () where there is nothing to be divided.
 
     Raises:
         Refused: places are to be given, and none is.
     """
-    algorithm = algorithm or service.config.split_algorithm
+    algorithm = algorithm or broker.config.split_algorithm
     if algorithm == HALVES:
         return (bundle.lower + (bundle.upper - bundle.lower) // 2,)
     if algorithm == AT_PLACES and not asked:
         raise Refused(f"With {AT_PLACES} split algorithm, splitBoundaries must not be empty")
-    stored = await service.backend.meta.topics.topics(bundle.namespace)
-    passing = [topic for topic in service.server.topics.open if topic.namespace_name == bundle.namespace]
+    stored = await broker.backend.meta.topics.topics(bundle.namespace)
+    passing = [topic for topic in broker.server.topics.open if topic.namespace_name == bundle.namespace]
     topics = {topic for topic in (*stored, *passing) if inside(topic, bundle)}
     if len(topics) < 2:
         return ()
     if algorithm == BY_FLOW:
-        found: Sequence[int] = _by_flow(service, topics)
+        found: Sequence[int] = _by_flow(broker, topics)
     elif algorithm == BY_TOPICS:
         hashes = sorted(hash_of(str(topic)) for topic in topics)
         before, behind = hashes[len(hashes) // 2 - 1], hashes[len(hashes) // 2]
@@ -57,12 +54,12 @@ async def places_of(
     return tuple(place for place in found if bundle.lower < place < bundle.upper)
 
 
-def _by_flow(service: BrokerService, topics: set[TopicName]) -> list[int]:
-    config = service.config
+def _by_flow(broker: Broker, topics: set[TopicName]) -> list[int]:
+    config = broker.config
     rate_max, size_max = config.split_message_rate, config.split_mb * MIB
     flows: dict[int, tuple[float, float]] = {}
     for topic in topics:
-        rate, size = _flow(service, topic)
+        rate, size = _flow(broker, topic)
         if rate > 0 or size > 0:
             flows[hash_of(str(topic))] = rate, size
     slack = 1 + config.split_slack_percentage / 100
@@ -82,11 +79,11 @@ def _by_flow(service: BrokerService, topics: set[TopicName]) -> list[int]:
     return places
 
 
-def _flow(service: BrokerService, name: TopicName) -> tuple[float, float]:
+def _flow(broker: Broker, name: TopicName) -> tuple[float, float]:
     """Messages and bytes a second, to and from a topic; nothing for one that is not open here."""
-    topic = service.server.topics.open.get(name)
+    topic = broker.server.topics.open.get(name)
     if topic is None:
         return 0.0, 0.0
-    leaving = [service.rates.of("out", name, subscription.name) for subscription in subscriptions_of(topic)]
-    flows = [service.rates.of("in", name), *leaving]
+    leaving = [broker.rates.of("out", name, subscription.name) for subscription in subscriptions_of(topic)]
+    flows = [broker.rates.of("in", name), *leaving]
     return float(sum(flow.messages for flow in flows)), float(sum(flow.size for flow in flows))

@@ -13,7 +13,6 @@ PulsarEvent.java, TopicPolicies.java; topic_policies.avsc is the schema that Pul
 
 from __future__ import annotations
 
-import asyncio
 import io
 import logging
 from collections.abc import Mapping
@@ -24,19 +23,14 @@ from typing import TYPE_CHECKING, Any, Final
 from bkinspect.topic import read_cursor_state
 
 from bkctl.codec.managed_ledger import COMPACTED, COMPACTION_CURSOR
-from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar_compacted import decode_compacted
-from bkctl.codec.pulsar_entry import encode_entry, split_entry
-from bkctl.errors import BadBytes, BkctlError, Corrupt, NotFound, Unavailable
+from bkctl.codec.pulsar_entry import split_entry
+from bkctl.errors import BadBytes, BkctlError, Corrupt, NotFound
 from bkctl.log.workers import Workers
 from bkctl.model.topic import EARLIEST, PERSISTENT, Position, TopicName
 from bkctl.world import run_in
 from bkdaemon.broker.compaction.compacted_ledger import DIGEST, PASSWORD
 from bkdaemon.broker.compression import decompress
-from bkdaemon.broker.topic.backend import StoredSchema
-from bkdaemon.broker.topic.compatibility import AVRO, encode_version
-from bkdaemon.broker.topic.producers import Producer
-from bkdaemon.broker.topic.topic import Topic
 
 if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper
@@ -44,16 +38,13 @@ if TYPE_CHECKING:
     from bkctl.codec.managed_ledger import ManagedLedgerInfo
     from bkctl.meta.managed_ledgers import ManagedLedgerStore
     from bkctl.meta.store import Version
-    from bkdaemon.broker.service import BrokerService
 
 CHANGE_EVENTS: Final = "__change_events"
 GLOBAL_PREFIX: Final = "__G__"
 """Of the key of a topic's policies for all clusters."""
-SCHEMA_PROPERTIES: Final = {"__jsr310ConversionEnabled": "false", "__alwaysAllowNull": "true"}
 NAMESPACES_CACHED_MAX: Final = 1_000
 EVENT_BYTES_MAX: Final = 5 * 1024 * 1024
 """Of an event, decompressed."""
-STORE_TIMEOUT_S: Final = 30.0
 READ_ATTEMPTS_MAX: Final = 3
 """Of one namespace, while its owner compacts it and deletes ledgers."""
 
@@ -247,59 +238,3 @@ def _take(entry: bytes, where: tuple[int, int], found: dict[str, Policies]) -> N
     found.pop(topic, None)
     if policies is not None:
         found[topic] = policies
-
-
-class _Local:
-    """As much of a connection as a producer inside of the broker needs."""
-
-    def __init__(self) -> None:
-        self.pending = 0
-        self.stored = asyncio.Event()
-
-    def queue(self, parts: object) -> None:
-        """Drops receipts."""
-
-    def confirmed(self, count: int) -> None:
-        """The message is stored, or its topic is closed."""
-        self.stored.set()
-
-
-async def write_policies(
-    service: BrokerService, topic: TopicName, policies: Policies | None, *, everywhere: bool = False
-) -> None:
-    """Stores the policies of a topic, None to forget them. This broker must own the namespace's system topic.
-
-    Raises:
-        Unavailable: they could not be stored.
-    """
-    where = system_topic(topic.namespace_name)
-    found = await service.server.topics.get(where, create=True)
-    assert isinstance(found, Topic)
-    schema = StoredSchema(-1, AVRO, schema_text().encode(), dict(SCHEMA_PROPERTIES))
-    version = await service.server.schemas.admit(where, schema)
-    value = b"" if policies is None else encode_event(topic, policies, service.config.cluster)
-    metadata = api.MessageMetadata(
-        producer_name=service.backend.producer_name(),
-        sequence_id=0,
-        publish_time=service.world.clock.now_ms(),
-        partition_key=policies_key(str(topic), everywhere=everywhere),
-        replicate_to=[] if everywhere else [service.config.cluster],
-        schema_version=encode_version(version),
-        partition_key_b64_encoded=False,
-    )
-    if policies is None:
-        metadata.null_value = True
-    else:
-        metadata.uncompressed_size = len(value)
-    entry = encode_entry(metadata, value)
-    connection = _Local()
-    producer = Producer(connection, found, 0, metadata.producer_name)  # type: ignore[arg-type]
-    found.publish(producer, [(0, 0, 1, entry, False)], len(entry))
-    try:
-        async with asyncio.timeout(STORE_TIMEOUT_S):
-            await connection.stored.wait()
-    except TimeoutError:
-        raise Unavailable(f"{where} did not store the policies of {topic} within {STORE_TIMEOUT_S:.0f} s") from None
-    found.check_open()
-    await found.ledger.roll()
-    service.backend.policies.forget(topic.namespace_name)

@@ -29,7 +29,7 @@ from bkdaemon.broker.rest.topic_policies import topic_there
 from bkdaemon.broker.rest.topics import TOPIC, opened
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.maintained import MaintainedBroker
 
 UNAVAILABLE: Final = 503
 _NONE: Final = object()
@@ -67,7 +67,7 @@ METHODS: Final = ("GET", "PUT", "POST", "DELETE")
 
 
 def _stored(key: str, unset: Any) -> Handler:
-    async def read(service: BrokerService, request: Request) -> Any:
+    async def read(service: MaintainedBroker, request: Request) -> Any:
         value = (await policies_of(service, request)).get(key)
         if value is None and unset is _NONE:
             return null()
@@ -77,7 +77,7 @@ def _stored(key: str, unset: Any) -> Handler:
 
 
 def _stored_of_topic(field: str, unset: Any) -> Handler:
-    async def read(service: BrokerService, request: Request) -> Any:
+    async def read(service: MaintainedBroker, request: Request) -> Any:
         policies = await service.backend.policies.of_topic(await topic_there(service, request))
         value = (policies or {}).get(field)
         if value is None:
@@ -88,7 +88,7 @@ def _stored_of_topic(field: str, unset: Any) -> Handler:
 
 
 def _refusing(what: str) -> Handler:
-    async def refuse(service: BrokerService, request: Request) -> Response:
+    async def refuse(service: MaintainedBroker, request: Request) -> Response:
         await policies_of(service, request)
         return reason(METHOD_NOT_ALLOWED, f"This broker has no {what}")
 
@@ -96,7 +96,7 @@ def _refusing(what: str) -> Handler:
 
 
 def _of_topic(what: str) -> Handler:
-    async def refuse(service: BrokerService, request: Request) -> Response:
+    async def refuse(service: MaintainedBroker, request: Request) -> Response:
         await topic_there(service, request)
         return reason(METHOD_NOT_ALLOWED, f"This broker has no {what}")
 
@@ -104,25 +104,25 @@ def _of_topic(what: str) -> Handler:
 
 
 def _unavailable(text: str) -> Handler:
-    async def refuse(service: BrokerService, request: Request) -> Response:
+    async def refuse(service: MaintainedBroker, request: Request) -> Response:
         return reason(UNAVAILABLE, text)
 
     return refuse
 
 
-async def offload_status(service: BrokerService, request: Request) -> dict[str, Any]:
+async def offload_status(service: MaintainedBroker, request: Request) -> dict[str, Any]:
     """How the last offload went: there was none."""
     await opened(service, request)
     return {"status": "NOT_RUN", "lastError": ""}
 
 
-async def scanned(service: BrokerService, request: Request) -> Response:
+async def scanned(service: MaintainedBroker, request: Request) -> Response:
     """Nothing was offloaded by this broker, and what Java's did it cannot read."""
     await policies_of(service, request)
     return reason(METHOD_NOT_ALLOWED, "This broker has no offload: everything stays in BookKeeper")
 
 
-async def shutdown(service: BrokerService, request: Request) -> Response:
+async def shutdown(service: MaintainedBroker, request: Request) -> Response:
     """A process is stopped by its supervisor."""
     return reason(METHOD_NOT_ALLOWED, "This broker is not stopped by REST: send SIGTERM, it leaves gracefully")
 
@@ -130,26 +130,26 @@ async def shutdown(service: BrokerService, request: Request) -> Response:
 # -- replication ------------------------------------------------------------------------------------------------------
 
 
-async def replicated(service: BrokerService, request: Request) -> dict[str, bool]:
+async def replicated(service: MaintainedBroker, request: Request) -> dict[str, bool]:
     """Whether a subscription is the same in other clusters: none is."""
     return {str(await _with_subscription(service, request)): False}
 
 
-async def set_replicated(service: BrokerService, request: Request) -> None:
+async def set_replicated(service: MaintainedBroker, request: Request) -> None:
     """It cannot become so."""
     await _with_subscription(service, request)
     if (await request.body()).strip() != b"false":
         raise Answered(METHOD_NOT_ALLOWED, "This broker does not replicate")
 
 
-async def _with_subscription(service: BrokerService, request: Request) -> Any:
+async def _with_subscription(service: MaintainedBroker, request: Request) -> Any:
     topic, name = await opened(service, request), request.path_params["subscription"]
     if name not in topic.subscriptions:
         raise NotFound(f"Subscription {name} not found for topic {topic.name}")
     return topic.name
 
 
-async def migrate(service: BrokerService, request: Request) -> Response:
+async def migrate(service: MaintainedBroker, request: Request) -> Response:
     """Says that a namespace has moved to the cluster's new place; its clients are sent there within seconds."""
     moved = flag(request, "migrated")
     await policies_of(service, request)

@@ -68,13 +68,13 @@ from bkdaemon.broker.rest.topics import TOPICS
 from bkdaemon.prometheus import CONTENT_TYPE, render
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.maintained import MaintainedBroker
 
 
 TENANT: Final[Kind] = {"adminRoles": (["str"], []), "allowedClusters": (["str"], [])}
 
 
-def application(service: BrokerService) -> Starlette:
+def application(service: MaintainedBroker) -> Starlette:
     """All of it."""
     tables = (
         *(
@@ -108,12 +108,12 @@ async def _no_method(request: Request, error: Exception) -> Response:
 # -- tenants --------------------------------------------------------------------------------------------------------
 
 
-async def tenants(service: BrokerService, request: Request) -> list[str]:
+async def tenants(service: MaintainedBroker, request: Request) -> list[str]:
     """The names of the tenants."""
     return await service.backend.meta.namespaces.tenants()
 
 
-async def tenant(service: BrokerService, request: Request) -> Json:
+async def tenant(service: MaintainedBroker, request: Request) -> Json:
     """One tenant's node."""
     try:
         return await service.backend.meta.namespaces.tenant(request.path_params["tenant"])
@@ -121,7 +121,7 @@ async def tenant(service: BrokerService, request: Request) -> Json:
         raise NotFound("Tenant does not exist") from None
 
 
-async def put_tenant(service: BrokerService, request: Request) -> None:
+async def put_tenant(service: MaintainedBroker, request: Request) -> None:
     """A new tenant."""
     check_name("Tenant", request.path_params["tenant"])
     value = typed(TENANT, await object_of(request) or tenant_value([service.config.cluster]), "tenant")
@@ -135,7 +135,7 @@ async def put_tenant(service: BrokerService, request: Request) -> None:
         raise AlreadyExists("Tenant already exist") from None
 
 
-async def post_tenant(service: BrokerService, request: Request) -> None:
+async def post_tenant(service: MaintainedBroker, request: Request) -> None:
     """Changes a tenant."""
     value = typed(TENANT, await object_of(request), "tenant")
     await _check_clusters(service, value)
@@ -143,7 +143,7 @@ async def post_tenant(service: BrokerService, request: Request) -> None:
     await service.backend.meta.namespaces.update_tenant(request.path_params["tenant"], value)
 
 
-async def _check_clusters(service: BrokerService, value: Json) -> None:
+async def _check_clusters(service: MaintainedBroker, value: Json) -> None:
     """Raises: Refused, a tenant is allowed no cluster, or one that is not there, or has roles with blanks around."""
     allowed = value.get("allowedClusters") or []
     if not allowed:
@@ -154,7 +154,7 @@ async def _check_clusters(service: BrokerService, value: Json) -> None:
         raise Refused("AdminRoles contains whitespace in the beginning or end.")
 
 
-async def delete_tenant(service: BrokerService, request: Request) -> None:
+async def delete_tenant(service: MaintainedBroker, request: Request) -> None:
     """Deletes a tenant without namespaces; with force they are deleted too, where configuration allows it."""
     if flag(request, "force"):
         if not service.config.force_delete_tenant:
@@ -169,7 +169,7 @@ async def delete_tenant(service: BrokerService, request: Request) -> None:
         raise Conflict("The tenant still has active namespaces") from None
 
 
-async def _namespaces(service: BrokerService, tenant: str) -> list[str]:
+async def _namespaces(service: MaintainedBroker, tenant: str) -> list[str]:
     try:
         return await service.backend.meta.namespaces.namespaces(tenant)
     except NotFound:
@@ -179,12 +179,12 @@ async def _namespaces(service: BrokerService, tenant: str) -> list[str]:
 # -- brokers and bookies --------------------------------------------------------------------------------------------
 
 
-async def brokers(service: BrokerService, request: Request) -> list[str]:
+async def brokers(service: MaintainedBroker, request: Request) -> list[str]:
     """The registered brokers."""
     return await service.backend.ownership.brokers.brokers()
 
 
-async def leader(service: BrokerService, request: Request) -> Json:
+async def leader(service: MaintainedBroker, request: Request) -> Json:
     """Who leads."""
     found = await service.backend.ownership.brokers.leader()
     if found is None:
@@ -192,7 +192,7 @@ async def leader(service: BrokerService, request: Request) -> Json:
     return {"serviceUrl": found.get("serviceUrl"), "brokerId": found.get("brokerId")}
 
 
-async def owned_namespaces(service: BrokerService, request: Request) -> Json:
+async def owned_namespaces(service: MaintainedBroker, request: Request) -> Json:
     """The bundles of this broker."""
     if request.path_params["broker"] != service.broker_id:
         if request.path_params["broker"] not in await brokers(service, request):
@@ -202,7 +202,7 @@ async def owned_namespaces(service: BrokerService, request: Request) -> Json:
     return {str(bundle): status for bundle in sorted(service.backend.ownership.owned)}
 
 
-async def health(service: BrokerService, request: Request) -> Response:
+async def health(service: MaintainedBroker, request: Request) -> Response:
     """ok, if the metadata store answers and the broker is registered."""
     if not service.backend.ownership.registered.is_set():
         raise Refused("the broker is not registered")
@@ -210,17 +210,17 @@ async def health(service: BrokerService, request: Request) -> Response:
     return PlainTextResponse("ok")
 
 
-async def version(service: BrokerService, request: Request) -> Response:
+async def version(service: MaintainedBroker, request: Request) -> Response:
     """Pulsar's version, as far as this broker is like it."""
     return PlainTextResponse(PULSAR_VERSION)
 
 
-async def configuration(service: BrokerService, request: Request) -> dict[str, str]:
+async def configuration(service: MaintainedBroker, request: Request) -> dict[str, str]:
     """The keys that the broker reads with their values, secrets masked."""
     return runtime(service.config)
 
 
-async def internal_configuration(service: BrokerService, request: Request) -> Json:
+async def internal_configuration(service: MaintainedBroker, request: Request) -> Json:
     """Where the metadata is."""
     uri = parse_uri(service.config.store_uri)
     place = service.config.pulsar_place
@@ -234,35 +234,35 @@ async def internal_configuration(service: BrokerService, request: Request) -> Js
     }
 
 
-async def dynamic_names(service: BrokerService, request: Request) -> list[str]:
+async def dynamic_names(service: MaintainedBroker, request: Request) -> list[str]:
     """The keys that can be changed while brokers run."""
     return list(dynamic.DYNAMIC)
 
 
-async def dynamic_values(service: BrokerService, request: Request) -> dict[str, str]:
+async def dynamic_values(service: MaintainedBroker, request: Request) -> dict[str, str]:
     """Those that were, secrets masked: Java's brokers store keys that this one does not read."""
     return {name: masked(name, text) for name, text in (await dynamic.stored(service.store)).items()}
 
 
-async def put_dynamic(service: BrokerService, request: Request) -> Response:
+async def put_dynamic(service: MaintainedBroker, request: Request) -> Response:
     """Changes a key for all brokers."""
-    await dynamic.put(service, request.path_params["name"], request.path_params["value"])
+    await dynamic.put(service, request.path_params["name"], request.path_params["value"], service.upkeep.refresh)
     return Response()
 
 
-async def delete_dynamic(service: BrokerService, request: Request) -> Response:
+async def delete_dynamic(service: MaintainedBroker, request: Request) -> Response:
     """Lets broker.conf hold again."""
-    await dynamic.remove(service, request.path_params["name"])
+    await dynamic.remove(service, request.path_params["name"], service.upkeep.refresh)
     return Response()
 
 
-async def check_quotas(service: BrokerService, request: Request) -> None:
+async def check_quotas(service: MaintainedBroker, request: Request) -> None:
     """Looks at backlog quotas now."""
     service.upkeep.check_quotas_now()
     await service.upkeep.run()
 
 
-async def metrics(service: BrokerService, request: Request) -> Response:
+async def metrics(service: MaintainedBroker, request: Request) -> Response:
     """Figures for Prometheus."""
     return Response(render(broker_samples(service)), media_type=CONTENT_TYPE)
 
@@ -270,7 +270,7 @@ async def metrics(service: BrokerService, request: Request) -> Response:
 # -- lookups --------------------------------------------------------------------------------------------------------
 
 
-async def lookup(service: BrokerService, request: Request) -> Json:
+async def lookup(service: MaintainedBroker, request: Request) -> Json:
     """Who serves a topic."""
     topic = topic_of(request)
     ownership = service.backend.ownership
@@ -286,7 +286,7 @@ async def lookup(service: BrokerService, request: Request) -> Json:
     return {"brokerUrl": url, "httpUrl": http_url, "nativeUrl": url, "brokerUrlSsl": ""}
 
 
-async def lookup_bundle(service: BrokerService, request: Request) -> Response:
+async def lookup_bundle(service: MaintainedBroker, request: Request) -> Response:
     """The bundle of a topic."""
     return PlainTextResponse((await service.backend.ownership.bundle_of(topic_of(request))).range)
 

@@ -26,7 +26,7 @@ from bkdaemon.broker.cluster.ownership import NoBroker
 from bkdaemon.broker.rest.forwarding import TEMPORARY_REDIRECT, UNAUTHORIZED, forward
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.maintained import MaintainedBroker
 
 ADMIN: Final = "/admin/v2"
 BODY_BYTES_MAX: Final = 1024 * 1024
@@ -47,7 +47,7 @@ BAD_PATH: Final = re.compile(rb"%(?:00|(?![0-9A-Fa-f]{2}))")
 PARTITIONS_AT_A_TIME_MAX: Final = 16
 """Partitions of one request that are worked on together."""
 
-Handler = Callable[["BrokerService", Request], Awaitable[Any]]
+Handler = Callable[["MaintainedBroker", Request], Awaitable[Any]]
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ def status_of(error: BkctlError) -> int:
     return 503 if isinstance(error, Unavailable) else 500
 
 
-def routes(service: BrokerService, table: dict[tuple[str, str], Handler]) -> list[Route]:
+def routes(service: MaintainedBroker, table: dict[tuple[str, str], Handler]) -> list[Route]:
     """Routes of a table of (method, path) → handler; a path may stand for several methods."""
     by_path: dict[str, dict[str, Handler]] = {}
     for (method, path), handler in table.items():
@@ -120,7 +120,7 @@ def routes(service: BrokerService, table: dict[tuple[str, str], Handler]) -> lis
     return [Route(path, _endpoint(service, one), methods=sorted(one)) for path, one in by_path.items()]
 
 
-def _endpoint(service: BrokerService, handlers: dict[str, Handler]) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(service: MaintainedBroker, handlers: dict[str, Handler]) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         if BAD_PATH.search(request.scope.get("raw_path", b"")):
             return reason(BAD_REQUEST, "the path has an invalid escape, or one of a NUL character")
@@ -225,7 +225,7 @@ def topic_of(request: Request) -> TopicName:
     return TopicName.parse(f"{p.get('domain', 'persistent')}://{p['tenant']}/{p['namespace']}/{p['topic']}")
 
 
-async def own(service: BrokerService, request: Request, topic: TopicName) -> None:
+async def own(service: MaintainedBroker, request: Request, topic: TopicName) -> None:
     """Returns if this broker serves the topic, having taken it over if it is its turn.
 
     Raises:
@@ -246,7 +246,7 @@ async def own(service: BrokerService, request: Request, topic: TopicName) -> Non
     raise Unavailable(f"{topic} is served by {found.broker_url}, which is not registered")
 
 
-async def on_partitions(service: BrokerService, request: Request, handler: Handler) -> dict[TopicName, Any] | None:
+async def on_partitions(service: MaintainedBroker, request: Request, handler: Handler) -> dict[TopicName, Any] | None:
     """What `handler` says about each partition, here or at its owner; None where the topic is not partitioned.
 
     Raises:
@@ -271,7 +271,7 @@ async def on_partitions(service: BrokerService, request: Request, handler: Handl
 
 
 async def _on_partition(
-    service: BrokerService, request: Request, handler: Handler, part: TopicName, body: bytes
+    service: MaintainedBroker, request: Request, handler: Handler, part: TopicName, body: bytes
 ) -> Any:
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": body, "more_body": False}
@@ -290,7 +290,7 @@ async def _on_partition(
 
 
 async def at_topic(
-    service: BrokerService,
+    service: MaintainedBroker,
     request: Request,
     handler: Handler,
     method: str,

@@ -17,7 +17,7 @@ from bkdaemon.broker.rest.base import ADMIN, Handler, object_of
 from bkdaemon.broker.rest.checks import typed
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.maintained import MaintainedBroker
 
 RACKS: Final = ADMIN + "/bookies/racks-info"
 INFO_KEYS: Final = ("rack", "hostname")
@@ -29,20 +29,20 @@ WRONG_RACK: Final = (
 )
 
 
-async def bookies(service: BrokerService, request: Request) -> Json:
+async def bookies(service: MaintainedBroker, request: Request) -> Json:
     """All bookies: those with a cookie, alive or not, and those that are registered."""
     registry = service.bookkeeper.registry
     known = await registry.known() | await registry.writable()
     return {"bookies": [{"bookieId": str(bookie)} for bookie in sorted(known)]}
 
 
-async def racks(service: BrokerService, request: Request) -> Json:
+async def racks(service: MaintainedBroker, request: Request) -> Json:
     """Groups of bookies with their racks, as they are stored."""
     found = await read_document(service.store, PULSAR_RACKS_PATH)
     return {} if found is None else found.value
 
 
-async def rack(service: BrokerService, request: Request) -> Json:
+async def rack(service: MaintainedBroker, request: Request) -> Json:
     """One bookie's rack."""
     bookie = request.path_params["bookie"]
     for group in (await racks(service, request)).values():
@@ -51,7 +51,7 @@ async def rack(service: BrokerService, request: Request) -> Json:
     raise _absent(bookie)
 
 
-async def put_rack(service: BrokerService, request: Request) -> None:
+async def put_rack(service: MaintainedBroker, request: Request) -> None:
     """Puts a bookie into a group, with its rack; it leaves the group where it was."""
     bookie, group = request.path_params["bookie"], request.query_params.get("group")
     if not group:
@@ -67,7 +67,7 @@ async def put_rack(service: BrokerService, request: Request) -> None:
     await _change(service, change)
 
 
-async def delete_rack(service: BrokerService, request: Request) -> None:
+async def delete_rack(service: MaintainedBroker, request: Request) -> None:
     """Forgets a bookie's rack."""
     bookie = request.path_params["bookie"]
 
@@ -89,7 +89,7 @@ def _absent(bookie: str) -> NotFound:
     return NotFound(f"Bookie rack placement configuration not found: {bookie}")
 
 
-async def _change(service: BrokerService, change: Callable[[Json], Json]) -> None:
+async def _change(service: MaintainedBroker, change: Callable[[Json], Json]) -> None:
     try:
         await service.store.create(PULSAR_RACKS_PATH, encode_json({}), parents=True)
     except AlreadyExists:

@@ -25,7 +25,7 @@ from bkdaemon.broker.topic.topic import Topic
 
 if TYPE_CHECKING:
     from bkctl.meta.documents import Json
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.maintained import MaintainedBroker
     from bkdaemon.broker.topic.topics import AnyTopic
 
 STATS: Final = f"{ADMIN}/broker-stats"
@@ -45,7 +45,7 @@ _FILTERS: Final = (
 )  # fmt: skip
 
 
-async def topics(service: BrokerService, request: Request) -> Json:
+async def topics(service: MaintainedBroker, request: Request) -> Json:
     """The figures of every topic that is open here."""
     told: Json = {}
     known: dict[str, Bundles] = {}
@@ -58,7 +58,7 @@ async def topics(service: BrokerService, request: Request) -> Json:
     return told
 
 
-def topic_figures(topic: AnyTopic, service: BrokerService) -> Json:
+def topic_figures(topic: AnyTopic, service: MaintainedBroker) -> Json:
     """One topic of GET …/broker-stats/topics."""
     stats = rest_stats.topic_stats(topic, service.rates)
     figures: Json = {
@@ -105,7 +105,7 @@ def _picked(stats: Json, fields: Iterable[str]) -> Json:
     return {key: stats[key] for key in fields if key in stats and (key != "metadata" or stats[key])}
 
 
-async def metrics(service: BrokerService, request: Request) -> list[Json]:
+async def metrics(service: MaintainedBroker, request: Request) -> list[Json]:
     """Figures of namespaces, of the cache and of connections, as monitoring reads them."""
     rows: dict[str, list[Json]] = {}
     for name, topic in service.server.topics.open.items():
@@ -153,17 +153,17 @@ def _of_namespace(namespace: str, figures: list[Json]) -> Json:
     }
 
 
-async def report(service: BrokerService, request: Request) -> Json:
+async def report(service: MaintainedBroker, request: Request) -> Json:
     """This broker's load."""
     return load_report(service)
 
 
-async def no_mbeans(service: BrokerService, request: Request) -> Response:
+async def no_mbeans(service: MaintainedBroker, request: Request) -> Response:
     """There is no Java here."""
     return reason(METHOD_NOT_ALLOWED, "This broker has no MBeans: it is no Java process. See /metrics")
 
 
-async def no_allocator(service: BrokerService, request: Request) -> Response:
+async def no_allocator(service: MaintainedBroker, request: Request) -> Response:
     """There is no Netty here."""
     name = request.path_params["allocator"]
     if name not in ALLOCATORS:
@@ -171,12 +171,12 @@ async def no_allocator(service: BrokerService, request: Request) -> Response:
     return reason(METHOD_NOT_ALLOWED, "This broker has no Netty allocators: it is no Java process. See /metrics")
 
 
-async def no_bookie_operations(service: BrokerService, request: Request) -> Response:
+async def no_bookie_operations(service: MaintainedBroker, request: Request) -> Response:
     """They are not counted by topic."""
     return reason(METHOD_NOT_ALLOWED, "This broker does not count pending operations by topic. See /metrics")
 
 
-async def availability(service: BrokerService, request: Request) -> None:
+async def availability(service: MaintainedBroker, request: Request) -> None:
     """Only Java's oldest load manager knows this."""
     raise Conflict(f"{LOAD_MANAGER} does not support this operation")
 

@@ -15,9 +15,8 @@ from starlette.requests import Request
 from bkctl.errors import Conflict, NotFound, Refused, UsageError
 from bkctl.meta.documents import Json
 from bkctl.meta.namespaces import bundles_value
-from bkctl.model.bundle import Bundle, hash_of, parse_range
+from bkctl.model.bundle import Bundle, hash_of, inside, parse_range
 from bkctl.model.topic import TopicName
-from bkdaemon.broker.cluster.load import inside
 from bkdaemon.broker.cluster.splitting import AT_PLACES, places_of
 from bkdaemon.broker.rest import subscriptions as rest_subscriptions
 from bkdaemon.broker.rest.base import (
@@ -35,7 +34,7 @@ from bkdaemon.broker.rest.forwarding import forward
 from bkdaemon.broker.rest.namespaces import NAMESPACE, policies_of
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.maintained import MaintainedBroker
 
 REPLICATORS: Final = "pulsar.repl"
 """What cursors of replication are called at first."""
@@ -43,19 +42,19 @@ NAMES_MAX: Final = 65_536
 """Names that are tried for one that is in a bundle."""
 
 
-async def namespace_bundles(service: BrokerService, request: Request) -> Json:
+async def namespace_bundles(service: MaintainedBroker, request: Request) -> Json:
     """The bundles of a namespace."""
     await policies_of(service, request)
     return bundles_value(await service.backend.meta.namespaces.bundles(namespace_of(request)))
 
 
-async def unload_namespace(service: BrokerService, request: Request) -> None:
+async def unload_namespace(service: MaintainedBroker, request: Request) -> None:
     """Unloads every bundle of a namespace, at its owner."""
     await policies_of(service, request)
     await unload_bundles(service, request, namespace_of(request))
 
 
-async def unload_bundles(service: BrokerService, request: Request, namespace: str) -> None:
+async def unload_bundles(service: MaintainedBroker, request: Request, namespace: str) -> None:
     """Unloads every owned bundle of a namespace; a bundle that no longer exists is left to its owner."""
     ownership = service.backend.ownership
     there = set((await service.backend.meta.namespaces.bundles(namespace)).all())
@@ -67,7 +66,7 @@ async def unload_bundles(service: BrokerService, request: Request, namespace: st
             await forward(service, request, "PUT", url)
 
 
-async def bundle_of(service: BrokerService, request: Request) -> Bundle:
+async def bundle_of(service: MaintainedBroker, request: Request) -> Bundle:
     """The bundle of a request. Raises: NotFound, Refused: there is no such namespace, no such bundle in it."""
     await policies_of(service, request)
     namespace, text = namespace_of(request), request.path_params["bundle"]
@@ -85,7 +84,7 @@ async def bundle_of(service: BrokerService, request: Request) -> Bundle:
     return bundle
 
 
-async def own_bundle(service: BrokerService, request: Request) -> Bundle:
+async def own_bundle(service: MaintainedBroker, request: Request) -> Bundle:
     """Returns the bundle of a request, ours or unowned. Raises: Elsewhere, another broker owns it."""
     bundle, ownership = await bundle_of(service, request), service.backend.ownership
     if bundle not in ownership.owned:
@@ -95,7 +94,7 @@ async def own_bundle(service: BrokerService, request: Request) -> Bundle:
     return bundle
 
 
-async def unload_bundle(service: BrokerService, request: Request) -> None:
+async def unload_bundle(service: MaintainedBroker, request: Request) -> None:
     """Unloads one bundle, to a broker if one is named; does nothing if it is unowned."""
     ownership = service.backend.ownership
     wanted = re.sub("^https?://", "", request.query_params.get("destinationBroker") or "")
@@ -109,7 +108,7 @@ async def unload_bundle(service: BrokerService, request: Request) -> None:
         await _take(service, request, bundle, wanted)
 
 
-async def _take(service: BrokerService, request: Request, bundle: Bundle, broker_id: str) -> None:
+async def _take(service: MaintainedBroker, request: Request, bundle: Bundle, broker_id: str) -> None:
     """Has a broker take an unowned bundle, by an insistent lookup of a topic in it."""
     ownership = service.backend.ownership
     names = (f"persistent://{bundle.namespace}/{number}" for number in range(NAMES_MAX))
@@ -126,7 +125,7 @@ async def _take(service: BrokerService, request: Request, bundle: Bundle, broker
         await forward(service, request, "GET", path)
 
 
-async def split_bundle(service: BrokerService, request: Request) -> None:
+async def split_bundle(service: MaintainedBroker, request: Request) -> None:
     """Cuts one bundle: into halves, between its topics or at given places; nothing where those make no two parts."""
     algorithm, given = request.query_params.get("splitAlgorithmName", "").strip(), await body_of(request)
     supported = service.config.split_algorithms
@@ -142,7 +141,7 @@ async def split_bundle(service: BrokerService, request: Request) -> None:
         await service.backend.ownership.split(bundle, service.close_bundle, cuts)
 
 
-async def delete_bundle(service: BrokerService, request: Request) -> None:
+async def delete_bundle(service: MaintainedBroker, request: Request) -> None:
     """Gives up a bundle without topics; with force its topics are deleted."""
     bundle = await own_bundle(service, request)
     topics = await _topics(service, bundle.namespace, bundle)
@@ -156,7 +155,7 @@ async def delete_bundle(service: BrokerService, request: Request) -> None:
         await service.backend.ownership.unload(bundle, service.close_bundle)
 
 
-async def hash_positions(service: BrokerService, request: Request) -> Json:
+async def hash_positions(service: MaintainedBroker, request: Request) -> Json:
     """Where the topics of a bundle are in the hash space; those that are asked for, or all."""
     bundle = await own_bundle(service, request)
     asked = [TopicName.parse(text) for text in request.query_params.getlist("topics") if text]
@@ -165,7 +164,7 @@ async def hash_positions(service: BrokerService, request: Request) -> Json:
     return {"namespace": bundle.namespace, "bundle": bundle.range, "topicHashPositions": positions}
 
 
-async def open_in_bundle(service: BrokerService, request: Request) -> list[str]:
+async def open_in_bundle(service: MaintainedBroker, request: Request) -> list[str]:
     """The topics without storage that are open in a bundle."""
     bundle = await own_bundle(service, request)
     here = service.server.topics.open
@@ -177,12 +176,12 @@ async def open_in_bundle(service: BrokerService, request: Request) -> list[str]:
 # -- all topics at once -----------------------------------------------------------------------------------------------
 
 
-async def _topics(service: BrokerService, namespace: str, bundle: Bundle | None = None) -> list[TopicName]:
+async def _topics(service: MaintainedBroker, namespace: str, bundle: Bundle | None = None) -> list[TopicName]:
     found = await service.backend.meta.topics.topics(namespace)
     return [topic for topic in found if bundle is None or inside(topic, bundle)]
 
 
-async def _asked(service: BrokerService, request: Request) -> list[TopicName]:
+async def _asked(service: MaintainedBroker, request: Request) -> list[TopicName]:
     """The topics that are meant, without those of the system."""
     if "bundle" in request.path_params:
         bundle = await own_bundle(service, request)
@@ -193,7 +192,7 @@ async def _asked(service: BrokerService, request: Request) -> list[TopicName]:
     return [topic for topic in found if not topic.local.startswith("__")]
 
 
-async def clear_backlog(service: BrokerService, request: Request) -> None:
+async def clear_backlog(service: MaintainedBroker, request: Request) -> None:
     """Acknowledges everything, for one subscription or for all."""
     wanted = request.path_params.get("subscription")
     for topic in await _asked(service, request):
@@ -204,7 +203,7 @@ async def clear_backlog(service: BrokerService, request: Request) -> None:
                 await at_topic(service, request, rest_subscriptions.skip_all, "POST", topic, *tail, subscription=name)
 
 
-async def unsubscribe(service: BrokerService, request: Request) -> None:
+async def unsubscribe(service: MaintainedBroker, request: Request) -> None:
     """Deletes a subscription of every topic; fails at the first topic where it is in use."""
     name = request.path_params["subscription"]
     if name.startswith(REPLICATORS):

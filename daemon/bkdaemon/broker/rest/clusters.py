@@ -32,7 +32,7 @@ from bkdaemon.broker.rest.base import (
 from bkdaemon.broker.rest.checks import Kind, typed
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.maintained import MaintainedBroker
 
 CLUSTER: Final = ADMIN + "/clusters/{cluster}"
 _TEXTS: Final = (
@@ -68,26 +68,26 @@ def _name(request: Request) -> str:
     return str(request.path_params["cluster"])
 
 
-async def _cluster(service: BrokerService, name: str) -> Json:
+async def _cluster(service: MaintainedBroker, name: str) -> Json:
     found = await read_document(service.store, f"{CLUSTERS}/{name}")
     if found is None:
         raise NotFound("Cluster does not exist")
     return found.value
 
 
-async def cluster_there(service: BrokerService, request: Request) -> str:
+async def cluster_there(service: MaintainedBroker, request: Request) -> str:
     """Returns the name of the cluster. Raises: Refused, it does not exist."""
     if await service.store.exists(f"{CLUSTERS}/{_name(request)}") is None:
         raise Refused(f"Cluster {_name(request)} does not exist.")
     return _name(request)
 
 
-async def clusters(service: BrokerService, request: Request) -> list[str]:
+async def clusters(service: MaintainedBroker, request: Request) -> list[str]:
     """The names of the clusters, without the marker `global`."""
     return [name for name in await service.store.children(CLUSTERS) if name != GLOBAL_CLUSTER]
 
 
-async def cluster(service: BrokerService, request: Request) -> Json:
+async def cluster(service: MaintainedBroker, request: Request) -> Json:
     """One cluster's node."""
     return await _cluster(service, _name(request))
 
@@ -100,7 +100,7 @@ async def _given(request: Request) -> Json:
     return given
 
 
-async def put_cluster(service: BrokerService, request: Request) -> Response:
+async def put_cluster(service: MaintainedBroker, request: Request) -> Response:
     """A new cluster, so that tenants may be allowed it; this broker does not replicate to it."""
     if not (await request.body()).strip():
         raise Answered(BAD_REQUEST, "cluster data is required")
@@ -113,7 +113,7 @@ async def put_cluster(service: BrokerService, request: Request) -> Response:
     return null()
 
 
-async def post_cluster(service: BrokerService, request: Request) -> Response:
+async def post_cluster(service: MaintainedBroker, request: Request) -> Response:
     """Changes a cluster."""
     given = await _given(request)
     await _cluster(service, _name(request))
@@ -121,7 +121,7 @@ async def post_cluster(service: BrokerService, request: Request) -> Response:
     return null()
 
 
-async def delete_cluster(service: BrokerService, request: Request) -> None:
+async def delete_cluster(service: MaintainedBroker, request: Request) -> None:
     """Deletes a cluster that no tenant is allowed."""
     name, namespaces = _name(request), service.backend.meta.namespaces
     await _cluster(service, name)
@@ -135,19 +135,19 @@ async def delete_cluster(service: BrokerService, request: Request) -> None:
     await _delete_tree(service, path)
 
 
-async def _delete_tree(service: BrokerService, path: str) -> None:
+async def _delete_tree(service: MaintainedBroker, path: str) -> None:
     for child in await service.store.children(path):
         await _delete_tree(service, f"{path}/{child}")
     await service.store.delete(path, (await service.store.get(path)).stat.version)
 
 
-async def peers(service: BrokerService, request: Request) -> Any:
+async def peers(service: MaintainedBroker, request: Request) -> Any:
     """The names of a cluster's peers."""
     found = (await _cluster(service, _name(request))).get("peerClusterNames")
     return null() if found is None else found
 
 
-async def post_peers(service: BrokerService, request: Request) -> None:
+async def post_peers(service: MaintainedBroker, request: Request) -> None:
     """Changes them."""
     name, given = _name(request), typed(["str"], await body_of(request) or [], "peer clusters")
     for peer in given:
@@ -159,7 +159,7 @@ async def post_peers(service: BrokerService, request: Request) -> None:
     await update_document(service.store, f"{CLUSTERS}/{name}", lambda old: old | {"peerClusterNames": given})
 
 
-async def migration(service: BrokerService, request: Request) -> Json:
+async def migration(service: MaintainedBroker, request: Request) -> Json:
     """Where the topics of a cluster have moved to."""
     found = await read_document(service.store, f"{CLUSTERS}/{_name(request)}/policies")
     if found is None:
@@ -167,7 +167,7 @@ async def migration(service: BrokerService, request: Request) -> Json:
     return found.value
 
 
-async def post_migration(service: BrokerService, request: Request) -> Response:
+async def post_migration(service: MaintainedBroker, request: Request) -> Response:
     """Says where they have moved to: clients are sent there within seconds."""
     moved, url = flag(request, "migrated"), typed(CLUSTER_URL, await object_of(request), "cluster url")
     if moved and not (url.get("brokerServiceUrl") or url.get("brokerServiceUrlTls")):

@@ -23,7 +23,7 @@ from bkctl.model.origin import origin, origins
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.maintained import MaintainedBroker
 
 CREDENTIALS: Final = ("authorization", "x-pulsar-auth-method-name", "x-original-principal")
 """Headers that say who asks."""
@@ -35,7 +35,7 @@ TEMPORARY_REDIRECT: Final = 307
 UNAUTHORIZED: Final = (401, 403)
 
 
-async def forward(service: BrokerService, request: Request, method: str, url: str, body: bytes = b"") -> Any:
+async def forward(service: MaintainedBroker, request: Request, method: str, url: str, body: bytes = b"") -> Any:
     """What another broker answers, JSON or None; url is an address that the metadata store has.
 
     Raises:

@@ -34,7 +34,7 @@ from bkdaemon.broker.rest.namespaces import NAMESPACE, change_policies, policies
 from bkdaemon.broker.rest.topics import NO_CONTENT
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.maintained import MaintainedBroker
 
 GROUPS: Final = f"{ADMIN}/resourcegroups"
 GROUP_NODES: Final = "/admin/resourcegroups"
@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 # -- namespaces that shall be apart -----------------------------------------------------------------------------------
 
 
-async def anti_affinity(service: BrokerService, request: Request) -> Response:
+async def anti_affinity(service: MaintainedBroker, request: Request) -> Response:
     """The group of namespaces that are to be on different brokers."""
     await policies_of(service, request)
     found = await service.backend.meta.namespaces.local_policies(namespace_of(request))
@@ -61,7 +61,7 @@ async def anti_affinity(service: BrokerService, request: Request) -> Response:
     return NO_CONTENT if group is None else PlainTextResponse(str(group))
 
 
-async def set_anti_affinity(service: BrokerService, request: Request) -> None:
+async def set_anti_affinity(service: MaintainedBroker, request: Request) -> None:
     """Changes it: the body is the name, as it is."""
     data = await request.body()
     if len(data) > BODY_BYTES_MAX:
@@ -79,7 +79,7 @@ async def set_anti_affinity(service: BrokerService, request: Request) -> None:
     _log.warning("%s is of anti-affinity group %s: stored, bundles are not placed by it", namespace_of(request), group)
 
 
-async def remove_anti_affinity(service: BrokerService, request: Request) -> None:
+async def remove_anti_affinity(service: MaintainedBroker, request: Request) -> None:
     """It is of none."""
     await policies_of(service, request)
     await service.backend.meta.namespaces.update_local_policies(
@@ -87,7 +87,7 @@ async def remove_anti_affinity(service: BrokerService, request: Request) -> None
     )
 
 
-async def anti_affine(service: BrokerService, request: Request) -> list[str]:
+async def anti_affine(service: MaintainedBroker, request: Request) -> list[str]:
     """The namespaces of a tenant in such a group."""
     namespaces, cluster = service.backend.meta.namespaces, request.path_params["cluster"]
     if await service.store.exists(f"{CLUSTERS}/{cluster}") is None:
@@ -103,7 +103,7 @@ async def anti_affine(service: BrokerService, request: Request) -> list[str]:
 # -- resources that are shared ----------------------------------------------------------------------------------------
 
 
-async def groups(service: BrokerService, request: Request) -> list[str]:
+async def groups(service: MaintainedBroker, request: Request) -> list[str]:
     """The names of all."""
     try:
         return await service.store.children(GROUP_NODES)
@@ -111,7 +111,7 @@ async def groups(service: BrokerService, request: Request) -> list[str]:
         return []
 
 
-async def group(service: BrokerService, request: Request) -> Json:
+async def group(service: MaintainedBroker, request: Request) -> Json:
     """The rates of one."""
     found = await read_document(service.store, _node(request))
     if found is None:
@@ -119,7 +119,7 @@ async def group(service: BrokerService, request: Request) -> Json:
     return found.value
 
 
-async def put_group(service: BrokerService, request: Request) -> None:
+async def put_group(service: MaintainedBroker, request: Request) -> None:
     """A new one, where -1 is no rate; or changes of one that is there, in what is given."""
     given: Json = typed(RATES, await object_of(request), "resource group")
     try:
@@ -130,7 +130,7 @@ async def put_group(service: BrokerService, request: Request) -> None:
     _log.warning("resource group %s: stored, nobody is held to its rates here", request.path_params["group"])
 
 
-async def delete_group(service: BrokerService, request: Request) -> None:
+async def delete_group(service: MaintainedBroker, request: Request) -> None:
     """Deletes one that no namespace is in."""
     await group(service, request)
     namespaces = service.backend.meta.namespaces
@@ -145,13 +145,13 @@ def _node(request: Request) -> str:
     return f"{GROUP_NODES}/{request.path_params['group']}"
 
 
-async def of_namespace(service: BrokerService, request: Request) -> Response:
+async def of_namespace(service: MaintainedBroker, request: Request) -> Response:
     """The group of a namespace."""
     found = (await policies_of(service, request)).get(GROUP_OF_NAMESPACE)
     return null() if found is None else PlainTextResponse(str(found))
 
 
-async def set_of_namespace(service: BrokerService, request: Request) -> None:
+async def set_of_namespace(service: MaintainedBroker, request: Request) -> None:
     """Changes it: a group that is there."""
     await policies_of(service, request)
     if await service.store.exists(_node(request)) is None:
@@ -160,7 +160,7 @@ async def set_of_namespace(service: BrokerService, request: Request) -> None:
     await change_policies(service, request, lambda old: {**old, GROUP_OF_NAMESPACE: name})
 
 
-async def remove_of_namespace(service: BrokerService, request: Request) -> None:
+async def remove_of_namespace(service: MaintainedBroker, request: Request) -> None:
     """It is in none."""
     await change_policies(
         service, request, lambda old: {name: value for name, value in old.items() if name != GROUP_OF_NAMESPACE}

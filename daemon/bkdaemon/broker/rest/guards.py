@@ -12,13 +12,13 @@ from starlette.requests import Request
 from bkdaemon.broker.rest.base import METHOD_NOT_ALLOWED, Answered, Handler, topic_of
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.maintained import MaintainedBroker
 
 
 def unpartitioned(handler: Handler, refusal: str) -> Handler:
     """A handler that a topic as a whole is kept from if it has partitions; one of these may be asked."""
 
-    async def guarded(service: BrokerService, request: Request) -> Any:
+    async def guarded(service: MaintainedBroker, request: Request) -> Any:
         topic = topic_of(request)
         if topic.partition < 0 and await service.backend.meta.topics.partitions(topic):
             raise Answered(METHOD_NOT_ALLOWED, refusal)
@@ -30,7 +30,7 @@ def unpartitioned(handler: Handler, refusal: str) -> Handler:
 def storing(handler: Handler, refusal: str) -> Handler:
     """A handler that topics without storage are kept from."""
 
-    async def guarded(service: BrokerService, request: Request) -> Any:
+    async def guarded(service: MaintainedBroker, request: Request) -> Any:
         if not topic_of(request).persistent:
             raise Answered(METHOD_NOT_ALLOWED, refusal)
         return await handler(service, request)

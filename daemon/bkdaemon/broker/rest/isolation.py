@@ -30,7 +30,7 @@ from bkdaemon.broker.rest.clusters import CLUSTER, cluster_there
 
 if TYPE_CHECKING:
     from bkctl.meta.store import MetadataStore
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.maintained import MaintainedBroker
 
 ISOLATION: Final = CLUSTER + "/namespaceIsolationPolicies"
 DOMAINS: Final = CLUSTER + "/failureDomains"
@@ -64,14 +64,14 @@ async def stored_document(store: MetadataStore, path: str) -> Json | None:
 # -- policies ---------------------------------------------------------------------------------------------------------
 
 
-async def _policies(service: BrokerService, name: str) -> Json:
+async def _policies(service: MaintainedBroker, name: str) -> Json:
     found = await read_document(service.store, isolation_path(name))
     if found is None:
         raise NotFound(f"NamespaceIsolationPolicies for cluster {name} does not exist")
     return found.value
 
 
-async def policies(service: BrokerService, request: Request) -> Json:
+async def policies(service: MaintainedBroker, request: Request) -> Json:
     """Which brokers namespaces may be on."""
     name = request.path_params["cluster"]
     if await service.store.exists(f"{CLUSTERS}/{name}") is None:
@@ -79,7 +79,7 @@ async def policies(service: BrokerService, request: Request) -> Json:
     return await _policies(service, name)
 
 
-async def policy(service: BrokerService, request: Request) -> Any:
+async def policy(service: MaintainedBroker, request: Request) -> Any:
     """One of these policies."""
     name, asked = await cluster_there(service, request), request.path_params["policy"]
     found = await _policies(service, name)
@@ -88,7 +88,7 @@ async def policy(service: BrokerService, request: Request) -> Any:
     return found[asked]
 
 
-async def set_policy(service: BrokerService, request: Request) -> None:
+async def set_policy(service: MaintainedBroker, request: Request) -> None:
     """Sets one, and has the namespaces unloaded that it may move."""
     name, asked = await cluster_there(service, request), request.path_params["policy"]
     body, matcher = await body_of(request), service.server.matcher
@@ -111,7 +111,7 @@ async def set_policy(service: BrokerService, request: Request) -> None:
     await service.backend.ownership.tell_load()
 
 
-async def delete_policy(service: BrokerService, request: Request) -> None:
+async def delete_policy(service: MaintainedBroker, request: Request) -> None:
     """Deletes one, if it exists."""
     name, asked = await cluster_there(service, request), request.path_params["policy"]
     try:
@@ -122,7 +122,7 @@ async def delete_policy(service: BrokerService, request: Request) -> None:
         )
 
 
-async def _namespaces(service: BrokerService, cluster: str) -> list[str]:
+async def _namespaces(service: MaintainedBroker, cluster: str) -> list[str]:
     store = service.backend.meta.namespaces
     every = [name for tenant in await store.tenants() for name in await store.namespaces(tenant)]
     return [name for name in every if cluster in ((await store.policies(name)).get("replication_clusters") or [])]
@@ -194,14 +194,14 @@ def _valid(value: Json) -> bool:
     return True
 
 
-async def isolated_brokers(service: BrokerService, request: Request) -> list[Json]:
+async def isolated_brokers(service: MaintainedBroker, request: Request) -> list[Json]:
     """What the policies say of every broker."""
     name = await cluster_there(service, request)
     found = await _policies(service, name)
     return [_of_broker(broker, found) for broker in await service.backend.ownership.brokers.brokers()]
 
 
-async def isolated_broker(service: BrokerService, request: Request) -> Json:
+async def isolated_broker(service: MaintainedBroker, request: Request) -> Json:
     """What they say of one."""
     name = await cluster_there(service, request)
     return _of_broker(request.path_params["broker"], await _policies(service, name))
@@ -224,7 +224,7 @@ def _domains_path(cluster: str) -> str:
     return f"{CLUSTERS}/{cluster}/failureDomain"
 
 
-async def _domains(service: BrokerService, cluster: str) -> Json:
+async def _domains(service: MaintainedBroker, cluster: str) -> Json:
     path = _domains_path(cluster)
     try:
         names = await service.store.children(path)
@@ -234,12 +234,12 @@ async def _domains(service: BrokerService, cluster: str) -> Json:
     return {name: one for name, one in found.items() if one is not None}
 
 
-async def domains(service: BrokerService, request: Request) -> Json:
+async def domains(service: MaintainedBroker, request: Request) -> Json:
     """Which brokers fail together."""
     return await _domains(service, request.path_params["cluster"])
 
 
-async def domain(service: BrokerService, request: Request) -> Json:
+async def domain(service: MaintainedBroker, request: Request) -> Json:
     """One of these groups."""
     name, asked = await cluster_there(service, request), request.path_params["domain_name"]
     found = await stored_document(service.store, f"{_domains_path(name)}/{asked}")
@@ -248,7 +248,7 @@ async def domain(service: BrokerService, request: Request) -> Json:
     return found
 
 
-async def set_domain(service: BrokerService, request: Request) -> None:
+async def set_domain(service: MaintainedBroker, request: Request) -> None:
     """Sets one. Raises: Conflict, one of its brokers is in another."""
     name, asked = await cluster_there(service, request), request.path_params["domain_name"]
     given = typed(DOMAIN, await object_of(request), "failure domain")
@@ -259,7 +259,7 @@ async def set_domain(service: BrokerService, request: Request) -> None:
     await store_document(service.store, f"{_domains_path(name)}/{asked}", given)
 
 
-async def delete_domain(service: BrokerService, request: Request) -> Response:
+async def delete_domain(service: MaintainedBroker, request: Request) -> Response:
     """Deletes one."""
     name, asked = await cluster_there(service, request), request.path_params["domain_name"]
     path = f"{_domains_path(name)}/{asked}"

@@ -52,14 +52,14 @@ from bkdaemon.broker.rest.checks import (
 
 if TYPE_CHECKING:
     from bkdaemon.broker.config import BrokerConfig
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.maintained import MaintainedBroker
 
 NAMESPACE: Final = ADMIN + "/namespaces/{tenant}/{namespace}"
 BUNDLES_MAX: Final = 65_536
 """Of a new namespace: their boundaries shall fit into a node."""
 
 
-async def namespaces(service: BrokerService, request: Request) -> list[str]:
+async def namespaces(service: MaintainedBroker, request: Request) -> list[str]:
     """The namespaces of a tenant."""
     try:
         return await service.backend.meta.namespaces.namespaces(request.path_params["tenant"])
@@ -67,7 +67,7 @@ async def namespaces(service: BrokerService, request: Request) -> list[str]:
         raise NotFound("Tenant not found") from None
 
 
-async def policies_of(service: BrokerService, request: Request) -> Json:
+async def policies_of(service: MaintainedBroker, request: Request) -> Json:
     """The policies of a request's namespace, as they are stored. Raises: NotFound, it does not exist."""
     try:
         return await service.backend.meta.namespaces.policies(namespace_of(request))
@@ -75,13 +75,13 @@ async def policies_of(service: BrokerService, request: Request) -> Json:
         raise NotFound("Namespace does not exist") from None
 
 
-async def policies(service: BrokerService, request: Request) -> Json:
+async def policies(service: MaintainedBroker, request: Request) -> Json:
     """The policies of a namespace, with the bundles that count."""
     found = {**IMPLIED_POLICIES, **await policies_of(service, request)}
     return found | {"bundles": bundles_value(await service.backend.meta.namespaces.bundles(namespace_of(request)))}
 
 
-async def put_namespace(service: BrokerService, request: Request) -> None:
+async def put_namespace(service: MaintainedBroker, request: Request) -> None:
     """A new namespace; the body may hold policies."""
     namespace, given = namespace_of(request), await object_of(request)
     check_name("Namespace", request.path_params["namespace"])
@@ -139,7 +139,7 @@ def _map(key: str, value: Any) -> Json:
     return value
 
 
-async def _check_clusters(service: BrokerService, clusters: Any) -> None:
+async def _check_clusters(service: MaintainedBroker, clusters: Any) -> None:
     """Raises: Answered, a namespace is to be in no cluster, in one that is not there, or in others too."""
     if not clusters:
         raise Refused("ClusterIds should not be null or empty")
@@ -153,7 +153,7 @@ async def _check_clusters(service: BrokerService, clusters: Any) -> None:
         raise Answered(METHOD_NOT_ALLOWED, "This broker does not replicate: a namespace is in its own cluster only")
 
 
-async def delete_namespace(service: BrokerService, request: Request) -> Any:
+async def delete_namespace(service: MaintainedBroker, request: Request) -> Any:
     """Deletes a namespace; with force its topics too, where configuration allows it."""
     await policies_of(service, request)
     force = flag(request, "force")
@@ -163,7 +163,7 @@ async def delete_namespace(service: BrokerService, request: Request) -> Any:
     return None
 
 
-async def remove_namespace(service: BrokerService, request: Request, namespace: str, *, force: bool) -> None:
+async def remove_namespace(service: MaintainedBroker, request: Request, namespace: str, *, force: bool) -> None:
     """Deletes a namespace with what is in it. Raises: Conflict, it has topics and that is not forced."""
     meta = service.backend.meta
     topics = await meta.topics.topics(namespace)
@@ -186,7 +186,7 @@ async def remove_namespace(service: BrokerService, request: Request, namespace: 
     service.backend.ownership.forget(namespace)
 
 
-async def namespace_topics(service: BrokerService, request: Request) -> list[str]:
+async def namespace_topics(service: MaintainedBroker, request: Request) -> list[str]:
     """The topics of a namespace, without those of the system."""
     await policies_of(service, request)
     if request.query_params.get("mode") == "NON_PERSISTENT":
@@ -210,7 +210,7 @@ def policy_routes() -> dict[tuple[str, str], Handler]:
     return table
 
 
-async def change_policies(service: BrokerService, request: Request, edit: Callable[[Json], Json]) -> None:
+async def change_policies(service: MaintainedBroker, request: Request, edit: Callable[[Json], Json]) -> None:
     """Changes what is stored of a namespace; this broker holds to it at once, others soon."""
     await policies_of(service, request)
     await service.backend.meta.namespaces.update_policies(namespace_of(request), edit)
@@ -219,11 +219,11 @@ async def change_policies(service: BrokerService, request: Request, edit: Callab
 
 
 def _policy(path: str, key: str) -> tuple[Handler, Handler, Handler]:
-    async def read(service: BrokerService, request: Request) -> Any:
+    async def read(service: MaintainedBroker, request: Request) -> Any:
         found = (await policies_of(service, request)).get(key)
         return found if found is not None else UNSET.get(path, null())
 
-    async def write(service: BrokerService, request: Request) -> Any:
+    async def write(service: MaintainedBroker, request: Request) -> Any:
         value = checked(key, await body_of(request), service.config)
         if value is None:
             return await remove(service, request)
@@ -245,7 +245,7 @@ def _policy(path: str, key: str) -> tuple[Handler, Handler, Handler]:
         await change_policies(service, request, changed)
         return None
 
-    async def remove(service: BrokerService, request: Request) -> None:
+    async def remove(service: MaintainedBroker, request: Request) -> None:
         def without(old: Json) -> Json:
             if key == "backlog_quota_map":
                 return old | {key: _without(old.get(key) or {}, quota_kind(request))}
@@ -277,17 +277,17 @@ def quota_kind(request: Request) -> str:
 # -- what is kept beside the policies ---------------------------------------------------------------------------------
 
 
-async def pause(service: BrokerService, request: Request) -> bool:
+async def pause(service: MaintainedBroker, request: Request) -> bool:
     """Whether Shared subscriptions pause while more ranges are acknowledged than are stored."""
     return bool((await policies_of(service, request)).get(PAUSE_KEY))
 
 
-async def set_pause(service: BrokerService, request: Request) -> None:
+async def set_pause(service: MaintainedBroker, request: Request) -> None:
     """They do (POST), or do not (DELETE), whatever broker.conf says."""
     await change_policies(service, request, lambda old: {**old, PAUSE_KEY: request.method == "POST"})
 
 
-async def affinity(service: BrokerService, request: Request) -> Any:
+async def affinity(service: MaintainedBroker, request: Request) -> Any:
     """The groups of bookies that a namespace's ledgers go to; nothing where none are set.
 
     A namespace that no broker ever owned a bundle of is not found: Java stores local policies with the first bundle.
@@ -300,7 +300,7 @@ async def affinity(service: BrokerService, request: Request) -> Any:
     return group
 
 
-async def set_affinity(service: BrokerService, request: Request) -> None:
+async def set_affinity(service: MaintainedBroker, request: Request) -> None:
     """Binds a namespace's new ledgers to groups of bookies."""
     await policies_of(service, request)
     kinds: dict[str, tuple[Any, Any]] = dict.fromkeys(AFFINITY_FIELDS, ("str", None))
@@ -310,13 +310,13 @@ async def set_affinity(service: BrokerService, request: Request) -> None:
     await _write_affinity(service, request, given)
 
 
-async def delete_affinity(service: BrokerService, request: Request) -> None:
+async def delete_affinity(service: MaintainedBroker, request: Request) -> None:
     """Binds them to none."""
     await policies_of(service, request)
     await _write_affinity(service, request, None)
 
 
-async def _write_affinity(service: BrokerService, request: Request, group: Json | None) -> None:
+async def _write_affinity(service: MaintainedBroker, request: Request, group: Json | None) -> None:
     await service.backend.meta.namespaces.update_local_policies(
         namespace_of(request), lambda old: {**old, AFFINITY_KEY: group} if group else _without(old, AFFINITY_KEY)
     )
@@ -324,18 +324,18 @@ async def _write_affinity(service: BrokerService, request: Request, group: Json 
     await service.upkeep.refresh(namespace_of(request))
 
 
-async def properties(service: BrokerService, request: Request) -> Json:
+async def properties(service: MaintainedBroker, request: Request) -> Json:
     """A namespace's own properties."""
     return dict((await policies_of(service, request)).get("properties") or {})
 
 
-async def property_(service: BrokerService, request: Request) -> Any:
+async def property_(service: MaintainedBroker, request: Request) -> Any:
     """One of them."""
     found = (await properties(service, request)).get(request.path_params["key"])
     return null() if found is None else PlainTextResponse(str(found))
 
 
-async def put_properties(service: BrokerService, request: Request) -> None:
+async def put_properties(service: MaintainedBroker, request: Request) -> None:
     """Adds properties."""
     p = request.path_params
     given = {p["key"]: p["value"]} if "key" in p else await texts_of(request)
@@ -344,7 +344,7 @@ async def put_properties(service: BrokerService, request: Request) -> None:
     )
 
 
-async def delete_properties(service: BrokerService, request: Request) -> Any:
+async def delete_properties(service: MaintainedBroker, request: Request) -> Any:
     """Removes one property, and tells it, or all."""
     key, before = request.path_params.get("key"), await properties(service, request)
     await change_policies(

@@ -16,10 +16,10 @@ from bkdaemon.broker.topic.topic import reserved
 
 if TYPE_CHECKING:
     from bkctl.meta.managed_ledgers import StoredCursor
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.maintained import MaintainedBroker
 
 
-async def make_partitions(service: BrokerService, topic: TopicName, start: int, end: int) -> None:
+async def make_partitions(service: MaintainedBroker, topic: TopicName, start: int, end: int) -> None:
     """Nodes without ledgers, so that the partitions are listed."""
     if not topic.persistent:
         return
@@ -33,7 +33,7 @@ async def make_partitions(service: BrokerService, topic: TopicName, start: int, 
     await asyncio.gather(*(make(index) for index in range(start, end)))
 
 
-async def subscribe_partitions(service: BrokerService, topic: TopicName, start: int, end: int) -> None:
+async def subscribe_partitions(service: MaintainedBroker, topic: TopicName, start: int, end: int) -> None:
     """The durable subscriptions of the first partition, at the beginning of new ones that no broker has opened yet.
 
     Raises:
@@ -51,7 +51,7 @@ async def subscribe_partitions(service: BrokerService, topic: TopicName, start: 
     await asyncio.gather(*(_subscribe(service, topic.partition_name(i), stored) for i in range(start, end)))
 
 
-async def _subscribe(service: BrokerService, partition: TopicName, stored: dict[str, StoredCursor]) -> None:
+async def _subscribe(service: MaintainedBroker, partition: TopicName, stored: dict[str, StoredCursor]) -> None:
     ledgers = service.backend.meta.ledgers
     node = await ledgers.read(partition.path)
     if node.info.ledgers:

@@ -23,7 +23,7 @@ from bkdaemon.broker.rest.namespaces import NAMESPACE, policies_of
 from bkdaemon.broker.rest.topics import TOPIC
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.maintained import MaintainedBroker
 
 ACTIONS: Final[Kind] = [("produce", "consume", "functions", "sources", "sinks", "packages")]
 GRANT: Final[Kind] = {"topic": ("str", None), "role": ("str", None), "actions": (ACTIONS, [])}
@@ -32,7 +32,7 @@ OF_TOPICS: Final = "destination_auth"
 OF_SUBSCRIPTIONS: Final = "subscription_auth_roles"
 
 
-async def _edit(service: BrokerService, namespace: str, part: str, edit: Callable[[Json], None]) -> None:
+async def _edit(service: MaintainedBroker, namespace: str, part: str, edit: Callable[[Json], None]) -> None:
     """Changes one map of a namespace's permissions; `edit` gets a copy."""
 
     def change(old: Json) -> Json:
@@ -50,19 +50,19 @@ def _forget(found: Json, role: str) -> None:
     found.pop(role, None)
 
 
-async def _stored(service: BrokerService, request: Request, part: str) -> Json:
+async def _stored(service: MaintainedBroker, request: Request, part: str) -> Json:
     return dict(((await policies_of(service, request)).get("auth_policies") or {}).get(part) or {})
 
 
 # -- of namespaces and subscriptions ----------------------------------------------------------------------------------
 
 
-async def permissions(service: BrokerService, request: Request) -> Json:
+async def permissions(service: MaintainedBroker, request: Request) -> Json:
     """Who may do what in a namespace."""
     return await _stored(service, request, OF_NAMESPACE)
 
 
-async def grant(service: BrokerService, request: Request) -> None:
+async def grant(service: MaintainedBroker, request: Request) -> None:
     """Lets a role do something in a namespace, and nothing else."""
     try:
         await policies_of(service, request)
@@ -80,19 +80,19 @@ async def _actions(request: Request) -> list[str]:
     return actions
 
 
-async def revoke(service: BrokerService, request: Request) -> None:
+async def revoke(service: MaintainedBroker, request: Request) -> None:
     """Takes all of it from a role."""
     await policies_of(service, request)
     role = request.path_params["role"]
     await _edit(service, namespace_of(request), OF_NAMESPACE, lambda found: _forget(found, role))
 
 
-async def subscription_permissions(service: BrokerService, request: Request) -> Json:
+async def subscription_permissions(service: MaintainedBroker, request: Request) -> Json:
     """Who may use which subscription."""
     return await _stored(service, request, OF_SUBSCRIPTIONS)
 
 
-async def grant_subscription(service: BrokerService, request: Request) -> None:
+async def grant_subscription(service: MaintainedBroker, request: Request) -> None:
     """Lets some roles use a subscription, and no others."""
     await policies_of(service, request)
     given = await body_of(request)
@@ -102,7 +102,7 @@ async def grant_subscription(service: BrokerService, request: Request) -> None:
     await _edit(service, namespace_of(request), OF_SUBSCRIPTIONS, lambda found: found.update({name: roles}))
 
 
-async def revoke_subscription(service: BrokerService, request: Request) -> None:
+async def revoke_subscription(service: MaintainedBroker, request: Request) -> None:
     """Takes it from one role; the last one takes the subscription with it."""
     name, role = request.path_params["subscription"], request.path_params["role"]
     if name not in await _stored(service, request, OF_SUBSCRIPTIONS):
@@ -118,14 +118,14 @@ async def revoke_subscription(service: BrokerService, request: Request) -> None:
 # -- of topics --------------------------------------------------------------------------------------------------------
 
 
-async def _there(service: BrokerService, topic: TopicName) -> TopicName:
+async def _there(service: MaintainedBroker, topic: TopicName) -> TopicName:
     topics = service.backend.meta.topics
     if not await topics.exists(topic) and not await topics.partitions(topic.partitioned):
         raise NotFound(f"Topic {topic} not found")
     return topic
 
 
-async def topic_permissions(service: BrokerService, request: Request) -> Json:
+async def topic_permissions(service: MaintainedBroker, request: Request) -> Json:
     """Who may do what with a topic, as it is stored of the namespace and of the topic."""
     topic = await _there(service, topic_of(request))
     told = {role: list(actions or []) for role, actions in (await permissions(service, request)).items()}
@@ -134,13 +134,13 @@ async def topic_permissions(service: BrokerService, request: Request) -> Json:
     return told
 
 
-async def grant_topic(service: BrokerService, request: Request) -> None:
+async def grant_topic(service: MaintainedBroker, request: Request) -> None:
     """Lets a role do something with a topic, and nothing else."""
     topic, role = await _there(service, topic_of(request)), request.path_params["role"]
     await _grant(service, [(topic, role, await _actions(request))])
 
 
-async def _grant(service: BrokerService, grants: list[tuple[TopicName, str, list[str]]]) -> None:
+async def _grant(service: MaintainedBroker, grants: list[tuple[TopicName, str, list[str]]]) -> None:
     def edit(found: Json) -> None:
         for topic, role, actions in grants:
             found.setdefault(str(topic), {})[role] = actions
@@ -148,12 +148,12 @@ async def _grant(service: BrokerService, grants: list[tuple[TopicName, str, list
     await _edit(service, grants[0][0].namespace_name, OF_TOPICS, edit)
 
 
-async def revoke_topic(service: BrokerService, request: Request) -> None:
+async def revoke_topic(service: MaintainedBroker, request: Request) -> None:
     """Takes all of it from a role, of the partitions too."""
     await _revoke(service, [(await _there(service, topic_of(request)), request.path_params["role"])])
 
 
-async def _revoke(service: BrokerService, revoked: list[tuple[TopicName, str]]) -> None:
+async def _revoke(service: MaintainedBroker, revoked: list[tuple[TopicName, str]]) -> None:
     topics = service.backend.meta.topics
     named = [(str(topic), role) for topic, role in revoked]
     for topic, role in revoked:
@@ -170,7 +170,7 @@ async def _revoke(service: BrokerService, revoked: list[tuple[TopicName, str]]) 
     await _edit(service, revoked[0][0].namespace_name, OF_TOPICS, edit)
 
 
-async def _listed(service: BrokerService, request: Request) -> list[tuple[TopicName, str, list[str]]]:
+async def _listed(service: MaintainedBroker, request: Request) -> list[tuple[TopicName, str, list[str]]]:
     """Topics, roles, actions of a request: of one namespace, and all there."""
     given = await body_of(request, [])
     if not isinstance(given, list):
@@ -186,12 +186,12 @@ async def _listed(service: BrokerService, request: Request) -> list[tuple[TopicN
     return grants
 
 
-async def grant_topics(service: BrokerService, request: Request) -> None:
+async def grant_topics(service: MaintainedBroker, request: Request) -> None:
     """Lets roles do something with several topics of one namespace."""
     await _grant(service, await _listed(service, request))
 
 
-async def revoke_topics(service: BrokerService, request: Request) -> None:
+async def revoke_topics(service: MaintainedBroker, request: Request) -> None:
     """Takes it from them."""
     await _revoke(service, [(topic, role) for topic, role, _ in await _listed(service, request)])
 

@@ -21,7 +21,7 @@ from bkdaemon.broker.rest.checks import Kind, typed
 from bkdaemon.broker.rest.isolation import store_document, stored_document
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.maintained import MaintainedBroker
 
 QUOTAS: Final = f"{ADMIN}/resource-quotas"
 QUOTA: Final = QUOTAS + "/{tenant}/{namespace}/{bundle}"
@@ -46,30 +46,30 @@ async def _given(request: Request) -> Json:
     return quota
 
 
-async def default_quota(service: BrokerService, request: Request) -> Json:
+async def default_quota(service: MaintainedBroker, request: Request) -> Json:
     """That of every bundle."""
     found = await stored_document(service.store, DEFAULT)
     return dict(INITIAL) if found is None else found
 
 
-async def set_default_quota(service: BrokerService, request: Request) -> None:
+async def set_default_quota(service: MaintainedBroker, request: Request) -> None:
     """Changes it."""
     await store_document(service.store, DEFAULT, await _given(request))
 
 
-async def bundle_quota(service: BrokerService, request: Request) -> Json:
+async def bundle_quota(service: MaintainedBroker, request: Request) -> Json:
     """That of one bundle."""
     found = await stored_document(service.store, f"{NODES}/{await bundle_of(service, request)}")
     return await default_quota(service, request) if found is None else found
 
 
-async def set_bundle_quota(service: BrokerService, request: Request) -> None:
+async def set_bundle_quota(service: MaintainedBroker, request: Request) -> None:
     """Changes it."""
     bundle = await bundle_of(service, request)
     await store_document(service.store, f"{NODES}/{bundle}", await _given(request))
 
 
-async def reset_bundle_quota(service: BrokerService, request: Request) -> None:
+async def reset_bundle_quota(service: MaintainedBroker, request: Request) -> None:
     """Makes it that of every bundle again."""
     bundle = await bundle_of(service, request)
     path = f"{NODES}/{bundle}"

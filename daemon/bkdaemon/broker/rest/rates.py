@@ -16,7 +16,7 @@ from bkdaemon.broker.rest.checks import full_rate
 from bkdaemon.broker.rest.namespaces import NAMESPACE, change_policies, policies_of
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.maintained import MaintainedBroker
 
 PATHS: Final[Mapping[str, tuple[str, ...]]] = {
     "publishRate": ("publishMaxMessageRate",),
@@ -29,12 +29,12 @@ PATHS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def _rate(path: str, keys: tuple[str, ...]) -> tuple[Handler, Handler, Handler]:
-    async def read(service: BrokerService, request: Request) -> Any:
+    async def read(service: MaintainedBroker, request: Request) -> Any:
         policies = await policies_of(service, request)
         found = (policies.get(keys[0]) or {}).get(service.config.cluster)
         return null() if found is None else found
 
-    async def change(service: BrokerService, request: Request, value: Json | None) -> None:
+    async def change(service: MaintainedBroker, request: Request, value: Json | None) -> None:
         cluster = service.config.cluster
 
         def changed(old: Json) -> Json:
@@ -46,11 +46,11 @@ def _rate(path: str, keys: tuple[str, ...]) -> tuple[Handler, Handler, Handler]:
 
         await change_policies(service, request, changed)
 
-    async def write(service: BrokerService, request: Request) -> None:
+    async def write(service: MaintainedBroker, request: Request) -> None:
         value = await body_of(request)
         await change(service, request, None if value is None else full_rate(keys[0], value))
 
-    async def remove(service: BrokerService, request: Request) -> None:
+    async def remove(service: MaintainedBroker, request: Request) -> None:
         await change(service, request, None)
 
     return read, write, remove

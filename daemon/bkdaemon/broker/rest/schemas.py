@@ -27,20 +27,20 @@ from bkdaemon.broker.topic.backend import StoredSchema
 from bkdaemon.broker.topic.compatibility import AVRO, JSON, SCHEMA_TYPES, check
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.maintained import MaintainedBroker
 
 SCHEMA: Final = ADMIN + "/schemas/{tenant}/{namespace}/{topic}"
 TYPE_NUMBERS: Final = {name: number for number, name in SCHEMA_TYPES.items()}
 
 
-async def _topic(service: BrokerService, request: Request) -> TopicName:
+async def _topic(service: MaintainedBroker, request: Request) -> TopicName:
     """The topic of a request, which need not be there. Raises: NotFound, no such namespace."""
     if not await service.backend.meta.namespaces.exists(namespace_of(request)):
         raise NotFound("Namespace not found")
     return topic_of(request)
 
 
-async def schema(service: BrokerService, request: Request) -> dict[str, Any]:
+async def schema(service: MaintainedBroker, request: Request) -> dict[str, Any]:
     """A version of a topic's schema, or the latest."""
     version = request.path_params.get("version")
     found = await service.backend.schema(await _topic(service, request), int(version) if version is not None else None)
@@ -49,7 +49,7 @@ async def schema(service: BrokerService, request: Request) -> dict[str, Any]:
     return _shown(found)
 
 
-async def schemas(service: BrokerService, request: Request) -> dict[str, Any]:
+async def schemas(service: MaintainedBroker, request: Request) -> dict[str, Any]:
     """Every version."""
     topic = await _topic(service, request)
     found = await service.backend.schemas(topic)
@@ -58,7 +58,7 @@ async def schemas(service: BrokerService, request: Request) -> dict[str, Any]:
     return {"getSchemaResponses": [_shown(one) for one in found]}
 
 
-async def metadata(service: BrokerService, request: Request) -> dict[str, Any]:
+async def metadata(service: MaintainedBroker, request: Request) -> dict[str, Any]:
     """Where the versions are stored."""
     versions, _ = await service.backend.meta.topics.schema_versions(await _topic(service, request))
     if not versions:
@@ -84,7 +84,7 @@ async def _given(request: Request) -> StoredSchema | Response:
     return StoredSchema(-1, number, text.encode(), texts(body.get("properties") or {}))
 
 
-async def post_schema(service: BrokerService, request: Request) -> Any:
+async def post_schema(service: MaintainedBroker, request: Request) -> Any:
     """Stores a schema, if it fits those before it; one that is there keeps its version."""
     topic, given = await _topic(service, request), await _given(request)
     if isinstance(given, Response):
@@ -98,7 +98,7 @@ async def post_schema(service: BrokerService, request: Request) -> Any:
     return {"version": {"version": version}}
 
 
-async def compatibility(service: BrokerService, request: Request) -> Any:
+async def compatibility(service: MaintainedBroker, request: Request) -> Any:
     """Whether a schema fits those before it."""
     topic, given = await _topic(service, request), await _given(request)
     if isinstance(given, Response):
@@ -113,7 +113,7 @@ async def compatibility(service: BrokerService, request: Request) -> Any:
     return JSONResponse(told, status_code=202)
 
 
-async def version_of(service: BrokerService, request: Request) -> Any:
+async def version_of(service: MaintainedBroker, request: Request) -> Any:
     """The version of a schema, -1 where it is not stored."""
     topic, given = await _topic(service, request), await _given(request)
     if isinstance(given, Response):
@@ -124,7 +124,7 @@ async def version_of(service: BrokerService, request: Request) -> Any:
     return {"version": -1}
 
 
-async def delete_schema(service: BrokerService, request: Request) -> dict[str, Any]:
+async def delete_schema(service: MaintainedBroker, request: Request) -> dict[str, Any]:
     """Marks a topic's schema as deleted, in a version of its own; with force forgets every version."""
     storage, topic = service.backend.schema_storage, await _topic(service, request)
     if flag(request, "force"):
@@ -133,7 +133,7 @@ async def delete_schema(service: BrokerService, request: Request) -> dict[str, A
     return {"version": await storage.mark_deleted(topic)}
 
 
-async def delete_schemas(service: BrokerService, topic: TopicName) -> None:
+async def delete_schemas(service: MaintainedBroker, topic: TopicName) -> None:
     """Forgets every version."""
     await service.backend.schema_storage.delete(topic)
 

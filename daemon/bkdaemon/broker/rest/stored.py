@@ -27,18 +27,18 @@ from bkdaemon.broker.rest.topic_policies import topic_there
 from bkdaemon.broker.rest.topics import TOPIC
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.maintained import MaintainedBroker
 
 AUTH_MODES: Final = ("None", "Prefix")
 FILTERS: Final[Kind] = {"entryFilterNames": ("str", "")}
 
 
-async def allowed_clusters(service: BrokerService, request: Request) -> list[str]:
+async def allowed_clusters(service: MaintainedBroker, request: Request) -> list[str]:
     """The clusters that a namespace may be in; none is said: those of its tenant."""
     return list((await policies_of(service, request)).get("allowed_clusters") or [])
 
 
-async def set_allowed_clusters(service: BrokerService, request: Request) -> Response:
+async def set_allowed_clusters(service: MaintainedBroker, request: Request) -> Response:
     """Changes them: of the tenant's, and with those that the namespace is in."""
     given = await body_of(request)
     if given is None:
@@ -65,7 +65,7 @@ async def set_allowed_clusters(service: BrokerService, request: Request) -> Resp
     return null()
 
 
-async def _check_peers(service: BrokerService, name: str, names: list[str]) -> None:
+async def _check_peers(service: MaintainedBroker, name: str, names: list[str]) -> None:
     found = await read_document(service.store, f"{CLUSTERS}/{name}")
     if found is None:
         raise Answered(FORBIDDEN, f"Invalid cluster id: {name}")
@@ -75,23 +75,23 @@ async def _check_peers(service: BrokerService, name: str, names: list[str]) -> N
         raise Conflict(f"{told} [{', '.join(names)}]")
 
 
-async def auth_mode(service: BrokerService, request: Request) -> str:
+async def auth_mode(service: MaintainedBroker, request: Request) -> str:
     """The naming rule of subscriptions, for authorization."""
     return str((await policies_of(service, request)).get("subscription_auth_mode") or AUTH_MODES[0])
 
 
-async def set_auth_mode(service: BrokerService, request: Request) -> None:
+async def set_auth_mode(service: MaintainedBroker, request: Request) -> None:
     """Changes it; nothing says None."""
     mode = typed(AUTH_MODES, await body_of(request, AUTH_MODES[0]), "subscription auth mode")
     await change_policies(service, request, lambda old: old | {"subscription_auth_mode": mode})
 
 
-async def auto_update(service: BrokerService, request: Request) -> Any:
+async def auto_update(service: MaintainedBroker, request: Request) -> Any:
     """The old way to say which schemas may follow each other."""
     return (await policies_of(service, request)).get("schema_auto_update_compatibility_strategy")
 
 
-async def set_auto_update(service: BrokerService, request: Request) -> None:
+async def set_auto_update(service: MaintainedBroker, request: Request) -> None:
     """Changes it; nothing removes it."""
     given, key = await body_of(request), "schema_auto_update_compatibility_strategy"
     strategy = (
@@ -115,20 +115,20 @@ async def _refuse_filters(request: Request) -> None:
     raise Answered(BAD_REQUEST, f"Entry filter '{asked[0]}' not found" if asked else text)
 
 
-async def set_filters(service: BrokerService, request: Request) -> None:
+async def set_filters(service: MaintainedBroker, request: Request) -> None:
     """No filter is installed, so that none can be named."""
     await policies_of(service, request)
     await _refuse_filters(request)
 
 
-async def remove_filters(service: BrokerService, request: Request) -> None:
+async def remove_filters(service: MaintainedBroker, request: Request) -> None:
     """Those that a Java broker has stored."""
     await change_policies(
         service, request, lambda old: {name: value for name, value in old.items() if name != "entryFilters"}
     )
 
 
-async def set_topic_filters(service: BrokerService, request: Request) -> None:
+async def set_topic_filters(service: MaintainedBroker, request: Request) -> None:
     """The same of a topic."""
     await topic_there(service, request)
     await _refuse_filters(request)

@@ -41,7 +41,7 @@ from bkdaemon.broker.topic.subscription import strict_name_refusal
 from bkdaemon.broker.topic.topic import Topic, reserved
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.maintained import MaintainedBroker
     from bkdaemon.broker.topic.subscription import Subscription
 
 SUBSCRIPTION: Final = TOPIC + "/subscription/{subscription}"
@@ -101,7 +101,7 @@ UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e]")
 READ_BYTES: Final = 5 * 1024 * 1024
 
 
-async def _subscription(service: BrokerService, request: Request) -> tuple[Topic, Subscription]:
+async def _subscription(service: MaintainedBroker, request: Request) -> tuple[Topic, Subscription]:
     topic = await opened(service, request)
     name = request.path_params["subscription"]
     found = topic.subscriptions.get(name)
@@ -113,7 +113,7 @@ async def _subscription(service: BrokerService, request: Request) -> tuple[Topic
 # -- their life -------------------------------------------------------------------------------------------------------
 
 
-async def subscriptions(service: BrokerService, request: Request) -> list[str]:
+async def subscriptions(service: MaintainedBroker, request: Request) -> list[str]:
     """The names of a topic's subscriptions."""
     parts = await on_partitions(service, request, subscriptions)
     if parts is not None:
@@ -121,7 +121,7 @@ async def subscriptions(service: BrokerService, request: Request) -> list[str]:
     return list((await opened_any(service, request)).subscriptions)
 
 
-async def create(service: BrokerService, request: Request) -> Any:
+async def create(service: MaintainedBroker, request: Request) -> Any:
     """A new subscription, at the end of the topic unless a message id is given; the topic is made where rules allow."""
     if service.config.strict_subscription_names:
         wrong = strict_name_refusal(request.path_params["subscription"])
@@ -134,7 +134,7 @@ async def create(service: BrokerService, request: Request) -> Any:
     return NO_CONTENT
 
 
-async def _create_on_partition(service: BrokerService, request: Request) -> bool:
+async def _create_on_partition(service: MaintainedBroker, request: Request) -> bool:
     """As `_create`, here or at the partition's owner, which refuses what it has."""
     try:
         return await _create(service, request)
@@ -146,7 +146,7 @@ async def _create_on_partition(service: BrokerService, request: Request) -> bool
         return True
 
 
-async def _create(service: BrokerService, request: Request) -> bool:
+async def _create(service: MaintainedBroker, request: Request) -> bool:
     """False if it is there already."""
     given = await object_of(request)
     at = _position(given) if "ledgerId" in given else LATEST
@@ -159,7 +159,7 @@ async def _create(service: BrokerService, request: Request) -> bool:
     return True
 
 
-async def delete(service: BrokerService, request: Request) -> Any:
+async def delete(service: MaintainedBroker, request: Request) -> Any:
     """Deletes an unused subscription; with force also one in use."""
     if await on_partitions(service, request, delete) is not None:
         return NO_CONTENT
@@ -170,7 +170,7 @@ async def delete(service: BrokerService, request: Request) -> Any:
     return None
 
 
-async def properties(service: BrokerService, request: Request) -> dict[str, str]:
+async def properties(service: MaintainedBroker, request: Request) -> dict[str, str]:
     """A subscription's own properties."""
     parts = await on_partitions(service, request, properties)
     if parts is not None:
@@ -178,7 +178,7 @@ async def properties(service: BrokerService, request: Request) -> dict[str, str]
     return dict((await _subscription(service, request))[1].properties)
 
 
-async def put_properties(service: BrokerService, request: Request) -> Any:
+async def put_properties(service: MaintainedBroker, request: Request) -> Any:
     """Replaces them."""
     if await on_partitions(service, request, put_properties) is not None:
         return NO_CONTENT
@@ -191,13 +191,13 @@ async def put_properties(service: BrokerService, request: Request) -> Any:
 # -- moving a cursor --------------------------------------------------------------------------------------------------
 
 
-async def skip(service: BrokerService, request: Request) -> None:
+async def skip(service: MaintainedBroker, request: Request) -> None:
     """Acknowledges the next entries."""
     _, subscription = await _subscription(service, request)
     await subscription.skip(int(request.path_params["count"]))
 
 
-async def skip_all(service: BrokerService, request: Request) -> Any:
+async def skip_all(service: MaintainedBroker, request: Request) -> Any:
     """Acknowledges everything."""
     if await on_partitions(service, request, skip_all) is not None:
         return NO_CONTENT
@@ -207,7 +207,7 @@ async def skip_all(service: BrokerService, request: Request) -> Any:
     return None
 
 
-async def expire(service: BrokerService, request: Request) -> Any:
+async def expire(service: MaintainedBroker, request: Request) -> Any:
     """Acknowledges what is older than so many seconds, for one subscription or for all."""
     if await on_partitions(service, request, expire) is not None:
         return NO_CONTENT
@@ -224,7 +224,7 @@ async def expire(service: BrokerService, request: Request) -> Any:
     return None
 
 
-async def _expire(service: BrokerService, topic: Topic, subscription: Subscription, seconds: int) -> bool:
+async def _expire(service: MaintainedBroker, topic: Topic, subscription: Subscription, seconds: int) -> bool:
     """False if there is nothing to expire, or so little that its consumers will soon have it."""
     backlog, log = subscription.cursor.backlog(), topic.ledger
     if backlog and subscription.consumers and backlog < ALMOST_CAUGHT_UP:
@@ -237,7 +237,7 @@ async def _expire(service: BrokerService, topic: Topic, subscription: Subscripti
     return True
 
 
-async def expire_to_id(service: BrokerService, request: Request) -> None:
+async def expire_to_id(service: MaintainedBroker, request: Request) -> None:
     """Acknowledges everything up to a message."""
     topic, subscription = await _subscription(service, request)
     position = _position(await body_of(request, {}))
@@ -247,7 +247,7 @@ async def expire_to_id(service: BrokerService, request: Request) -> None:
     await subscription.cursor.flush()
 
 
-async def reset_to_time(service: BrokerService, request: Request) -> Any:
+async def reset_to_time(service: MaintainedBroker, request: Request) -> Any:
     """Moves a subscription to the first message published at or after a time."""
     if await on_partitions(service, request, reset_to_time) is not None:
         return NO_CONTENT
@@ -256,7 +256,7 @@ async def reset_to_time(service: BrokerService, request: Request) -> Any:
     return None
 
 
-async def reset_to_id(service: BrokerService, request: Request) -> None:
+async def reset_to_id(service: MaintainedBroker, request: Request) -> None:
     """Moves a subscription to a message, or behind it."""
     topic, subscription = await _subscription(service, request)
     given = await body_of(request, {})
@@ -276,7 +276,7 @@ def _position(given: Any) -> Position:
     return EARLIEST if ledger_id < 0 else Position(ledger_id, entry_id)
 
 
-async def analyze(service: BrokerService, request: Request) -> dict[str, Any]:
+async def analyze(service: MaintainedBroker, request: Request) -> dict[str, Any]:
     """Counts what is in a subscription's backlog by reading it, from a message on if one is given."""
     topic, subscription = await _subscription(service, request)
     ledgers, cursor = topic.ledger.ledgers, subscription.cursor
@@ -307,7 +307,7 @@ async def analyze(service: BrokerService, request: Request) -> dict[str, Any]:
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
-async def message_at(service: BrokerService, request: Request) -> Response:
+async def message_at(service: MaintainedBroker, request: Request) -> Response:
     """The n-th entry of a subscription's backlog; as in Java, a missing one is created at the topic's start."""
     topic, name = await opened(service, request), request.path_params["subscription"]
     if name not in topic.subscriptions and not reserved(name):
@@ -324,7 +324,7 @@ async def message_at(service: BrokerService, request: Request) -> Response:
     return await _message(service, topic, position)
 
 
-async def message_by_id(service: BrokerService, request: Request) -> Response:
+async def message_by_id(service: MaintainedBroker, request: Request) -> Response:
     """One entry."""
     topic = await opened(service, request)
     position = Position(int(request.path_params["ledger"]), int(request.path_params["entry"]))
@@ -333,7 +333,7 @@ async def message_by_id(service: BrokerService, request: Request) -> Response:
     return await _message(service, topic, position)
 
 
-async def examine(service: BrokerService, request: Request) -> Response:
+async def examine(service: MaintainedBroker, request: Request) -> Response:
     """The n-th entry from the topic's first, or its last."""
     topic, query = await opened(service, request), request.query_params
     ledgers, count = topic.ledger.ledgers, max(1, number(request, "messagePosition", 1))
@@ -344,13 +344,13 @@ async def examine(service: BrokerService, request: Request) -> Response:
     return await _message(service, topic, ledgers.at(index))
 
 
-async def id_at_time(service: BrokerService, request: Request) -> dict[str, int]:
+async def id_at_time(service: MaintainedBroker, request: Request) -> dict[str, int]:
     """The first message published at or after a time: of what is compacted first, which the topic may have let go."""
     topic, ms = await opened(service, request), int(request.path_params["time"])
     return message_id(topic.name, await topic.compaction.at_time(ms) or await topic.ledger.find_by_publish_time(ms), -1)
 
 
-async def _message(service: BrokerService, topic: Topic, position: Position) -> Response:
+async def _message(service: MaintainedBroker, topic: Topic, position: Position) -> Response:
     """An entry's payload, decompressed, with what its metadata say in headers."""
     ((_, entry),) = await topic.ledger.read(position, 1, 1)
     metadata, payload = split_entry(entry)
@@ -386,7 +386,7 @@ def _told(metadata: Any) -> dict[str, str]:
     return headers
 
 
-async def bytes_from(service: BrokerService, request: Request) -> Response:
+async def bytes_from(service: MaintainedBroker, request: Request) -> Response:
     """Bytes behind a message; all that is stored for the earliest one."""
     topic, position = await opened(service, request), _position(await body_of(request, {}))
     ledgers = topic.ledger.ledgers

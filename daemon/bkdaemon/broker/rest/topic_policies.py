@@ -16,7 +16,8 @@ from starlette.requests import Request
 from bkctl.errors import NotFound, Refused, UsageError
 from bkctl.model.topic import TopicName
 from bkdaemon.broker.cluster.policies import MESSAGE_SIZE_KEY, PAUSE_KEY, merged
-from bkdaemon.broker.cluster.topic_policies import Policies, system_topic, write_policies
+from bkdaemon.broker.cluster.policy_writer import write_policies
+from bkdaemon.broker.cluster.topic_policies import Policies, system_topic
 from bkdaemon.broker.rest.applied import QUOTA_KINDS, is_said, of_broker
 from bkdaemon.broker.rest.base import Answered, Handler, body_of, flag, null, number, own, topic_of
 from bkdaemon.broker.rest.checks import (
@@ -35,7 +36,7 @@ from bkdaemon.broker.rest.topics import NO_CONTENT, TOPIC
 
 if TYPE_CHECKING:
     from bkdaemon.broker.config import BrokerConfig
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.maintained import MaintainedBroker
 
 FRESH: Final[Policies] = {
     "backLogQuotaMap": {}, "isGlobal": False, "subscriptionPolicies": {}, "subscriptionTypesEnabled": [],
@@ -94,7 +95,7 @@ POLICIES: Final = {
 }
 
 
-async def topic_there(service: BrokerService, request: Request) -> TopicName:
+async def topic_there(service: MaintainedBroker, request: Request) -> TopicName:
     """The topic that the policies are of: a partitioned one as a whole. Raises: NotFound. Refused: it is a part."""
     topic = topic_of(request)
     if topic.partition >= 0:
@@ -110,13 +111,13 @@ def _for_all_clusters(request: Request) -> bool:
     return flag(request, "isGlobal")
 
 
-async def _own_policies(service: BrokerService, request: Request, topic: TopicName) -> Policies | None:
+async def _own_policies(service: MaintainedBroker, request: Request, topic: TopicName) -> Policies | None:
     """What a topic says itself, of the kind that is asked for."""
     return await service.backend.policies.of_topic(topic, everywhere=_for_all_clusters(request))
 
 
 def _handlers(path: str, policy: _Policy) -> tuple[Handler, Handler, Handler]:
-    async def read(service: BrokerService, request: Request) -> Any:
+    async def read(service: MaintainedBroker, request: Request) -> Any:
         topic = await topic_there(service, request)
         await own(service, request, system_topic(topic.namespace_name))
         policies = await _own_policies(service, request, topic)
@@ -128,7 +129,7 @@ def _handlers(path: str, policy: _Policy) -> tuple[Handler, Handler, Handler]:
             return null() if policy.unset is null else policy.unset
         return value
 
-    async def write(service: BrokerService, request: Request) -> Any:
+    async def write(service: MaintainedBroker, request: Request) -> Any:
         value = await body_of(request)
         if path == "messageTTL":
             value = number(request, "messageTTL", 0) if "messageTTL" in request.query_params else value
@@ -151,7 +152,7 @@ def _handlers(path: str, policy: _Policy) -> tuple[Handler, Handler, Handler]:
 
         return await _change(service, request, changed)
 
-    async def remove(service: BrokerService, request: Request) -> Any:
+    async def remove(service: MaintainedBroker, request: Request) -> Any:
         kind = quota_kind(request)
         of_namespace = await service.backend.policies.of(topic_of(request).namespace_name)
 
@@ -181,7 +182,7 @@ def _check_quota(config: BrokerConfig, value: Any, own: Policies, of_namespace: 
     check_room(config, value, retention, BACKLOG_TOO_BIG.format("topic"))
 
 
-async def _of_namespace(service: BrokerService, topic: TopicName, key: str) -> dict[str, Any]:
+async def _of_namespace(service: MaintainedBroker, topic: TopicName, key: str) -> dict[str, Any]:
     """What holds for topics that say nothing; a rate is this cluster's, or that of broker.conf."""
     config = service.config
     found = dict(await service.backend.policies.of(topic.namespace_name))
@@ -214,13 +215,13 @@ def _dispatch_rate(config: BrokerConfig, messages: int, size: int) -> dict[str, 
 # -- those without a body, or with a limit of the broker's ------------------------------------------------------------
 
 
-async def pause(service: BrokerService, request: Request) -> bool:
+async def pause(service: MaintainedBroker, request: Request) -> bool:
     """Whether its Shared subscriptions pause while more ranges are acknowledged than are stored."""
     policies = await _own_policies(service, request, await topic_there(service, request))
     return bool((policies or {}).get(PAUSE_KEY))
 
 
-async def set_pause(service: BrokerService, request: Request) -> Any:
+async def set_pause(service: MaintainedBroker, request: Request) -> Any:
     """They do (POST), or do not (DELETE), whatever the namespace says; a topic without policies is left without."""
     on = request.method == "POST"
     if not on and await _own_policies(service, request, await topic_there(service, request)) is None:
@@ -241,7 +242,7 @@ def _message_size(value: Any, most: int) -> int | None:
 # -- the rate of one subscription -------------------------------------------------------------------------------------
 
 
-async def subscription_rate(service: BrokerService, request: Request) -> Any:
+async def subscription_rate(service: MaintainedBroker, request: Request) -> Any:
     """How fast one subscription is sent messages."""
     topic = await topic_there(service, request)
     await own(service, request, system_topic(topic.namespace_name))
@@ -254,18 +255,18 @@ async def subscription_rate(service: BrokerService, request: Request) -> Any:
     return null() if value is None else value
 
 
-async def put_subscription_rate(service: BrokerService, request: Request) -> Any:
+async def put_subscription_rate(service: MaintainedBroker, request: Request) -> Any:
     """Sets it."""
     value = full_rate("subscriptionDispatchRate", await body_of(request))
     return await _change_subscription(service, request, {"dispatchRate": value})
 
 
-async def delete_subscription_rate(service: BrokerService, request: Request) -> Any:
+async def delete_subscription_rate(service: MaintainedBroker, request: Request) -> Any:
     """Removes it."""
     return await _change_subscription(service, request, None)
 
 
-async def _change_subscription(service: BrokerService, request: Request, value: Policies | None) -> Any:
+async def _change_subscription(service: MaintainedBroker, request: Request, value: Policies | None) -> Any:
     name = request.path_params["subscription"]
 
     def changed(old: Policies) -> Policies:
@@ -275,7 +276,7 @@ async def _change_subscription(service: BrokerService, request: Request, value: 
     return await _change(service, request, changed)
 
 
-async def forget(service: BrokerService, request: Request) -> None:
+async def forget(service: MaintainedBroker, request: Request) -> None:
     """Removes all policies of a topic."""
     topic = await topic_there(service, request)
     await own(service, request, system_topic(topic.namespace_name))
@@ -284,7 +285,7 @@ async def forget(service: BrokerService, request: Request) -> None:
     await service.upkeep.refresh(topic.namespace_name)
 
 
-async def _change(service: BrokerService, request: Request, change: Callable[[Policies], Policies]) -> Any:
+async def _change(service: MaintainedBroker, request: Request, change: Callable[[Policies], Policies]) -> Any:
     topic = await topic_there(service, request)
     await own(service, request, system_topic(topic.namespace_name))
     async with service.topic_policies:

@@ -41,7 +41,7 @@ from bkdaemon.broker.topic.system_topics import internal_topic
 from bkdaemon.broker.topic.topic import Topic
 
 if TYPE_CHECKING:
-    from bkdaemon.broker.service import BrokerService
+    from bkdaemon.broker.maintained import MaintainedBroker
 
 TOPIC: Final = ADMIN + "/{domain:domain}/{tenant}/{namespace}/{topic}"
 JAVA_LATEST: Final = 2**63 - 1
@@ -50,7 +50,7 @@ PARTITIONS_MAX: Final = 10_000
 NO_CONTENT: Final = Response(status_code=204)
 
 
-async def _namespace(service: BrokerService, request: Request, absent: str = "Namespace does not exist") -> str:
+async def _namespace(service: MaintainedBroker, request: Request, absent: str = "Namespace does not exist") -> str:
     if not await service.backend.meta.namespaces.exists(namespace_of(request)):
         raise NotFound(absent)
     return namespace_of(request)
@@ -60,7 +60,7 @@ def _wanted(request: Request, topic: TopicName) -> bool:
     return flag(request, "includeSystemTopic") or not internal_topic(topic)
 
 
-async def list_topics(service: BrokerService, request: Request) -> list[str]:
+async def list_topics(service: MaintainedBroker, request: Request) -> list[str]:
     """The topics of a namespace; of those that are not persistent, the ones that are open here."""
     namespace = await _namespace(service, request)
     if request.path_params["domain"] != PERSISTENT:
@@ -73,7 +73,7 @@ async def list_topics(service: BrokerService, request: Request) -> list[str]:
     return found
 
 
-async def list_partitioned(service: BrokerService, request: Request) -> list[str]:
+async def list_partitioned(service: MaintainedBroker, request: Request) -> list[str]:
     """The partitioned topics of a namespace."""
     namespace = await _namespace(service, request)
     found = await service.backend.meta.topics.partitioned_topics(namespace, request.path_params["domain"])
@@ -83,7 +83,7 @@ async def list_partitioned(service: BrokerService, request: Request) -> list[str
 # -- making and deleting ----------------------------------------------------------------------------------------------
 
 
-async def create(service: BrokerService, request: Request) -> None:
+async def create(service: MaintainedBroker, request: Request) -> None:
     """A topic without partitions."""
     topic, given = topic_of(request), await texts_of(request)
     await _namespace(service, request, "Namespace not found")
@@ -105,7 +105,7 @@ async def create(service: BrokerService, request: Request) -> None:
             await made.ledger.set_property(key, text)
 
 
-async def delete(service: BrokerService, request: Request) -> None:
+async def delete(service: MaintainedBroker, request: Request) -> None:
     """Deletes an unused topic; with force also one in use."""
     topic = topic_of(request)
     if topic.partition < 0 and await service.backend.meta.topics.partitions(topic):
@@ -125,7 +125,7 @@ async def delete(service: BrokerService, request: Request) -> None:
         await service.backend.schema_storage.delete(topic)
 
 
-async def _topic(service: BrokerService, name: TopicName, *, create: bool = False) -> Topic | NonPersistentTopic:
+async def _topic(service: MaintainedBroker, name: TopicName, *, create: bool = False) -> Topic | NonPersistentTopic:
     """The topic, opened if it is not; made where that is wanted and rules allow it."""
     try:
         if not name.persistent and name not in service.server.topics.open and not create:
@@ -135,7 +135,9 @@ async def _topic(service: BrokerService, name: TopicName, *, create: bool = Fals
         raise NotFound(f"Topic {name} not found") from None
 
 
-async def opened_any(service: BrokerService, request: Request, *, create: bool = False) -> Topic | NonPersistentTopic:
+async def opened_any(
+    service: MaintainedBroker, request: Request, *, create: bool = False
+) -> Topic | NonPersistentTopic:
     """The topic of a request, of either kind, which this broker owns."""
     topic = topic_of(request)
     if topic.persistent and not create and not await _there(service, topic):
@@ -146,13 +148,13 @@ async def opened_any(service: BrokerService, request: Request, *, create: bool =
     return await _topic(service, topic, create=create or topic.partition >= 0)
 
 
-async def _there(service: BrokerService, topic: TopicName) -> bool:
+async def _there(service: MaintainedBroker, topic: TopicName) -> bool:
     """True for a topic that has been made; a partition is there as soon as its topic is."""
     meta = service.backend.meta.topics
     return await meta.exists(topic) or 0 <= topic.partition < await meta.partitions(topic.partitioned)
 
 
-async def opened(service: BrokerService, request: Request, *, create: bool = False) -> Topic:
+async def opened(service: MaintainedBroker, request: Request, *, create: bool = False) -> Topic:
     """The persistent topic of a request, which this broker owns."""
     found = await opened_any(service, request, create=create)
     if not isinstance(found, Topic):
@@ -163,7 +165,7 @@ async def opened(service: BrokerService, request: Request, *, create: bool = Fal
 # -- partitions -------------------------------------------------------------------------------------------------------
 
 
-async def partitions(service: BrokerService, request: Request) -> dict[str, Any]:
+async def partitions(service: MaintainedBroker, request: Request) -> dict[str, Any]:
     """Of how many partitions a topic consists."""
     await _namespace(service, request)
     topic = topic_of(request)
@@ -177,7 +179,7 @@ async def partitions(service: BrokerService, request: Request) -> dict[str, Any]
     return {"partitions": 0, "deleted": False}
 
 
-async def create_partitioned(service: BrokerService, request: Request) -> Any:
+async def create_partitioned(service: MaintainedBroker, request: Request) -> Any:
     """A partitioned topic; its partitions get their first ledgers when they are used."""
     topic, given = topic_of(request), await body_of(request)
     if "-partition-" in topic.local:
@@ -205,7 +207,7 @@ async def create_partitioned(service: BrokerService, request: Request) -> Any:
     return None
 
 
-async def update_partitioned(service: BrokerService, request: Request) -> Any:
+async def update_partitioned(service: MaintainedBroker, request: Request) -> Any:
     """More partitions, with the subscriptions of those that are there; their number only grows."""
     topic, count = topic_of(request), typed("int", await body_of(request), "partitions")
     now = await service.backend.meta.topics.partitions(topic)
@@ -224,7 +226,7 @@ async def update_partitioned(service: BrokerService, request: Request) -> Any:
     return None
 
 
-async def create_missed(service: BrokerService, request: Request) -> None:
+async def create_missed(service: MaintainedBroker, request: Request) -> None:
     """Nodes of partitions that have none."""
     topic = topic_of(request)
     await _namespace(service, request)
@@ -234,7 +236,7 @@ async def create_missed(service: BrokerService, request: Request) -> None:
     await make_partitions(service, topic, 0, count)
 
 
-async def delete_partitioned(service: BrokerService, request: Request) -> Any:
+async def delete_partitioned(service: MaintainedBroker, request: Request) -> Any:
     """Deletes a partitioned topic with its partitions."""
     topic, meta = topic_of(request), service.backend.meta
     if not await meta.topics.partitions(topic):
@@ -250,7 +252,7 @@ async def delete_partitioned(service: BrokerService, request: Request) -> Any:
     return None
 
 
-async def _delete_partition(service: BrokerService, request: Request) -> None:
+async def _delete_partition(service: MaintainedBroker, request: Request) -> None:
     topic = topic_of(request)
     if not topic.persistent or await service.backend.meta.topics.exists(topic):
         request.scope["raw_path"] = request.scope["raw_path"].removesuffix(b"/partitions")
@@ -264,7 +266,7 @@ async def _delete_partition(service: BrokerService, request: Request) -> None:
 # -- changing ---------------------------------------------------------------------------------------------------------
 
 
-async def unload(service: BrokerService, request: Request) -> Any:
+async def unload(service: MaintainedBroker, request: Request) -> Any:
     """Closes a topic; its clients look it up again."""
     if await on_partitions(service, request, unload) is not None:
         return NO_CONTENT
@@ -276,7 +278,7 @@ async def unload(service: BrokerService, request: Request) -> Any:
     return None
 
 
-async def terminate(service: BrokerService, request: Request) -> Any:
+async def terminate(service: MaintainedBroker, request: Request) -> Any:
     """Ends a topic for good."""
     if request.path_params["topic"] and await service.backend.meta.topics.partitions(topic_of(request)):
         return reason(METHOD_NOT_ALLOWED, "Termination of a partitioned topic is not allowed")
@@ -284,7 +286,7 @@ async def terminate(service: BrokerService, request: Request) -> Any:
     return message_id(topic.name, await topic.terminate(), -1) | {"partitionIndex": -1}
 
 
-async def terminate_partitions(service: BrokerService, request: Request) -> dict[str, Any]:
+async def terminate_partitions(service: MaintainedBroker, request: Request) -> dict[str, Any]:
     """Ends every partition of a topic for good."""
     parts = await on_partitions(service, request, _terminate_partition)
     if parts is None:
@@ -292,19 +294,19 @@ async def terminate_partitions(service: BrokerService, request: Request) -> dict
     return {str(part.partition): end for part, end in parts.items()}
 
 
-async def _terminate_partition(service: BrokerService, request: Request) -> Any:
+async def _terminate_partition(service: MaintainedBroker, request: Request) -> Any:
     request.scope["raw_path"] = request.scope["raw_path"].removesuffix(b"/partitions")
     return await terminate(service, request)
 
 
-async def trim(service: BrokerService, request: Request) -> Any:
+async def trim(service: MaintainedBroker, request: Request) -> Any:
     """Deletes the ledgers that nothing holds any more, now."""
     if await on_partitions(service, request, trim) is None:
         await (await opened(service, request)).ledger.trim()
     return null()
 
 
-async def truncate(service: BrokerService, request: Request) -> Any:
+async def truncate(service: MaintainedBroker, request: Request) -> Any:
     """Acknowledges everything for everybody and deletes what is stored, whatever retention says."""
     if await on_partitions(service, request, truncate) is not None:
         return NO_CONTENT
@@ -321,7 +323,7 @@ async def truncate(service: BrokerService, request: Request) -> Any:
 # -- properties -------------------------------------------------------------------------------------------------------
 
 
-async def properties(service: BrokerService, request: Request) -> dict[str, str]:
+async def properties(service: MaintainedBroker, request: Request) -> dict[str, str]:
     """A topic's own properties."""
     found = await service.backend.meta.topics.partitioned(topic_of(request))
     if found is not None:
@@ -329,7 +331,7 @@ async def properties(service: BrokerService, request: Request) -> dict[str, str]
     return dict((await opened(service, request)).ledger.properties)
 
 
-async def put_properties(service: BrokerService, request: Request) -> None:
+async def put_properties(service: MaintainedBroker, request: Request) -> None:
     """Adds properties."""
     topic, given = topic_of(request), await texts_of(request)
     if await service.backend.meta.topics.partitions(topic):
@@ -340,7 +342,7 @@ async def put_properties(service: BrokerService, request: Request) -> None:
         await found.ledger.set_property(key, text)
 
 
-async def delete_property(service: BrokerService, request: Request) -> None:
+async def delete_property(service: MaintainedBroker, request: Request) -> None:
     """Removes one."""
     topic, key = topic_of(request), request.query_params.get("key", "")
     if await service.backend.meta.topics.partitions(topic):
@@ -354,7 +356,7 @@ async def delete_property(service: BrokerService, request: Request) -> None:
 # -- looking ----------------------------------------------------------------------------------------------------------
 
 
-async def stats(service: BrokerService, request: Request) -> dict[str, Any]:
+async def stats(service: MaintainedBroker, request: Request) -> dict[str, Any]:
     """Statistics of a topic."""
     topic = await opened_any(service, request)
     quota = await service.backend.policies.backlog_quota(topic.name) if isinstance(topic, Topic) else None
@@ -362,7 +364,7 @@ async def stats(service: BrokerService, request: Request) -> dict[str, Any]:
     return await as_asked(told, topic, request)
 
 
-async def partitioned_stats(service: BrokerService, request: Request) -> dict[str, Any]:
+async def partitioned_stats(service: MaintainedBroker, request: Request) -> dict[str, Any]:
     """Statistics of a partitioned topic, its partitions added up."""
     topic = topic_of(request)
     found = await service.backend.meta.topics.partitioned(topic)
@@ -376,12 +378,12 @@ async def partitioned_stats(service: BrokerService, request: Request) -> dict[st
     return total
 
 
-async def _partition_stats(service: BrokerService, request: Request) -> dict[str, Any]:
+async def _partition_stats(service: MaintainedBroker, request: Request) -> dict[str, Any]:
     request.scope["raw_path"] = request.scope["raw_path"].replace(b"/partitioned-stats", b"/stats")
     return await stats(service, request)
 
 
-async def internal(service: BrokerService, request: Request) -> dict[str, Any]:
+async def internal(service: MaintainedBroker, request: Request) -> dict[str, Any]:
     """Ledgers and cursors of an open topic."""
     topic = await opened_any(service, request)
     if not isinstance(topic, Topic):
@@ -389,7 +391,7 @@ async def internal(service: BrokerService, request: Request) -> dict[str, Any]:
     return with_reads(rest_stats.internal_stats(topic.ledger, await topic.compaction.ledger()), topic)
 
 
-async def partitioned_internal(service: BrokerService, request: Request) -> dict[str, Any]:
+async def partitioned_internal(service: MaintainedBroker, request: Request) -> dict[str, Any]:
     """Ledgers and cursors of every partition."""
     topic = topic_of(request)
     found = await service.backend.meta.topics.partitioned(topic)
@@ -399,12 +401,12 @@ async def partitioned_internal(service: BrokerService, request: Request) -> dict
     return {"metadata": {"deleted": False, **found.value}, "partitions": {str(k): told for k, told in parts.items()}}
 
 
-async def _partition_internal(service: BrokerService, request: Request) -> dict[str, Any]:
+async def _partition_internal(service: MaintainedBroker, request: Request) -> dict[str, Any]:
     request.scope["raw_path"] = request.scope["raw_path"].replace(b"/partitioned-internalStats", b"/internalStats")
     return await internal(service, request)
 
 
-async def internal_info(service: BrokerService, request: Request) -> dict[str, Any]:
+async def internal_info(service: MaintainedBroker, request: Request) -> dict[str, Any]:
     """Ledgers and cursors of a topic as they are stored; it need not be open, nor ours."""
     topic, store = topic_of(request), service.backend.meta.ledgers
     node = await service.store.get(store.path(topic.path))
@@ -438,7 +440,7 @@ async def internal_info(service: BrokerService, request: Request) -> dict[str, A
     }  # fmt: skip
 
 
-async def last_message_id(service: BrokerService, request: Request) -> dict[str, int]:
+async def last_message_id(service: MaintainedBroker, request: Request) -> dict[str, int]:
     """Of the last message of a topic."""
     topic = await opened(service, request)
     position, batch_index = await topic.last_message_id()
@@ -447,14 +449,14 @@ async def last_message_id(service: BrokerService, request: Request) -> dict[str,
     return message_id(topic.name, position, batch_index)
 
 
-async def compact(service: BrokerService, request: Request) -> None:
+async def compact(service: MaintainedBroker, request: Request) -> None:
     """Begins a compaction, of every partition where there are some."""
     if await on_partitions(service, request, compact) is None:
         topic = await opened(service, request)
         topic.compaction.trigger(topic.rules)
 
 
-async def compaction(service: BrokerService, request: Request) -> dict[str, str]:
+async def compaction(service: MaintainedBroker, request: Request) -> dict[str, str]:
     """How the last compaction of a topic went."""
     return (await opened(service, request)).compaction.status
 

@@ -84,7 +84,7 @@ def test_keys_of_what_is_read_and_given_at_a_time(tmp_path: Path) -> None:
 
 def test_a_limit_that_is_changed_while_the_broker_runs() -> None:
     async def scenario(admin: Admin) -> None:
-        await put(admin.service, "maxConcurrentLookupRequest", "2")
+        await put(admin.service, "maxConcurrentLookupRequest", "2", admin.service.upkeep.refresh)
         assert admin.service.server.limits.lookups_max == 2
 
     administering(scenario)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from bkdaemon.broker.cluster.balance import ROUNDS, Move, Shedding, SplitLimits, choose, goals, too_large, usage_of
 from bkdaemon.broker.cluster.balancer import Balancer
-from bkdaemon.broker.cluster.load import Meter, bundle_stats, load_report
+from bkdaemon.broker.cluster.load import bundle_stats, load_report
+from bkdaemon.broker.cluster.meter import Meter
 from bkdaemon.broker.cluster.ownership import BrokerAddress, Ownership
 from bkdaemon.broker.topic.rates import Rates
 from bkdaemon.broker.topic.sent import Flow
