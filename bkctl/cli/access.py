@@ -2,20 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from bkctl.cli.env import Env
+    from pathlib import Path
+
     from bkctl.client.client import BookKeeper
     from bkctl.meta.bookies import BookieRegistry
     from bkctl.meta.ledgers import LedgerStore
     from bkctl.meta.store import MetadataStore
     from bkctl.meta.uri import MetadataUri
 
+StoreOpener: TypeAlias = "Callable[[str, float], Awaitable[MetadataStore]]"
+
 EXPLICIT_LAC_S: Final = 0.5
 """How soon readers see an entry that no other follows, where the configuration does not say."""
+
+
+class AccessEnv(Protocol):
+    """What opening a cluster needs of a command's environment; `bkctl.cli.env.Env` has it."""
+
+    store_opener: StoreOpener | None
+
+    @property
+    def conf_path(self) -> Path | None:
+        """The properties file of -c, or None."""
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The keys of the properties file; empty without one."""
+
+    @property
+    def metadata_uri(self) -> str:
+        """Where the metadata is."""
+
+    @property
+    def connect_timeout_s(self) -> float:
+        """How long the store may take to answer first."""
+
+    @property
+    def may_write(self) -> bool:
+        """Whether this command may change anything."""
+
+    def setting(self, name: str) -> str | None:
+        """A setting by its name."""
+
+    def warn(self, text: str) -> None:
+        """Prints a warning."""
+
+    def check_may_write(self, what: str) -> None:
+        """Raises an error unless this command may change something."""
 
 
 class ClusterAccess:
@@ -27,7 +65,7 @@ class ClusterAccess:
         store: the guarded store.
     """
 
-    def __init__(self, env: Env, uri: MetadataUri, store: MetadataStore) -> None:
+    def __init__(self, env: AccessEnv, uri: MetadataUri, store: MetadataStore) -> None:
         self.env = env
         self.uri = uri
         self.store = store
@@ -100,7 +138,7 @@ class ClusterAccess:
             await client.close()
 
 
-def check_conf(env: Env) -> None:
+def check_conf(env: AccessEnv) -> None:
     """Refuses a command on a cluster whose configuration file asks for protection that is not supported.
 
     Raises:
@@ -113,7 +151,7 @@ def check_conf(env: Env) -> None:
 
 
 @asynccontextmanager
-async def open_cluster(env: Env) -> AsyncIterator[ClusterAccess]:
+async def open_cluster(env: AccessEnv) -> AsyncIterator[ClusterAccess]:
     """Opens the metadata store that the Env's settings name.
 
     Raises:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, TextIO, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, Final, TextIO
 
 from bkctl.cli import config, confirm, names
 from bkctl.cli.command import Command, Effect
@@ -20,11 +20,8 @@ from bkctl.model.text import escape_controls
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from bkctl.cli.access import ClusterAccess
+    from bkctl.cli.access import ClusterAccess, StoreOpener
     from bkctl.cli.progress import Progress
-    from bkctl.meta.store import MetadataStore
-
-StoreOpener: TypeAlias = "Callable[[str, float], Awaitable[MetadataStore]]"
 
 CONNECT_TIMEOUT_S: Final = 15.0
 CONNECT_SHARE: Final = 0.75

@@ -10,7 +10,7 @@ import typer
 from bkctl.errors import Refused
 
 if TYPE_CHECKING:
-    from bkctl.cli.access import ClusterAccess
+    from bkctl.cli.access import AccessEnv, ClusterAccess
     from bkctl.cli.env import Env
     from bkctl.meta.owners.base import Claim, OwnerPlugin
     from bkctl.meta.owners.search import Found, Unreadable
@@ -38,7 +38,7 @@ async def owner_plugins(cluster: ClusterAccess) -> tuple[OwnerPlugin, ...]:
     return plugins(tuple(dict.fromkeys(prefix.rstrip("/") for prefix in prefixes)), stream_namespaces(cluster.env))
 
 
-def stream_namespaces(env: Env) -> list[str]:
+def stream_namespaces(env: AccessEnv) -> list[str]:
     """The DistributedLog namespaces of the setting.
 
     Raises:

@@ -17,8 +17,11 @@ from google.protobuf.message import DecodeError
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.errors import Corrupt
+from bkctl.model.ledger import DigestType
 from bkctl.model.topic import Position
 
+COMPACTED_DIGEST: Final = DigestType.CRC32
+COMPACTED_PASSWORD: Final = b""
 _U32: Final = struct.Struct(">I")
 
 

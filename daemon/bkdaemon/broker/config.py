@@ -16,11 +16,12 @@ from typing import Final
 
 from bkctl.errors import UsageError
 from bkctl.log.settings import LedgerSettings
+from bkctl.meta.policies import INACTIVE_MODES, QUOTA_POLICIES, STRATEGIES, SUBSCRIPTION_TYPES
 from bkctl.meta.uri import parse_uri
 from bkctl.model.ledger import DigestType, check_quorums
 from bkctl.model.secret_keys import masked
 from bkctl.model.security_keys import BROKER
-from bkdaemon.broker.config_keys import STRATEGIES, warnings_of
+from bkdaemon.broker.config_keys import warnings_of
 from bkdaemon.broker.metadata_place import PULSAR_DRIVER, Place, check_configuration_store, ledgers_of, place_of
 from bkdaemon.properties import (
     check_bounds,
@@ -44,15 +45,12 @@ NEVER_S: Final = 1e9
 MESSAGE_SIZE_MAX: Final = (1 << 31) - 1 - 10 * 1024
 """Java adds the room of a frame's head to maxMessageSize, in 32 bits."""
 TOPIC_TYPES: Final = ("non-partitioned", "partitioned")
-INACTIVE_MODES: Final = ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up")
-QUOTA_POLICIES: Final = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
 SPLIT_ALGORITHMS: Final = (
     "range_equally_divide",
     "topic_count_equally_divide",
     "specified_positions_divide",
     "flow_or_qps_equally_divide",
 )
-SUBSCRIPTION_TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 
 logger = logging.getLogger(__name__)
 

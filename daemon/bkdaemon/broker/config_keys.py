@@ -14,10 +14,6 @@ from typing import Any, Final
 from bkctl.model.secret_keys import masked
 from bkdaemon.properties import java_flag, java_int, java_long, number, one_of, port
 
-STRATEGIES: Final = (
-    "UNDEFINED", "ALWAYS_INCOMPATIBLE", "ALWAYS_COMPATIBLE", "BACKWARD", "FORWARD", "FULL", "BACKWARD_TRANSITIVE",
-    "FORWARD_TRANSITIVE", "FULL_TRANSITIVE",
-)  # fmt: skip
 SIMILAR: Final = 0.9
 """How much of two keys is the same, for one to be a slip of the other."""
 _FLAGS: Final = """

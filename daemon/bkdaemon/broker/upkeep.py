@@ -19,12 +19,13 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
+from bkinspect.topic_policies import system_topic
+
 from bkctl.codec.pulsar_entry import publish_time
 from bkctl.errors import BkctlError, NotFound
 from bkctl.log.backlog import bytes_behind
 from bkdaemon.broker.cluster.policies import BacklogQuota
 from bkdaemon.broker.cluster.policy_writer import write_policies
-from bkdaemon.broker.cluster.topic_policies import system_topic
 from bkdaemon.broker.topic.oldest import oldest_of
 from bkdaemon.broker.topic.rates import subscriptions_of
 from bkdaemon.broker.topic.topic import DEDUPLICATION_CURSOR, Topic

@@ -127,14 +127,13 @@ def value_of(kind: Kind, text: str) -> Any:
 
 def _proved(kind: Kind, value: Any) -> Any:
     """The value as Java would have stored it."""
-    from bkdaemon.broker.rest.base import Answered
-    from bkdaemon.broker.rest.checks import checked
+    from bkctl.meta.policies import InvalidPolicy, checked
 
     try:
         if kind.key == QUOTAS:
             return {name: checked(kind.key, quota) for name, quota in value.items()}
         return checked(kind.key, value)
-    except Answered as e:
+    except InvalidPolicy as e:
         raise UsageError(e.text, hint=f"as {kind.example}") from None
 
 
@@ -144,12 +143,11 @@ def check_room(policies: Mapping[str, Any]) -> None:
     Raises:
         Refused: they would not.
     """
-    from bkdaemon.broker.rest import checks
-    from bkdaemon.broker.rest.base import Answered
+    from bkctl.meta import policies as checks
 
     try:
         for quota in (policies.get("backlog_quota_map") or {}).values():
             refusal = checks.RETENTION_TOO_SMALL.format("namespace")
             checks.check_room(None, quota, policies.get("retention_policies"), refusal)
-    except Answered as e:
+    except checks.InvalidPolicy as e:
         raise Refused(e.text) from None

@@ -96,8 +96,9 @@ async def stored(access: Access, topic: TopicName) -> dict[str, Any]:
     Raises:
         Unavailable, BadBytes: too few bookies tell.
     """
-    from bkdaemon.broker.cluster.policies import merged
-    from bkdaemon.broker.cluster.topic_policies import TopicPolicyReader
+    from bkinspect.topic_policies import TopicPolicyReader
+
+    from bkctl.meta.policies import merged
 
     reader = TopicPolicyReader(access.bookkeeper, access.stores.ledgers)
     found = (await reader.read(topic.namespace_name)).get(str(topic))

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
+from bkinspect.topic_policies import TopicPolicyReader
 from bkrecovery.ledger import recover_ledger
 
 from bkctl.errors import AlreadyExists, BkctlError, NotFound, Refused
@@ -23,7 +24,6 @@ from bkctl.meta.pulsar import Stores
 from bkdaemon.broker.cluster.ownership import BrokerAddress, Ownership
 from bkdaemon.broker.cluster.policies import TopicPolicies
 from bkdaemon.broker.cluster.schema_storage import SchemaStorage
-from bkdaemon.broker.cluster.topic_policies import TopicPolicyReader
 from bkdaemon.broker.config import MIB, BrokerConfig
 from bkdaemon.broker.rules import TopicRules
 from bkdaemon.broker.topic.backend import Lookup, StoredSchema

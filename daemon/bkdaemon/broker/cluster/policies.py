@@ -24,11 +24,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from bkinspect.topic_policies import Policies, TopicPolicyReader, policies_key
+
 from bkctl.errors import NotFound
 from bkctl.log.settings import FOR_EVER, LedgerSettings
 from bkctl.meta.namespaces import NamespaceStore
+from bkctl.meta.policies import MESSAGE_SIZE_KEY, PAUSE_KEY, SUBSCRIPTIONS_KEY, merged
 from bkctl.model.topic import TopicName
-from bkdaemon.broker.cluster.topic_policies import Policies, TopicPolicyReader, policies_key
 from bkdaemon.broker.config import MIB, BrokerConfig
 from bkdaemon.broker.rules import Rate, TopicRules
 from bkdaemon.broker.topic.migration import moved_to
@@ -56,11 +58,6 @@ AUTO_UPDATE_STRATEGIES: Final = {
     "FullTransitive": "FULL_TRANSITIVE",
 }
 """What schema_auto_update_compatibility_strategy, the old way to say it, means."""
-SUBSCRIPTIONS_KEY: Final = "#subscriptions"
-"""Of a topic's own policies: those of its subscriptions."""
-MESSAGE_SIZE_KEY: Final = "#max_message_size"
-"""Of a topic's own policies: those of a namespace have none."""
-PAUSE_KEY: Final = "dispatcherPauseOnAckStatePersistentEnabled"
 QUOTA_BYTES: Final = "destination_storage"
 QUOTA_AGE: Final = "message_age"
 
@@ -195,59 +192,6 @@ class TopicPolicies:
             own = await self.of_topic(topic, everywhere=everywhere)
             policies = policies if own is None else merged(policies, own)
         return policies
-
-
-def merged(policies: Mapping[str, Any], own: Policies) -> dict[str, Any]:
-    """A namespace's policies with what a topic's own say instead."""
-    found = dict(policies)
-    for field, key in TOPIC_KEYS.items():
-        value = own.get(field)
-        if value is None or value == []:
-            continue
-        if isinstance(value, dict):
-            value = {name: one for name, one in value.items() if one is not None}
-        found[key] = value
-    if own.get("backLogQuotaMap"):
-        found["backlog_quota_map"] = {**(policies.get("backlog_quota_map") or {}), **own["backLogQuotaMap"]}
-    delayed = {key: own[field] for field, key in DELAYED_KEYS.items() if own.get(field) is not None}
-    if delayed:
-        found["delayed_delivery_policies"] = {**(policies.get("delayed_delivery_policies") or {}), **delayed}
-    return found
-
-
-TOPIC_KEYS: Final = {
-    "retentionPolicies": "retention_policies",
-    "messageTTLInSeconds": "message_ttl_in_seconds",
-    "persistence": "persistence",
-    "deduplicationEnabled": "deduplicationEnabled",
-    "maxProducerPerTopic": "max_producers_per_topic",
-    "maxConsumerPerTopic": "max_consumers_per_topic",
-    "maxConsumersPerSubscription": "max_consumers_per_subscription",
-    "maxSubscriptionsPerTopic": "max_subscriptions_per_topic",
-    "maxUnackedMessagesOnConsumer": "max_unacked_messages_per_consumer",
-    "maxUnackedMessagesOnSubscription": "max_unacked_messages_per_subscription",
-    "schemaCompatibilityStrategy": "schema_compatibility_strategy",
-    "schemaValidationEnforced": "schema_validation_enforced",
-    "inactiveTopicPolicies": "inactive_topic_policies",
-    "subscriptionTypesEnabled": "subscription_types_enabled",
-    "publishRate": "publishMaxMessageRate",
-    "dispatchRate": "topicDispatchRate",
-    "subscriptionDispatchRate": "subscriptionDispatchRate",
-    "subscribeRate": "clusterSubscribeRate",
-    "compactionThreshold": "compaction_threshold",
-    "autoSubscriptionCreationOverride": "autoSubscriptionCreationOverride",
-    "deduplicationSnapshotIntervalSeconds": "deduplicationSnapshotIntervalSeconds",
-    "subscriptionPolicies": SUBSCRIPTIONS_KEY,
-    "maxMessageSize": MESSAGE_SIZE_KEY,
-    "dispatcherPauseOnAckStatePersistentEnabled": PAUSE_KEY,
-}
-"""Of the fields of a topic's policies, and of the keys in those of a namespace."""
-DELAYED_KEYS: Final = {
-    "delayedDeliveryEnabled": "active",
-    "delayedDeliveryTickTimeMillis": "tickTime",
-    "delayedDeliveryMaxDelayInMillis": "maxDeliveryDelayInMillis",
-}
-"""The same of what delayed_delivery_policies say."""
 
 
 def settings_of(config: BrokerConfig, policies: Mapping[str, Any]) -> LedgerSettings:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from bkinspect.topic_policies import Policies, encode_event, policies_key, schema_text, system_topic
+
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar_entry import encode_entry
 from bkctl.errors import Unavailable
-from bkdaemon.broker.cluster.topic_policies import Policies, encode_event, policies_key, schema_text, system_topic
 from bkdaemon.broker.topic.backend import StoredSchema
 from bkdaemon.broker.topic.compatibility import AVRO, encode_version
 from bkdaemon.broker.topic.producers import Producer

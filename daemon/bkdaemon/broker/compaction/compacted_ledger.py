@@ -10,11 +10,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from bkctl.codec.managed_ledger import LedgerInfo
-from bkctl.codec.pulsar_compacted import decode_compacted
+from bkctl.codec.pulsar_compacted import COMPACTED_DIGEST, COMPACTED_PASSWORD, decode_compacted
 from bkctl.codec.pulsar_entry import publish_time
 from bkctl.log.ledgers import LedgerList
 from bkctl.log.reads import LedgerReads
-from bkctl.model.ledger import DigestType
 from bkctl.model.topic import Position
 
 if TYPE_CHECKING:
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
-DIGEST: Final = DigestType.CRC32
-PASSWORD: Final = b""
 PLACES_MAX: Final = 100
 """Entries of which is remembered where in the topic they were."""
 
@@ -50,7 +47,7 @@ class CompactedLedger:
         self._places: OrderedDict[int, Position] = OrderedDict()
         self._following: OrderedDict[Position, int] = OrderedDict()  # behind what was read: the entry that is next
         info = LedgerInfo(self.ledger_id, self.entries, self.size, 0)
-        settings = replace(settings, digest_type=DIGEST, password=PASSWORD)
+        settings = replace(settings, digest_type=COMPACTED_DIGEST, password=COMPACTED_PASSWORD)
         self._reads = LedgerReads(context.bookkeeper, settings, LedgerList([info]), context.cache)
 
     @classmethod
@@ -62,7 +59,9 @@ class CompactedLedger:
         Raises:
             NoSuchLedger, Unavailable: it cannot be opened.
         """
-        return cls(context, settings, await context.bookkeeper.open(ledger_id, PASSWORD, DIGEST), horizon)
+        return cls(
+            context, settings, await context.bookkeeper.open(ledger_id, COMPACTED_PASSWORD, COMPACTED_DIGEST), horizon
+        )
 
     async def read(self, start: Position, entries_max: int, bytes_max: int) -> list[tuple[Position, bytes]]:
         """Entries at or after a place in the topic, at least one if there is one.

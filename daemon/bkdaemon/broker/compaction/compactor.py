@@ -19,12 +19,12 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from bkctl.codec.pulsar_compacted import encode_compacted, encode_compacted_to
+from bkctl.codec.pulsar_compacted import COMPACTED_DIGEST, COMPACTED_PASSWORD, encode_compacted, encode_compacted_to
 from bkctl.codec.pulsar_entry import without_broker_metadata
 from bkctl.log.recovered import create_with_marks, delete_ledger
 from bkctl.model.topic import EARLIEST, Position
 from bkctl.world import run_in
-from bkdaemon.broker.compaction.compacted_ledger import DIGEST, PASSWORD, CompactedLedger
+from bkdaemon.broker.compaction.compacted_ledger import CompactedLedger
 from bkdaemon.broker.compaction.latest import Latest, plain_size
 from bkdaemon.broker.compaction.record import CompactionRecord, WriteTimes
 
@@ -159,7 +159,7 @@ class Compactor:
             start = self._log.next_position(position)
 
     async def _create(self, last_kept: Position) -> LedgerWriter:
-        settings = replace(self._log.settings, digest_type=DIGEST, password=PASSWORD)
+        settings = replace(self._log.settings, digest_type=COMPACTED_DIGEST, password=COMPACTED_PASSWORD)
         marks: dict[str, str | bytes] = {
             "component": COMPONENT,
             "pulsar/compactedTopic": str(self._topic),

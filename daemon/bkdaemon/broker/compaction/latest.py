@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from bkctl.codec.compression import compress, decompress
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar_entry import batch_messages, decode_metadata, encode_batch, encode_entry, split_body
 from bkctl.errors import BadBytes
 from bkctl.model.topic import Position
-from bkdaemon.broker.compression import compress, decompress
 
 BATCH_BYTES_MAX: Final = 5 * 1024 * 1024
 """maxMessageSize, where it is not configured."""

@@ -25,6 +25,7 @@ from starlette.responses import PlainTextResponse, Response
 from bkctl.errors import AlreadyExists, Conflict, NotFound, Refused
 from bkctl.meta.documents import Json
 from bkctl.meta.namespaces import tenant_value
+from bkctl.meta.policies import PRECONDITION, Kind, typed
 from bkctl.meta.pulsar_cluster import CLUSTERS
 from bkctl.meta.uri import parse_uri
 from bkctl.model.secret_keys import masked
@@ -52,7 +53,6 @@ from bkdaemon.broker.rest.base import (
 from bkdaemon.broker.rest.bookies import BOOKIES
 from bkdaemon.broker.rest.broker_stats import BROKER_STATS
 from bkdaemon.broker.rest.bundles import BUNDLES
-from bkdaemon.broker.rest.checks import PRECONDITION, Kind, typed
 from bkdaemon.broker.rest.clusters import CLUSTER_ROUTES
 from bkdaemon.broker.rest.groups import GROUP_ROUTES
 from bkdaemon.broker.rest.isolation import ISOLATION_ROUTES

@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from bkctl.errors import AlreadyExists, BkctlError, Conflict, NotFound, Refused, Unauthorized, Unavailable, UsageError
+from bkctl.meta.policies import InvalidPolicy
 from bkctl.model.topic import TopicName
 from bkdaemon.broker.cluster.ownership import NoBroker
 from bkdaemon.broker.rest.forwarding import TEMPORARY_REDIRECT, UNAUTHORIZED, forward
@@ -128,7 +129,7 @@ def _endpoint(service: MaintainedBroker, handlers: dict[str, Handler]) -> Callab
             found = await handlers["GET" if request.method == "HEAD" else request.method](service, request)
         except Elsewhere as e:
             return RedirectResponse(e.url, status_code=TEMPORARY_REDIRECT)
-        except Answered as e:
+        except (Answered, InvalidPolicy) as e:
             return reason(e.status, e.text)
         except BkctlError as e:
             return reason(status_of(e), e.message)

@@ -13,8 +13,8 @@ from starlette.requests import Request
 from bkctl.client.racks import PULSAR_RACKS_PATH
 from bkctl.errors import AlreadyExists, NotFound, Refused
 from bkctl.meta.documents import Json, encode_json, read_document, update_document
+from bkctl.meta.policies import typed
 from bkdaemon.broker.rest.base import ADMIN, Handler, object_of
-from bkdaemon.broker.rest.checks import typed
 
 if TYPE_CHECKING:
     from bkdaemon.broker.maintained import MaintainedBroker

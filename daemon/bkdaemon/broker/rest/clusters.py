@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from bkctl.errors import AlreadyExists, NotFound, Refused
 from bkctl.meta.documents import Json, encode_json, read_document, update_document
+from bkctl.meta.policies import Kind, typed
 from bkctl.meta.pulsar_cluster import CLUSTERS, GLOBAL_CLUSTER
 from bkdaemon.broker.rest.base import (
     ADMIN,
@@ -29,7 +30,6 @@ from bkdaemon.broker.rest.base import (
     null,
     object_of,
 )
-from bkdaemon.broker.rest.checks import Kind, typed
 
 if TYPE_CHECKING:
     from bkdaemon.broker.maintained import MaintainedBroker

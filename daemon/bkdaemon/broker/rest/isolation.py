@@ -19,13 +19,13 @@ from starlette.responses import Response
 
 from bkctl.errors import AlreadyExists, Conflict, Corrupt, NotFound
 from bkctl.meta.documents import Json, encode_json, read_document, update_document
+from bkctl.meta.policies import INT_MAX, Kind, typed
 from bkctl.meta.pulsar_cluster import CLUSTERS
 from bkctl.world import run_in
 from bkdaemon.broker.cluster.isolation import changed, isolation_path, matches
 from bkdaemon.broker.patterns import InvalidPattern, compiled
 from bkdaemon.broker.rest.base import BAD_REQUEST, Answered, Handler, body_of, null, object_of, texts
 from bkdaemon.broker.rest.bundles import unload_bundles
-from bkdaemon.broker.rest.checks import INT_MAX, Kind, typed
 from bkdaemon.broker.rest.clusters import CLUSTER, cluster_there
 
 if TYPE_CHECKING:

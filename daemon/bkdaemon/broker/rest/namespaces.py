@@ -16,9 +16,21 @@ from bkctl.errors import AlreadyExists, Conflict, NotFound, Refused
 from bkctl.meta.brokers import OWNERS
 from bkctl.meta.documents import Json
 from bkctl.meta.namespaces import bundles_value, new_policies
+from bkctl.meta.policies import (
+    BACKLOG_TOO_BIG,
+    FULL_RATES,
+    KINDS,
+    PAUSE_KEY,
+    PRECONDITION,
+    RETENTION_TOO_SMALL,
+    check_room,
+    checked,
+    full_rate,
+    typed,
+)
 from bkctl.meta.pulsar_cluster import CLUSTERS
 from bkctl.model.bundle import Bundles
-from bkdaemon.broker.cluster.policies import AFFINITY_KEY, PAUSE_KEY, QUOTA_AGE, QUOTA_BYTES
+from bkdaemon.broker.cluster.policies import AFFINITY_KEY, QUOTA_AGE, QUOTA_BYTES
 from bkdaemon.broker.rest import topics as rest_topics
 from bkdaemon.broker.rest.base import (
     ADMIN,
@@ -37,17 +49,6 @@ from bkdaemon.broker.rest.base import (
     object_of,
     reason,
     texts_of,
-)
-from bkdaemon.broker.rest.checks import (
-    BACKLOG_TOO_BIG,
-    FULL_RATES,
-    KINDS,
-    PRECONDITION,
-    RETENTION_TOO_SMALL,
-    check_room,
-    checked,
-    full_rate,
-    typed,
 )
 
 if TYPE_CHECKING:

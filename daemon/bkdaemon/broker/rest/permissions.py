@@ -16,9 +16,9 @@ from starlette.requests import Request
 
 from bkctl.errors import NotFound
 from bkctl.meta.documents import Json
+from bkctl.meta.policies import Kind, typed
 from bkctl.model.topic import TopicName
 from bkdaemon.broker.rest.base import ADMIN, BAD_REQUEST, Answered, Handler, body_of, namespace_of, topic_of
-from bkdaemon.broker.rest.checks import Kind, typed
 from bkdaemon.broker.rest.namespaces import NAMESPACE, policies_of
 from bkdaemon.broker.rest.topics import TOPIC
 

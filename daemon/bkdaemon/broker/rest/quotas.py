@@ -15,9 +15,9 @@ from starlette.requests import Request
 
 from bkctl.errors import NotFound
 from bkctl.meta.documents import Json
+from bkctl.meta.policies import Kind, typed
 from bkdaemon.broker.rest.base import ADMIN, BAD_REQUEST, Answered, Handler, body_of
 from bkdaemon.broker.rest.bundles import bundle_of
-from bkdaemon.broker.rest.checks import Kind, typed
 from bkdaemon.broker.rest.isolation import store_document, stored_document
 
 if TYPE_CHECKING:

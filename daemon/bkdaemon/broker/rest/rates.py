@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.requests import Request
 
 from bkctl.meta.documents import Json
+from bkctl.meta.policies import full_rate
 from bkdaemon.broker.rest.base import Handler, body_of, null
-from bkdaemon.broker.rest.checks import full_rate
 from bkdaemon.broker.rest.namespaces import NAMESPACE, change_policies, policies_of
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from starlette.responses import Response
 
 from bkctl.errors import Conflict, Refused
 from bkctl.meta.documents import Json, read_document
+from bkctl.meta.policies import Kind, typed
 from bkctl.meta.pulsar_cluster import CLUSTERS
 from bkdaemon.broker.cluster.policies import AUTO_UPDATE_STRATEGIES
 from bkdaemon.broker.rest.base import BAD_REQUEST, FORBIDDEN, Answered, Handler, body_of, null, object_of
-from bkdaemon.broker.rest.checks import Kind, typed
 from bkdaemon.broker.rest.namespaces import NAMESPACE, change_policies, policies_of
 from bkdaemon.broker.rest.topic_policies import topic_there
 from bkdaemon.broker.rest.topics import TOPIC

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from bkctl.codec.compression import decompress
 from bkctl.codec.pulsar_entry import decode_metadata, split_entry
 from bkctl.errors import AlreadyExists, Conflict, NotFound, Refused
 from bkctl.log.backlog import bytes_behind
+from bkctl.meta.policies import LONG_MAX
 from bkctl.model.topic import EARLIEST, LATEST, Position
 from bkctl.world import run_in
-from bkdaemon.broker.compression import decompress
 from bkdaemon.broker.refusal import Refusal
 from bkdaemon.broker.rest.base import (
     BAD_REQUEST,
@@ -32,7 +33,6 @@ from bkdaemon.broker.rest.base import (
     texts,
     texts_of,
 )
-from bkdaemon.broker.rest.checks import LONG_MAX
 from bkdaemon.broker.rest.forwarding import forward
 from bkdaemon.broker.rest.guards import storing, unpartitioned
 from bkdaemon.broker.rest.topics import JAVA_LATEST, NO_CONTENT, TOPIC, opened, opened_any

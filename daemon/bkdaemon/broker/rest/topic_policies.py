@@ -11,26 +11,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from bkinspect.topic_policies import Policies, system_topic
 from starlette.requests import Request
 
 from bkctl.errors import NotFound, Refused, UsageError
-from bkctl.model.topic import TopicName
-from bkdaemon.broker.cluster.policies import MESSAGE_SIZE_KEY, PAUSE_KEY, merged
-from bkdaemon.broker.cluster.policy_writer import write_policies
-from bkdaemon.broker.cluster.topic_policies import Policies, system_topic
-from bkdaemon.broker.rest.applied import QUOTA_KINDS, is_said, of_broker
-from bkdaemon.broker.rest.base import Answered, Handler, body_of, flag, null, number, own, topic_of
-from bkdaemon.broker.rest.checks import (
+from bkctl.meta.policies import (
     BACKLOG_TOO_BIG,
     FULL_RATES,
     INCREASE,
+    MESSAGE_SIZE_KEY,
+    PAUSE_KEY,
     PRECONDITION,
     RETENTION_TOO_SMALL,
     check_room,
     checked,
     full_rate,
+    merged,
     typed,
 )
+from bkctl.model.topic import TopicName
+from bkdaemon.broker.cluster.policy_writer import write_policies
+from bkdaemon.broker.rest.applied import QUOTA_KINDS, is_said, of_broker
+from bkdaemon.broker.rest.base import Answered, Handler, body_of, flag, null, number, own, topic_of
 from bkdaemon.broker.rest.namespaces import quota_kind
 from bkdaemon.broker.rest.topics import NO_CONTENT, TOPIC
 

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bkctl.errors import AlreadyExists, Conflict, NotFound, Refused
+from bkctl.meta.policies import typed
 from bkctl.model.topic import EARLIEST, PERSISTENT, TopicName
 from bkdaemon.broker import stats as rest_stats
 from bkdaemon.broker.rest.asked_stats import as_asked, with_reads
@@ -32,7 +33,6 @@ from bkdaemon.broker.rest.base import (
     texts_of,
     topic_of,
 )
-from bkdaemon.broker.rest.checks import typed
 from bkdaemon.broker.rest.guards import storing
 from bkdaemon.broker.rest.partitions import make_partitions, subscribe_partitions
 from bkdaemon.broker.stats import java_time, message_id

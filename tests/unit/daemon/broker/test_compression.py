@@ -12,8 +12,8 @@ import cramjam
 import pytest
 from bkdaemon.broker.compaction.compactor import WORK_BYTES_MAX
 from bkdaemon.broker.compaction.latest import Latest, plain_size
-from bkdaemon.broker.compression import LZ4, NONE, SNAPPY, ZLIB, ZSTD, compress, decompress
 
+from bkctl.codec.compression import LZ4, NONE, SNAPPY, ZLIB, ZSTD, compress, decompress
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import Command
 from bkctl.codec.pulsar_entry import encode_batch, encode_entry

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bkdaemon.broker.cluster.bootstrap import take_namespaces
-from bkdaemon.broker.cluster.policies import merged, rules_of
+from bkdaemon.broker.cluster.policies import rules_of
 from bkdaemon.broker.config import BrokerConfig, load_config
 from bkdaemon.broker.dispatch.shared import Shared
 from bkdaemon.broker.protocol.server import BrokerServer
@@ -19,6 +19,7 @@ from bkdaemon.broker.topic.topic import Topic
 from bkctl.codec.pulsar import Command, ErrorCode
 from bkctl.errors import UsageError
 from bkctl.log.managed_ledger import ManagedLedger
+from bkctl.meta.policies import merged
 from bkctl.model.bundle import hash_of
 from bkctl.model.topic import EARLIEST, TopicName
 from bkctl.world import World

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from bkdaemon.broker.compaction.compacted_ledger import PASSWORD
 from bkdaemon.broker.compaction.record import CompactionRecord, WriteTimes
 from bkdaemon.broker.metrics import broker_samples
 from bkdaemon.broker.rules import TopicRules
@@ -16,7 +15,7 @@ from bkdaemon.broker.topic.topic import Topic
 from bkctl.codec.managed_ledger import COMPACTED, COMPACTION_CURSOR
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import Command, ErrorCode
-from bkctl.codec.pulsar_compacted import encode_compacted_to
+from bkctl.codec.pulsar_compacted import COMPACTED_PASSWORD, encode_compacted_to
 from bkctl.codec.pulsar_entry import decode_metadata, split_entry
 from bkctl.errors import Conflict
 from bkctl.model.ledger import DigestType
@@ -121,7 +120,7 @@ def test_what_a_compaction_leaves_behind() -> None:
         first, horizon = cursor.longs[COMPACTED], topic.ledger.last_confirmed
         assert cursor.stored_mark_delete == horizon
         bookkeeper = stage.broker.context.bookkeeper
-        metadata = (await bookkeeper.open(first, PASSWORD)).metadata
+        metadata = (await bookkeeper.open(first, COMPACTED_PASSWORD)).metadata
         assert (metadata.digest_type, metadata.closed, metadata.password) == (DigestType.CRC32, True, b"")
         assert metadata.custom_metadata == {
             "application": b"pulsar",

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from bkdaemon.broker.compaction.latest import WHOLE, Latest, last_index
-from bkdaemon.broker.compression import LZ4, NONE, SNAPPY, ZLIB, ZSTD, compress, decompress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bkctl.codec.compression import LZ4, NONE, SNAPPY, ZLIB, ZSTD, compress, decompress
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar_compacted import decode_compacted, encode_compacted, encode_compacted_to
 from bkctl.codec.pulsar_entry import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bkdaemon.broker.cluster.topic_policies import system_topic
+from bkinspect.topic_policies import system_topic
 
 from bkctl.errors import NotFound
 from bkctl.meta.brokers import BrokerStore

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bkdaemon.broker.compression import LZ4
-
+from bkctl.codec.compression import LZ4
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar_entry import encode_entry
 from tests.broker.admin import Admin, administering

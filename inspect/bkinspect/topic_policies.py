@@ -20,17 +20,15 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from bkinspect.topic import read_cursor_state
-
+from bkctl.codec.compression import decompress
 from bkctl.codec.managed_ledger import COMPACTED, COMPACTION_CURSOR
-from bkctl.codec.pulsar_compacted import decode_compacted
+from bkctl.codec.pulsar_compacted import COMPACTED_DIGEST, COMPACTED_PASSWORD, decode_compacted
 from bkctl.codec.pulsar_entry import split_entry
 from bkctl.errors import BadBytes, BkctlError, Corrupt, NotFound
 from bkctl.log.workers import Workers
 from bkctl.model.topic import EARLIEST, PERSISTENT, Position, TopicName
 from bkctl.world import run_in
-from bkdaemon.broker.compaction.compacted_ledger import DIGEST, PASSWORD
-from bkdaemon.broker.compression import decompress
+from bkinspect.topic import read_cursor_state
 
 if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper
@@ -63,7 +61,7 @@ def system_topic(namespace: str) -> TopicName:
 @cache
 def schema_text() -> str:
     """The schema of the events."""
-    return files("bkdaemon.broker.cluster").joinpath("topic_policies.avsc").read_text(encoding="utf-8")
+    return files("bkinspect").joinpath("topic_policies.avsc").read_text(encoding="utf-8")
 
 
 @cache
@@ -186,7 +184,7 @@ class TopicPolicyReader:
             compacted, horizon = await self._compacted(path)
             try:
                 if compacted is not None:
-                    reader = await self._bookkeeper.open(compacted, PASSWORD, DIGEST)
+                    reader = await self._bookkeeper.open(compacted, COMPACTED_PASSWORD, COMPACTED_DIGEST)
                     await self._take(reader, 0, found, compacted=True)
                 for ledger_id in [ledger.ledger_id for ledger in info.ledgers if ledger.ledger_id >= horizon.ledger_id]:
                     reader = await self._bookkeeper.open(ledger_id)

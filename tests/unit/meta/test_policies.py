@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bkdaemon.broker.rest.base import Answered
-from bkdaemon.broker.rest.checks import LONG_MAX, typed
 
+from bkctl.meta.policies import LONG_MAX, InvalidPolicy, typed
 from tests.broker.admin import Admin, administering
 
 NAMESPACE = "/admin/v2/namespaces/public/default"
@@ -38,7 +37,7 @@ def test_a_scalar_of_another_json_type_is_converted(kind: str, given: Any, expec
     ],
 )  # fmt: skip
 def test_a_scalar_that_is_not_convertible_is_refused(kind: str, given: Any) -> None:
-    with pytest.raises(Answered) as refused:
+    with pytest.raises(InvalidPolicy) as refused:
         typed(kind, given, "it")
     assert refused.value.status == 400
 

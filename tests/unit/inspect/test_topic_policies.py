@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bkdaemon.broker.cluster.topic_policies import (
+from bkdaemon.broker.compaction.compaction import COMPACTION_CURSOR
+from bkinspect.topic_policies import (
     TopicPolicyReader,
     decode_event,
     encode_event,
     read_entry,
     schema_text,
 )
-from bkdaemon.broker.compaction.compaction import COMPACTION_CURSOR
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar_entry import decode_metadata, encode_entry, split_entry
@@ -25,7 +25,7 @@ from tests.broker.admin import Admin, administering
 from tests.unit.daemon.broker.rest.test_rest import CALLS
 from tests.unit.log.logs import read_all, until
 
-EVENTS = Path(__file__).resolve().parents[4] / "data/pulsar_rest/change_events.jsonl"
+EVENTS = Path(__file__).resolve().parents[2] / "data/pulsar_rest/change_events.jsonl"
 PATH = re.compile(
     r"/persistent/t1/m/a/(retention|messageTTL|persistence|backlogQuota|dedup|max|delayed|schema|inactive|subscriptionTypes)"
 )

@@ -13,16 +13,21 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from bkctl.errors import UsageError
 from bkctl.meta.documents import Json
 from bkctl.model.ledger import check_quorums
-from bkdaemon.broker.config import INACTIVE_MODES, QUOTA_POLICIES, SUBSCRIPTION_TYPES, BrokerConfig
-from bkdaemon.broker.config_keys import STRATEGIES
-from bkdaemon.broker.rest.base import BAD_REQUEST, Answered
 
+BAD_REQUEST: Final = 400
 PRECONDITION: Final = 412
+INACTIVE_MODES: Final = ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up")
+QUOTA_POLICIES: Final = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
+SUBSCRIPTION_TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
+STRATEGIES: Final = (
+    "UNDEFINED", "ALWAYS_INCOMPATIBLE", "ALWAYS_COMPATIBLE", "BACKWARD", "FORWARD", "FULL", "BACKWARD_TRANSITIVE",
+    "FORWARD_TRANSITIVE", "FULL_TRANSITIVE",
+)  # fmt: skip
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 DOUBLE_MAX: Final = sys.float_info.max
@@ -102,6 +107,44 @@ FULL_RATES: Final[Mapping[str, Kind]] = {
     "clusterSubscribeRate": {"subscribeThrottlingRatePerConsumer": ("int", -1), "ratePeriodInSecond": ("int", 30)},
 }
 """Rates by their keys in a namespace's policies, where each is of a cluster."""
+SUBSCRIPTIONS_KEY: Final = "#subscriptions"
+"""Of a topic's own policies: those of its subscriptions."""
+MESSAGE_SIZE_KEY: Final = "#max_message_size"
+"""Of a topic's own policies: those of a namespace have none."""
+PAUSE_KEY: Final = "dispatcherPauseOnAckStatePersistentEnabled"
+TOPIC_KEYS: Final = {
+    "retentionPolicies": "retention_policies",
+    "messageTTLInSeconds": "message_ttl_in_seconds",
+    "persistence": "persistence",
+    "deduplicationEnabled": "deduplicationEnabled",
+    "maxProducerPerTopic": "max_producers_per_topic",
+    "maxConsumerPerTopic": "max_consumers_per_topic",
+    "maxConsumersPerSubscription": "max_consumers_per_subscription",
+    "maxSubscriptionsPerTopic": "max_subscriptions_per_topic",
+    "maxUnackedMessagesOnConsumer": "max_unacked_messages_per_consumer",
+    "maxUnackedMessagesOnSubscription": "max_unacked_messages_per_subscription",
+    "schemaCompatibilityStrategy": "schema_compatibility_strategy",
+    "schemaValidationEnforced": "schema_validation_enforced",
+    "inactiveTopicPolicies": "inactive_topic_policies",
+    "subscriptionTypesEnabled": "subscription_types_enabled",
+    "publishRate": "publishMaxMessageRate",
+    "dispatchRate": "topicDispatchRate",
+    "subscriptionDispatchRate": "subscriptionDispatchRate",
+    "subscribeRate": "clusterSubscribeRate",
+    "compactionThreshold": "compaction_threshold",
+    "autoSubscriptionCreationOverride": "autoSubscriptionCreationOverride",
+    "deduplicationSnapshotIntervalSeconds": "deduplicationSnapshotIntervalSeconds",
+    "subscriptionPolicies": SUBSCRIPTIONS_KEY,
+    "maxMessageSize": MESSAGE_SIZE_KEY,
+    "dispatcherPauseOnAckStatePersistentEnabled": PAUSE_KEY,
+}
+"""Of the fields of a topic's policies, and of the keys in those of a namespace."""
+DELAYED_KEYS: Final = {
+    "delayedDeliveryEnabled": "active",
+    "delayedDeliveryTickTimeMillis": "tickTime",
+    "delayedDeliveryMaxDelayInMillis": "maxDeliveryDelayInMillis",
+}
+"""The same of what delayed_delivery_policies say."""
 _LEAST: Final = {
     "message_ttl_in_seconds": "Invalid value for message TTL, message TTL must >= 0",
     "deduplicationSnapshotIntervalSeconds": "interval must be greater than or equal to 0",
@@ -128,11 +171,49 @@ _HALF: Final = (
 )
 
 
+class InvalidPolicy(Exception):
+    """A value that a policy cannot have.
+
+    Attributes:
+        status: of HTTP, as Java's REST interface answers.
+        text: why.
+    """
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+
+
+class PolicyLimits(Protocol):
+    """The most that a broker's configuration allows, and its own backlog quota."""
+
+    @property
+    def ensemble_size_max(self) -> int:
+        """Bookies of a ledger."""
+
+    @property
+    def write_quorum_max(self) -> int:
+        """Copies of an entry."""
+
+    @property
+    def ack_quorum_max(self) -> int:
+        """Copies that a confirmation waits for."""
+
+    @property
+    def backlog_quota_size(self) -> int:
+        """Bytes of a backlog, -1 for any number."""
+
+    @property
+    def backlog_quota_s(self) -> int:
+        """The age of a backlog in seconds, -1 for any."""
+
+
 def typed(kind: Kind, value: Any, what: str) -> Any:
     """A value as Java's class would have it.
 
     Raises:
-        Answered: 400, it is of another type.
+        InvalidPolicy: 400, it is of another type.
     """
     if isinstance(kind, dict):
         return _record(kind, value, what)
@@ -212,24 +293,24 @@ _SCALARS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
 }
 
 
-def _wrong(what: str, wanted: str, found: Any) -> Answered:
-    return Answered(BAD_REQUEST, f"{what} must be {wanted}, not {str(found)[:100]!r}")
+def _wrong(what: str, wanted: str, found: Any) -> InvalidPolicy:
+    return InvalidPolicy(BAD_REQUEST, f"{what} must be {wanted}, not {str(found)[:100]!r}")
 
 
-def checked(key: str, value: Any, config: BrokerConfig | None = None) -> Any:
+def checked(key: str, value: Any, config: PolicyLimits | None = None) -> Any:
     """A policy as it is stored, by its key in a namespace's policies; None, which removes it, stays.
 
     Args:
         config: has the most that may be asked for, where that is known.
 
     Raises:
-        Answered: 400 for another type, 412 for a value that cannot be.
+        InvalidPolicy: 400 for another type, 412 for a value that cannot be.
     """
     if value is None:
         return None
     value = typed(KINDS[key], value, key)
     if key in _LEAST and value < 0:
-        raise Answered(PRECONDITION, _LEAST[key])
+        raise InvalidPolicy(PRECONDITION, _LEAST[key])
     if key == "persistence":
         _persistence(value, config)
     elif key in _RULES:
@@ -238,7 +319,7 @@ def checked(key: str, value: Any, config: BrokerConfig | None = None) -> Any:
 
 
 def full_rate(key: str, value: Any) -> Json:
-    """Returns a rate with all its fields. Raises: Answered, not valid (400)."""
+    """Returns a rate with all its fields. Raises: InvalidPolicy, not valid (400)."""
     found: Json = typed(FULL_RATES[key], value, key)
     return found
 
@@ -246,25 +327,25 @@ def full_rate(key: str, value: Any) -> Json:
 def _retention(value: Json) -> None:
     minutes, size = value["retentionTimeInMinutes"], value["retentionSizeInMB"]
     if minutes < -1:
-        raise Answered(PRECONDITION, "Invalid retention policy: time limit must be >= -1")
+        raise InvalidPolicy(PRECONDITION, "Invalid retention policy: time limit must be >= -1")
     if size < -1:
-        raise Answered(PRECONDITION, "Invalid retention policy: size limit must be >= -1")
+        raise InvalidPolicy(PRECONDITION, "Invalid retention policy: size limit must be >= -1")
     if (minutes == 0) != (size == 0):
-        raise Answered(PRECONDITION, _HALF)
+        raise InvalidPolicy(PRECONDITION, _HALF)
 
 
-def _persistence(value: Json, config: BrokerConfig | None) -> None:
+def _persistence(value: Json, config: PolicyLimits | None) -> None:
     names = ("Ensemble", "WriteQuorum", "AckQuorum")
     sizes = [value[f"bookkeeper{name}"] for name in names]
     if config is not None:
         maxima = (config.ensemble_size_max, config.write_quorum_max, config.ack_quorum_max)
         for name, size, most in zip(names, sizes, maxima, strict=True):
             if not 0 < size <= most:
-                raise Answered(BAD_REQUEST, f"Bookkeeper-{name} must be <= {most} and > 0.")
+                raise InvalidPolicy(BAD_REQUEST, f"Bookkeeper-{name} must be <= {most} and > 0.")
     try:
         check_quorums(*sizes)
     except UsageError:
-        raise Answered(
+        raise InvalidPolicy(
             BAD_REQUEST, "Bookkeeper Ensemble ({}) >= WriteQuorum ({}) >= AckQuorum ({})".format(*sizes)
         ) from None
 
@@ -282,7 +363,9 @@ def _creation(value: Json) -> None:
     elif kind != "partitioned" and count is not None:
         complaint = "[defaultNumPartitions] is not allowed to be set when the type is non-partition."
     if complaint:
-        raise Answered(PRECONDITION, f"Invalid configuration for autoTopicCreationOverride. the detail is {complaint}")
+        raise InvalidPolicy(
+            PRECONDITION, f"Invalid configuration for autoTopicCreationOverride. the detail is {complaint}"
+        )
 
 
 _RULES: Final[Mapping[str, Callable[[Json], None]]] = {
@@ -302,7 +385,7 @@ def stored_quota(value: Json) -> Json:
     }
 
 
-def check_room(config: BrokerConfig | None, quota: Json | None, retention: Json | None, refusal: str) -> None:
+def check_room(config: PolicyLimits | None, quota: Json | None, retention: Json | None, refusal: str) -> None:
     """Checks that retention keeps more than a backlog may hold.
 
     Args:
@@ -312,7 +395,7 @@ def check_room(config: BrokerConfig | None, quota: Json | None, retention: Json 
         refusal: the reason of the error.
 
     Raises:
-        Answered: 412, it keeps less.
+        InvalidPolicy: 412, it keeps less.
     """
     retention = retention or {}
     size, minutes = int(retention.get("retentionSizeInMB", 0)), int(retention.get("retentionTimeInMinutes", 0))
@@ -320,4 +403,22 @@ def check_room(config: BrokerConfig | None, quota: Json | None, retention: Json 
     if quota is not None:
         limit, seconds = int(quota.get("limitSize") or quota.get("limit", -1)), int(quota.get("limitTime", -1))
     if (size > 0 and limit >= size * MIB) or (minutes > 0 and seconds >= minutes * 60):
-        raise Answered(PRECONDITION, refusal)
+        raise InvalidPolicy(PRECONDITION, refusal)
+
+
+def merged(policies: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """A namespace's policies with what a topic's own say instead."""
+    found = dict(policies)
+    for field, key in TOPIC_KEYS.items():
+        value = own.get(field)
+        if value is None or value == []:
+            continue
+        if isinstance(value, dict):
+            value = {name: one for name, one in value.items() if one is not None}
+        found[key] = value
+    if own.get("backLogQuotaMap"):
+        found["backlog_quota_map"] = {**(policies.get("backlog_quota_map") or {}), **own["backLogQuotaMap"]}
+    delayed = {key: own[field] for field, key in DELAYED_KEYS.items() if own.get(field) is not None}
+    if delayed:
+        found["delayed_delivery_policies"] = {**(policies.get("delayed_delivery_policies") or {}), **delayed}
+    return found
