@@ -18,7 +18,7 @@ from bkctl.codec.pulsar import KEY_SHARED_STICKY, ErrorCode
 from bkctl.model.topic import Position
 from bkdaemon.broker.dispatch.consumer import Consumer
 from bkdaemon.broker.dispatch.shared import Shared
-from bkdaemon.broker.dispatch.slots import Division, Ring, _metadata, entry_slot, look_ahead, new_division
+from bkdaemon.broker.dispatch.slots import Division, Ring, entry_slot, look_ahead, metadata_of, new_division
 from bkdaemon.broker.refusal import Refusal
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class KeyShared(Shared):
         for position, entry in entries:
             if position not in self._slots and not self.subscription.cursor.is_acked(position):
                 learned = True
-                self._slots[position] = entry_slot(_metadata(entry), self._division)
+                self._slots[position] = entry_slot(metadata_of(entry), self._division)
         return learned
 
     def _consumer_for(

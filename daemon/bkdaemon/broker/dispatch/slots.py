@@ -189,7 +189,7 @@ class Ranges:
 
     def hold(self, entry: bytes) -> bool:
         """True if a consumer chose the slot of an entry."""
-        return self.owner(entry_slot(_metadata(entry), self)) is not None
+        return self.owner(entry_slot(metadata_of(entry), self)) is not None
 
 
 Division: TypeAlias = Ring | AutoSplit | Ranges
@@ -202,7 +202,8 @@ def new_division(rules: TopicRules, *, sticky: bool) -> Division:
     return Ring(rules.ring_points) if rules.consistent_hashing else AutoSplit()
 
 
-def _metadata(entry: bytes) -> Any:
+def metadata_of(entry: bytes) -> Any:
+    """The metadata of an entry; None if it is corrupt."""
     try:
         return decode_metadata(entry)
     except BadBytes:
