@@ -249,7 +249,8 @@ def tell_again(uri: str, folder: str) -> None:
     import pyarrow.parquet as parquet
     from bkinspect.audit.schemas import LEDGERS as LEDGERS_TABLE
     from bkinspect.audit.schemas import arrow_schema
-    from bkinspect.audit.sources.live import COPIES, LiveReader
+    from bkinspect.audit.sources.live import LiveReader
+    from bkinspect.audit.sources.live_rows import COPIES
     from bkinspect.audit.sources.metadata import LedgersReader
 
     Path(folder).mkdir()

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 from bkinspect.audit.schemas import BOOKIES, ENDS, FRAGMENTS, LEDGERS, arrow_schema
 from bkinspect.audit.sources.ends import EndsReader, stored_ends
-from bkinspect.audit.sources.live import COPIES, UNREAD, LiveReader
+from bkinspect.audit.sources.live import LiveReader
+from bkinspect.audit.sources.live_rows import COPIES, UNREAD
 from bkinspect.audit.sources.metadata import BookiesReader, LedgersReader
 
 from bkctl.model.placement import write_set

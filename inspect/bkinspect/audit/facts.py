@@ -20,7 +20,8 @@ from bkinspect.audit.sources.digest_table import GROUP_SIZE
 from bkinspect.audit.sources.directories import BookieDirs, find_bookies, scan_files
 from bkinspect.audit.sources.ends import EndsReader
 from bkinspect.audit.sources.file_list import DRIVER_FILES_MAX, FILES, FileList, count_files
-from bkinspect.audit.sources.live import COPIES, UNREAD, LiveReader
+from bkinspect.audit.sources.live import LiveReader
+from bkinspect.audit.sources.live_rows import COPIES, UNREAD
 from bkinspect.audit.sources.metadata import (
     OWNER_NODES,
     BookiesReader,

@@ -27,7 +27,7 @@ from bkctl.model.ledger import LedgerMetadata
 from bkinspect.audit.schemas import ENDS, Table
 from bkinspect.audit.sources.base import Reader, Source, batch_of, number
 from bkinspect.audit.sources.decode import BAD, Digests, decode
-from bkinspect.audit.sources.live import TIMEOUT_S, Wanted
+from bkinspect.audit.sources.live_rows import TIMEOUT_S, Wanted
 from bkinspect.audit.sources.live_wire import ENTRY_OVERHEAD, Pairs, Window, digests_of, send
 from bkinspect.audit.sources.metadata import DIGEST_WORDS
 from bkinspect.audit.sources.nodes import NodePartition, StoredNode, partitions, root_of, walk

@@ -14,7 +14,6 @@ EVERYWHERE_BOOKIES_MAX bookies, beyond that only of bookies of ours), stream (fa
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -27,9 +26,11 @@ from bkctl.errors import BkctlError, NotFound
 from bkctl.model.bookie import GRPC_PROTOCOL
 from bkctl.model.ids import BookieId
 from bkinspect.audit.schemas import Table
-from bkinspect.audit.sources.base import Reader, Source, batch_of
+from bkinspect.audit.sources.base import Reader, Source
+from bkinspect.audit.sources.live_rows import COPIES, TIMEOUT_S, Wanted
+from bkinspect.audit.sources.live_stream import NoStream, copies, strangers
+from bkinspect.audit.sources.live_wire import read_copies
 from bkinspect.audit.sources.nodes import step_by_step
-from bkinspect.audit.sources.scan import SCAN
 from bkinspect.audit.sources.shared_files import parquet_files, path_of
 
 if TYPE_CHECKING:
@@ -37,44 +38,16 @@ if TYPE_CHECKING:
 
     from bkctl.client.client import BookKeeper
 
-COPIES: Final = Table("copies", "What running bookies hold: a scan without files and offsets.", SCAN.columns)
-UNREAD: Final = "_unread"
 EVERYWHERE_BOOKIES_MAX: Final = 16
 BYTES_A_PARTITION: Final = 256 << 20
 """A partition costs a task, a connection and, at a bookie of ours, a process."""
 LEDGERS_A_PARTITION: Final = 2000
 OPEN_LEDGER_BYTES: Final = 64 << 20
 """What an open ledger is taken for when partitions are made."""
-TIMEOUT_S: Final = 30.0
 SIZE_COLUMNS: Final = ("length", "write_quorum_size", "ensembles")
 _COLUMNS: Final = (
     *("ledger_id", "digest_type", "password", "length", "last_entry_id", "ensembles", "write_quorum_size"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A ledger to read: how it is sealed, who should hold it, and how large its entries are.
-
-    fragments: (first entry, last or None, bookies).
-    """
-
-    ledger_id: int
-    digest: tuple[str, bytes] | None
-    bookies: tuple[str, ...]
-    entry_size: int
-    fragments: tuple[tuple[int, int | None, tuple[str, ...]], ...] = ()
-    write_quorum_size: int = 1
-
-    def expected(self, bookie: str, newest: int) -> Iterator[int]:
-        """The entries that belong on a bookie; those of a fragment without a known end up to the entry `newest`."""
-        for first, last, bookies in self.fragments:
-            places = [index for index, name in enumerate(bookies) if name == bookie]
-            if places:
-                size, quorum = len(bookies), self.write_quorum_size
-                held = [any((index - turn) % size < quorum for index in places) for turn in range(size)]
-                end = (newest if last is None else last) + 1
-                yield from (entry_id for entry_id in range(first, end) if held[entry_id % size])
 
 
 @dataclass
@@ -169,8 +142,6 @@ class LiveReader(Reader):
 
     async def _batches(self, part: LivePartition) -> AsyncIterator[pa.RecordBatch]:
         if not part.file:
-            from bkinspect.audit.sources.live_stream import strangers
-
             assert part.admin is not None
             folder = self.option("ledgers_from")
             async for batch in strangers(part.bookie, part.admin, folder, self.selection):
@@ -180,15 +151,12 @@ class LiveReader(Reader):
         if not wanted:
             return
         if part.admin is not None:
-            from bkinspect.audit.sources.live_stream import NoStream, copies
-
             try:
                 async for batch in copies(part.bookie, part.admin, wanted):
                     yield batch
                 return
             except NoStream:
                 pass  # an older one, or its admin port is out of reach
-        from bkinspect.audit.sources.live_wire import read_copies
 
         async with self._client() as client:
             async for batch in read_copies(client, BookieId(part.bookie), wanted, part.file):
@@ -233,13 +201,6 @@ def _wanted(row: dict[str, Any]) -> Wanted | None:
     members = [tuple(ensemble["bookies"]) for ensemble in row["ensembles"]]
     fragments = tuple(zip(starts, ends, members, strict=True))
     return Wanted(row["ledger_id"], digest, tuple(bookies), size, fragments, row["write_quorum_size"] or 1)
-
-
-def unread(bookie: str, what: str, status: int, ledger_id: int | None = None) -> pa.RecordBatch:
-    """The row that says that a bookie did not answer."""
-    values = {"ledger_id": ledger_id, "bookie_id": bookie, "source": "live", "kind": UNREAD}
-    values["note"] = json.dumps({"status": status, "what": what})
-    return batch_of(COPIES, [tuple(values.get(name) for name in COPIES.names)])
 
 
 class CopiesSource(Source):

@@ -13,7 +13,7 @@ from bkctl.client.admin import BUSY, UNKNOWN_CALL, AdminClient
 from bkctl.codec.proto import admin_pb2 as pb
 from bkctl.errors import BkctlError, ServerError
 from bkinspect.audit.sources.decode import record_batch
-from bkinspect.audit.sources.live import COPIES, Wanted, unread
+from bkinspect.audit.sources.live_rows import COPIES, Wanted, unread
 from bkinspect.audit.sources.shared_files import parquet_files, path_of
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from bkctl.model.status import Status
 from bkctl.protocol.quorum import TIMED_OUT
 from bkinspect.audit.sources.decode import Digests, decode, record_batch
 from bkinspect.audit.sources.digest_table import DIGEST_WORDS, GivenDigests, digest_of
-from bkinspect.audit.sources.live import COPIES, TIMEOUT_S, Wanted, unread
+from bkinspect.audit.sources.live_rows import COPIES, TIMEOUT_S, Wanted, unread
 
 if TYPE_CHECKING:
     import pyarrow as pa

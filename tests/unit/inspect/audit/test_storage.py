@@ -16,7 +16,8 @@ from bkinspect.audit import results, stored
 from bkinspect.audit.facts import Sources
 from bkinspect.audit.job import Outcome, Request, run
 from bkinspect.audit.results import local_copy, opened
-from bkinspect.audit.sources.live import COPIES, LivePartition, LiveReader
+from bkinspect.audit.sources.live import LivePartition, LiveReader
+from bkinspect.audit.sources.live_rows import COPIES
 from bkinspect.audit.sources.shared_files import SHARED, path_of
 from bkinspect.audit.storage import HadoopStorage, LocalStorage, Storage, storage_of
 

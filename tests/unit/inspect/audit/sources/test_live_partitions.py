@@ -15,13 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 from bkinspect.audit.schemas import LEDGERS, arrow_schema
 from bkinspect.audit.sources.live import (
-    COPIES,
     EVERYWHERE_BOOKIES_MAX,
     LEDGERS_A_PARTITION,
     LivePartition,
     LiveReader,
-    Wanted,
 )
+from bkinspect.audit.sources.live_rows import COPIES, Wanted
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
