@@ -25,6 +25,7 @@ from tests.golden import FOLDER, Golden
 
 README: Final = Path(bkinspect.audit.__file__).with_name("README.md")
 ROOT_README: Final = Path(__file__).parents[4] / "README.md"
+PYTHON_API: Final = ROOT_README.with_name("docs") / "python-api.md"
 SQL: Final = re.compile(r"bkctl audit sql (['\"])(.*?)\1")
 SNIPPET: Final = re.compile(r"    from bkinspect.*\n(?:    .*\n)+")
 ONCE: Final = (
@@ -36,6 +37,7 @@ pytestmark = pytest.mark.slow
 
 def documented() -> list[str]:
     texts = [README.read_text(), ROOT_README.read_text(), *sql_command.COMMAND.examples]
+    texts += [path.read_text() for path in sorted(PYTHON_API.parent.rglob("*.md"))]
     texts += [f"{code.text} {code.next}" for code in CODES.values()]
     found = [match[2] for text in texts for match in SQL.finditer(text)]
     return list(dict.fromkeys([*found, *(chart.sql for chart in _CHARTS)]))
@@ -87,3 +89,13 @@ def test_an_offline_run_does_not_speak_of_reading_twice(audited: Path) -> None:
     page = re.sub(r"<script.*?</script>", "", (audited / "report.html").read_text(), flags=re.DOTALL)
     for text in (said, page, run_command.run.__doc__ or ""):
         assert not re.search(r"second look|two looks|looked at (twice|again)|read again(?!, and only)", text)
+
+
+def test_the_example_of_the_python_api_counts_each_copy_once(spark: Any, audited: Path, golden: Golden) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", PYTHON_API.read_text(), re.S)
+    names: dict[str, Any] = {}
+    exec(next(block for block in blocks if "bkinspect" in block), names)
+    rows = names["copies_by_ledger"](spark, str(golden.bookie("bookie0"))).collect()
+    with opened(audited) as results:
+        sql = "select ledger_id, count(distinct (entry_id, bookie_id)) as n from entries group by 1"
+        assert {row["ledger_id"]: row["count"] for row in rows} == {r["ledger_id"]: r["n"] for r in results.query(sql)}
