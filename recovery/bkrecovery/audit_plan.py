@@ -10,7 +10,7 @@
     a check is requested            audit now
 
 An audit is always the check of all bookies, never only of those that went. Source: Auditor.java (submitAuditTask,
-LostBookieRecoveryDelayChangedCb), AuditorBookieCheckTask.java; the order of steps is that of recovery.md 3.
+LostBookieRecoveryDelayChangedCb), AuditorBookieCheckTask.java; docs/concepts/auto-recovery.md.
 """
 
 from __future__ import annotations

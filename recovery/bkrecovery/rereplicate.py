@@ -8,7 +8,8 @@ batch reads of one good replica, several at a time from different ones; otherwis
 an entry, one by one from replica after replica. A target that fails is replaced by another.
 
 The ensemble is changed only in the segment that starts where the fragment does, only for bookies that are still there,
-never to one that is a member already. Source: LedgerFragmentReplicator.java, BookKeeperAdmin.java; recovery.md 11.
+never to one that is a member already. Source: LedgerFragmentReplicator.java, BookKeeperAdmin.java;
+docs/concepts/auto-recovery.md.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@
 Keys of Java's that have no use here are in UNUSED_KEYS, and told when auto recovery starts with them. Pulsar's
 bookkeeper.conf sets rereplicationEntryBatchSize: as a bound of entries in flight it would make every such cluster
 copy at the pace of a round trip for each batch, which was not requested.
-Source: ServerConfiguration.java, recovery.md 13.
+Source: ServerConfiguration.java; for operators: docs/hooks/keys/autorecovery.toml.
 """
 
 from __future__ import annotations

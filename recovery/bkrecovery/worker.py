@@ -13,7 +13,7 @@
     ledger deleted        marker deleted
 
 The lock belongs to the metadata session. When that expires everything under way stops; copies made so far do no harm,
-for the ensembles change only by compare-and-set. Source: ReplicationWorker.java, recovery.md 10 and 16.
+for the ensembles change only by compare-and-set. Source: ReplicationWorker.java; docs/concepts/auto-recovery.md.
 """
 
 from __future__ import annotations
