@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
+from bkdaemon.bookie.config import BookieConfig
 from bkdaemon.broker import config_keys
 from bkdaemon.broker.config import BrokerConfig
-from bkdaemon.config import BookieConfig
 from bkrecovery.settings import RECOVERY_KEYS, UNUSED_KEYS, RecoverySettings
 
 from bkctl.cli.app import GLOBAL_OPTIONS, Noun, Verb, build

@@ -14,8 +14,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from bkdaemon.bookie.config import BookieConfig
 from bkdaemon.broker.config import BrokerConfig
-from bkdaemon.config import BookieConfig
 from bkdaemon.properties import config_of, parse_properties
 
 from bkctl.client.client import BookKeeper
