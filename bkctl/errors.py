@@ -1,23 +1,23 @@
-"""What can go wrong, whose fault it is, and what the shell says about it.
+"""The tree of errors, and the exit code of each.
 
     BkctlError
-    ├── UsageError           2   the command line makes no sense
-    ├── Refused              3   a guard said no: not confirmed, would lose the last copy
+    ├── UsageError           2   invalid command line
+    ├── Refused              3   refused by a check: not confirmed, would lose the last copy
     ├── NotFound             4   no such ledger, bookie, file
     │   └── NoSuchLedger, NoSuchEntry
-    ├── Conflict             5   somebody else changed it first (retriable)
+    ├── Conflict             5   another client changed it first (retriable)
     │   └── AlreadyExists
     ├── Unavailable          6   bookie, broker or metadata store does not answer (retriable)
     │   └── NotEnoughBookies, SessionExpired
-    ├── ServerError          7   the peer answered no: .status as it sent it
+    ├── ServerError          7   the peer replied with an error: .status as it sent it
     │   └── LedgerFenced, LedgerClosed, Unauthorized
-    ├── BadBytes             8   the bytes are wrong: .source .offset .expected .found
-    │   ├── TornTail             a crash cut the last record; all before it is sound
+    ├── BadBytes             8   invalid bytes: .source .offset .expected .found
+    │   ├── TornTail             a crash truncated the last record; all before it is valid
     │   ├── Corrupt              anything else
     │   └── DigestMismatch       an entry is not what its writer sealed
     └── (checks that ran and found trouble exit with 1; a bug in bkctl with 70; ^C with 130)
 
-`retriable` says whether the same call may succeed later without anybody changing anything.
+`retriable` says whether the same call may succeed later without any change by the caller.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ class Exit(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """The words behind the code, for people."""
+        """The description of the code."""
         return _MEANINGS[self]
 
 
 _MEANINGS = {
     Exit.OK: "done; or the answer is yes",
     Exit.FINDINGS: "the check found something; the answer is no; some items of many failed",
-    Exit.USAGE: "the command line makes no sense",
+    Exit.USAGE: "invalid command line",
     Exit.REFUSED: "refused: not confirmed, protected, would lose the last copy",
     Exit.NOT_FOUND: "not found",
-    Exit.CONFLICT: "conflict: somebody changed it first",
+    Exit.CONFLICT: "conflict: another client changed it first",
     Exit.UNAVAILABLE: "unavailable: the store, a bookie or a broker does not answer in time",
-    Exit.SERVER: "the server answered no: fenced, unauthorised, bad version",
+    Exit.SERVER: "the server replied with an error: fenced, unauthorized, bad version",
     Exit.BAD_BYTES: "bad bytes: a file or frame cannot be decoded",
     Exit.BUG: "a bug in bkctl: it says where to report it",
     Exit.INTERRUPTED: "interrupted",
@@ -64,7 +64,7 @@ _MEANINGS = {
 
 
 class BkctlError(Exception):
-    """The root of the tree: catch it where an error becomes words, nowhere else.
+    """The root of the tree; caught only where an error becomes a message.
 
     Args:
         message: one sentence for a person.
@@ -84,21 +84,21 @@ class BkctlError(Exception):
 
 
 class UsageError(BkctlError):
-    """The command line or a configuration value makes no sense."""
+    """The command line or a configuration value is invalid."""
 
     exit = Exit.USAGE
     kind = "usage"
 
 
 class Refused(BkctlError):
-    """A guard said no: not confirmed, protected, would lose the last copy."""
+    """A check refused: not confirmed, protected, would lose the last copy."""
 
     exit = Exit.REFUSED
     kind = "refused"
 
 
 class NotFound(BkctlError):
-    """There is no such thing: ledger, bookie, file, znode."""
+    """The object does not exist: ledger, bookie, file, znode."""
 
     exit = Exit.NOT_FOUND
     kind = "not_found"
@@ -111,13 +111,13 @@ class NoSuchLedger(NotFound):
 
 
 class NoSuchEntry(NotFound):
-    """The ledger is known, the entry is not there."""
+    """The ledger exists, the entry does not."""
 
     kind = "no_such_entry"
 
 
 class Conflict(BkctlError):
-    """Somebody else changed it first; read again and decide again."""
+    """Another client changed it first; read again and decide again."""
 
     exit = Exit.CONFLICT
     kind = "conflict"
@@ -125,7 +125,7 @@ class Conflict(BkctlError):
 
 
 class AlreadyExists(Conflict):
-    """A create found the thing already there."""
+    """The object to create exists already."""
 
     kind = "already_exists"
     retriable = False
@@ -146,13 +146,13 @@ class NotEnoughBookies(Unavailable):
 
 
 class SessionExpired(Unavailable):
-    """The metadata session is gone, and its ephemeral nodes with it."""
+    """The metadata session has expired, and its ephemeral nodes are deleted."""
 
     kind = "session_expired"
 
 
 class ServerError(BkctlError):
-    """The peer answered no; `status` is what it sent, in its own numbers."""
+    """The peer replied with an error; `status` is its own code."""
 
     exit = Exit.SERVER
     kind = "server"
@@ -163,7 +163,7 @@ class ServerError(BkctlError):
 
 
 class LedgerFenced(ServerError):
-    """Somebody recovers, or recovered, the ledger: this writer must stop."""
+    """Another client recovers, or has recovered, the ledger: this writer must stop."""
 
     kind = "ledger_fenced"
 
@@ -206,13 +206,13 @@ class BadBytes(BkctlError):
 
 
 class TornTail(BadBytes):
-    """A crash cut the last record short; everything before it is sound."""
+    """A crash truncated the last record; everything before it is valid."""
 
     kind = "torn_tail"
 
 
 class Corrupt(BadBytes):
-    """The bytes cannot be what they should be, and a crash does not explain it."""
+    """The bytes are invalid, and a crash does not explain it."""
 
     kind = "corrupt"
 
@@ -227,7 +227,7 @@ _SHOWN_BYTES_MAX = 32
 
 
 def _shown(value: object) -> str:
-    """A short text for an expected or found value; long byte strings are cut."""
+    """A short text for an expected or found value; long byte strings are truncated."""
     if isinstance(value, str):
         return value
     if isinstance(value, bytes | bytearray | memoryview):

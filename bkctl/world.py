@@ -1,8 +1,8 @@
-"""The four doors to the world: clock, random, disk, network; and the workers that wait for disks.
+"""The interfaces to the outside: clock, random, disk, network; and the workers that wait for disks.
 
-Everything that can differ between two runs comes in through a World, handed to constructors. Production opens
-the real doors (`real_world()`); the simulator gives the same code a disk that loses what was not synced, a
-network that delays and cuts, and a clock of its own. Elapsed time is always `loop.time()`.
+Everything that can differ between two runs comes in through a World, handed to constructors. Production uses
+`real_world()`; the simulator gives the same code a disk that loses unsynced data, a network with delays and failures,
+and a virtual clock. Elapsed time is always `loop.time()`.
 
 A Worker runs blocking work away from the event loop, one piece after another in the order of submission: a thread
 in production, a point in virtual time in the simulator. There is one hand-over for a batch, never one for an entry.
@@ -76,7 +76,7 @@ class Disk(Protocol):
         """Makes path hold data, atomically and durably: temporary file, sync, rename, sync of the directory."""
 
     def names(self, path: Path) -> list[str]:
-        """What a directory holds, sorted."""
+        """The names in a directory, sorted."""
 
     def exists(self, path: Path) -> bool:
         """True for a file or directory."""
@@ -103,7 +103,7 @@ class Network(Protocol):
     async def connect(
         self, host: str, port: int, factory: Callable[[], asyncio.Protocol]
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
-        """Opens a connection; OSError where nobody listens."""
+        """Opens a connection; OSError if no server listens."""
 
     async def listen(self, host: str, port: int, factory: Callable[[], asyncio.Protocol]) -> Listener:
         """Accepts connections until the listener is closed; port 0 picks a free one."""
@@ -131,7 +131,7 @@ class Worker(Protocol):
 
 
 def run_in(worker: Worker, work: Callable[[], T]) -> asyncio.Future[T]:
-    """Runs work() on a worker; the future has its result or its error. A caller who is cancelled does not stop it."""
+    """Runs work() on a worker; the future has its result or its error. Cancelling the caller does not stop it."""
     import asyncio
 
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -150,7 +150,7 @@ def run_in(worker: Worker, work: Callable[[], T]) -> asyncio.Future[T]:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a component needs of the outside. `worker(name)` starts a new Worker."""
+    """The outside interfaces of a component. `worker(name)` starts a new Worker."""
 
     clock: Clock
     random: Random
@@ -160,7 +160,7 @@ class World:
 
 
 def real_world(seed: int | None = None) -> World:
-    """The world as it is; seed only makes the random door repeatable."""
+    """The real world; seed makes only the random numbers repeatable."""
     return World(SystemClock(), Random(seed), SystemDisk(), SystemNetwork(), ThreadWorker)
 
 
@@ -268,7 +268,7 @@ class SystemDisk:
         _sync_dir(path.parent)
 
     def names(self, path: Path) -> list[str]:
-        """What a directory holds, sorted."""
+        """The names in a directory, sorted."""
         return sorted(os.listdir(path))
 
     def exists(self, path: Path) -> bool:
@@ -297,7 +297,7 @@ class SystemDisk:
         return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
 
     def lock(self, path: Path) -> Callable[[], None] | None:
-        """flock on a file that stays, or that its holder removes: a lock on a file which is there no more is none."""
+        """flock on a file that stays, or that its holder removes: a lock on a removed file is not valid."""
         import fcntl
 
         while True:
@@ -313,7 +313,9 @@ class SystemDisk:
                 there = False
             if there:
                 return lambda: os.close(fd)
-            os.close(fd)  # removed between the two: each turn of this is one more removal by somebody
+            os.close(
+                fd
+            )  # The file was removed between open and lock: each iteration is one more removal by another process.
 
 
 class PrivateDisk(SystemDisk):
@@ -378,7 +380,7 @@ class SystemListener:
 
 
 class ThreadWorker:
-    """One thread; results come back through call_soon_threadsafe of the loop that submitted."""
+    """One thread; results are passed to call_soon_threadsafe of the submitting loop."""
 
     def __init__(self, name: str) -> None:
         import queue
@@ -401,7 +403,7 @@ class ThreadWorker:
                 result = work()
             except BaseException as e:  # noqa: BLE001 - whatever it is belongs to whoever asked, not to this thread
                 error = e
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # The loop is closed: no caller waits any more.
                 loop.call_soon_threadsafe(done, result, error)
 
         self._queue.put(piece)

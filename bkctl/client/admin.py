@@ -18,15 +18,15 @@ from bkctl.errors import BkctlError, Refused, ServerError, Unavailable
 SERVICE: Final = "bkctl.admin.v1.BookieAdmin"
 TIMEOUT_S: Final = 15.0
 BUSY: Final = 8
-"""The status of the ServerError of a bookie that does as much of this as it will: gRPC's RESOURCE_EXHAUSTED."""
+"""The ServerError status of a bookie that serves the maximum of such calls: gRPC's RESOURCE_EXHAUSTED."""
 UNKNOWN_CALL: Final = 12
-"""That of a bookie which does not know the call: gRPC's UNIMPLEMENTED."""
+"""The status of a bookie that does not implement the call: gRPC's UNIMPLEMENTED."""
 
 
 class AdminClient:
     """One connection; use it as an async context manager.
 
-    Every call raises Unavailable where the bookie does not answer, and Refused where it refuses.
+    Every call raises Unavailable if the bookie does not answer, and Refused if it refuses.
     """
 
     def __init__(self, host: str, port: int, *, timeout_s: float = TIMEOUT_S) -> None:
@@ -43,7 +43,7 @@ class AdminClient:
         await self._channel.close(None)
 
     async def status(self) -> pb.BookieStatus:
-        """What the bookie is doing, and why it is read-only if it is."""
+        """The state of the bookie, and why it is read-only if it is."""
         answer: pb.BookieStatus = await self._call("GetStatus", pb.GetStatusRequest(), pb.BookieStatus)
         return answer
 
@@ -54,7 +54,7 @@ class AdminClient:
         return answer
 
     async def set_writable(self, who: str) -> pb.BookieStatus:
-        """Takes set_read_only() back; the bookie may be read-only for other reasons still."""
+        """Reverts set_read_only(); the bookie may still be read-only for other reasons."""
         answer: pb.BookieStatus = await self._call("SetWritable", pb.SetWritableRequest(who=who), pb.BookieStatus)
         return answer
 
@@ -75,7 +75,7 @@ class AdminClient:
         """EntryBatches of what the bookie holds, as they come; timeout_s for all of them.
 
         Raises:
-            ServerError: its status is BUSY while the bookie tells others, UNKNOWN_CALL of one that is older than this.
+            ServerError: its status is BUSY while the bookie serves other clients, UNKNOWN_CALL for an older bookie.
         """
         call = self._channel.unary_stream(
             f"/{SERVICE}/ScanEntries",

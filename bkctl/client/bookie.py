@@ -1,4 +1,4 @@
-"""One connection to one bookie: batches out, answers back to who asked, time-outs, and a new connection when it breaks.
+"""One connection to one bookie: sends batches, dispatches replies and time-outs, and reconnects after failures.
 
     state        a request                                    leaves it by
     idle         starts to connect                            the first request
@@ -6,9 +6,9 @@
     open         goes out with all others of this loop turn   the peer, an error, close()
     resting      fails at once: UNREACHABLE                   the end of the back-off
 
-Failures come back as negative statuses (UNREACHABLE, TIMED_OUT), never as exceptions, and always from the event loop,
-never from within the call that sent. A Java bookie opens its port before it is ready and resets what comes too early:
-a connection that breaks before its first answer is made again, and all that was sent on it is sent again.
+Failures are reported as negative statuses (UNREACHABLE, TIMED_OUT), never as exceptions, and always from the event
+loop, never from within the call that sent. A Java bookie opens its port before it is ready and resets what comes too
+early: a connection that breaks before its first answer is made again, and all that was sent on it is sent again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ UNPROVEN_RETRIES_MAX: Final = 5
 JOIN_MAX: Final = 16 * 1024
 """Parts that are shorter than this on average are joined before they are written; longer ones are not copied."""
 UNPROVEN_BYTES_MAX: Final = 64 * 1024 * 1024
-"""What is kept to be sent again on such a connection."""
+"""Maximum bytes kept to be sent again on such a connection."""
 
 _log = logging.getLogger(__name__)
 Request: TypeAlias = Callable[[BookieConversation], tuple[int, bytes]]
@@ -45,8 +45,8 @@ class Batch:
 
     Args:
         entry_ids: one a request, in order; () for a request that is about no entry.
-        answered: hears replies, as many as came in one read of the socket.
-        failed: hears of entries (or of -1) without an answer, and why.
+        answered: called with the replies of one read of the socket.
+        failed: called with the entries (or -1) without a reply, and the status.
     """
 
     __slots__ = ("answered", "entry_ids", "failed", "first_token", "sent_at", "timeout_s")
@@ -67,7 +67,7 @@ class Batch:
 
 
 class _Link(asyncio.Protocol):
-    """A TCP connection; tells its owner, as long as it is the current one."""
+    """A TCP connection; notifies its owner, as long as it is the current one."""
 
     def __init__(self, owner: BookieConnection) -> None:
         self._owner = owner
@@ -83,7 +83,7 @@ class _Link(asyncio.Protocol):
         self._owner.received(self, data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tells the end."""
+        """Reports the end."""
         self._owner.lost(self, str(exc) if exc else "closed by the bookie")
 
     def pause_writing(self) -> None:
@@ -100,8 +100,8 @@ class BookieConnection:
     """A connection in one protocol version, made on demand and made again after it broke.
 
     Args:
-        address: resolves the bookie's host and port; asked before every connection.
-        on_health: hears True after a first answer, False after a failed or broken connection.
+        address: resolves the bookie's host and port; called before every connection.
+        on_health: called with True after a first reply, False after a failed or broken connection.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class BookieConnection:
         self._submit(batch, (token,), (frame,))
 
     async def call(self, request: Request, timeout_s: float) -> Reply:
-        """One request, one reply; a reply with a negative status where there was none."""
+        """One request, one reply; a reply with a negative status if none came."""
         future: asyncio.Future[Reply] = self._loop.create_future()
 
         def answered(replies: list[Reply]) -> None:
@@ -257,7 +257,7 @@ class BookieConnection:
         try:
             replies = self._conversation.receive(data)
         except BadBytes as e:
-            self._drop(f"it sent what is no reply: {e}")
+            self._drop(f"it sent an invalid reply: {e}")
             return
         if not replies:
             return
@@ -318,7 +318,7 @@ class BookieConnection:
     # -- time -----------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> None:
-        """Gives up on requests that are too old. Called about once a second, for all requests at once."""
+        """Fails requests that are too old. Called about once a second, for all requests at once."""
         late = [(token, batch) for token, batch in self._waiting.items() if now - batch.sent_at > batch.timeout_s]
         if not late:
             return
@@ -330,18 +330,18 @@ class BookieConnection:
         _tell(late, TIMED_OUT)
 
     def close(self) -> None:
-        """Ends the connection; what waits fails. Idempotent."""
+        """Closes the connection; pending requests fail. Idempotent."""
         if self._closed:
             return
         self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()
             self._connecting = None
-        self._drop("closed by us")
+        self._drop("closed by the client")
 
 
 def _tell(waiting: Iterable[tuple[int, Batch]], status: int) -> None:
-    """Tells each batch, once, which of its requests have no answer."""
+    """Notifies each batch, once, of its requests without a reply."""
     by_batch: dict[Batch, list[int]] = {}
     for token, batch in waiting:
         by_batch.setdefault(batch, []).append(token)

@@ -1,4 +1,4 @@
-"""Reads a run of consecutive entries of one ensemble: many at a time where all is well, one by one where not."""
+"""Reads a run of consecutive entries of one ensemble: in batches if possible, else one by one."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class ChunkRead:
     # -- one by one -----------------------------------------------------------------------------------------------
 
     async def _read_rest(self) -> None:
-        """What is missing, from the replicas that were not asked yet; all of it at once."""
+        """Reads the missing entries from replicas not tried yet, all concurrently."""
         missing = [self._first + i for i, entry in enumerate(self._entries) if entry is None]
         found = await asyncio.gather(
             *(
@@ -268,6 +268,10 @@ def _not_read(ledger_id: int, read: ReplicaRead, bookies: tuple[BookieId, ...]) 
         return NoSuchEntry(message, ledger_id=ledger_id, entry_id=read.entry_id, answers=answers)
     if read.telling_status() == BAD_ENTRY:
         return Corrupt(
-            message, source=f"ledger {ledger_id}", offset=0, expected="a good copy", found="wrong digests alone"
+            message,
+            source=f"ledger {ledger_id}",
+            offset=0,
+            expected="a valid copy",
+            found="only copies with wrong digests",
         )
     return Unavailable(message, ledger_id=ledger_id, entry_id=read.entry_id, answers=answers)

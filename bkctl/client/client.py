@@ -148,7 +148,7 @@ class BookKeeper:
 
         Raises:
             NoSuchLedger; Unauthorized: the metadata holds another password.
-            Unavailable: the ledger is open and too few bookies tell its last confirmed entry, or no bookie gives an
+            Unavailable: the ledger is open and too few bookies return its last confirmed entry, or no bookie returns an
                 entry to detect the digest type from. DigestMismatch: an entry fits no digest type.
         """
         metadata, version = await self.ledgers.read(ledger_id)
@@ -213,7 +213,7 @@ class BookKeeper:
         connection = self.context.pool.connection(bookie, 3)
         reply = await connection.call(lambda c: c.info(), self.config.read_timeout_s)
         if reply.status != Status.OK:
-            raise Unavailable(f"bookie {bookie} does not tell its disk space", bookie=bookie, status=reply.status)
+            raise Unavailable(f"bookie {bookie} does not return its disk space", bookie=bookie, status=reply.status)
         total, free = reply.extra
         return total or 0, free or 0
 
@@ -227,7 +227,7 @@ class BookKeeper:
     async def close(self) -> None:
         """Closes connections, and the metadata session where `connect` opened it. Idempotent."""
         self.context.pool.close()
-        await asyncio.sleep(0)  # what waited on a connection hears of its end
+        await asyncio.sleep(0)  # Pending requests of a connection are notified of its end.
         if self._owned is not None:
             store, self._owned = self._owned, None
             await store.close()

@@ -39,7 +39,7 @@ from bkctl.errors import UsageError
 from bkctl.model.security_keys import BOOKKEEPER_CLIENT, check_security
 
 ADD_HEADROOM: Final = 256
-"""Of a request to add an entry: what its frame has besides the entry, in either version of the protocol."""
+"""Of a request to add an entry: the bytes of its frame besides the entry, in either version of the protocol."""
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class ClientConfig:
 
     def __post_init__(self) -> None:
         if self.version not in (2, 3):
-            raise UsageError(f"there is no wire protocol version {self.version}", hint="2 or 3")
+            raise UsageError(f"wire protocol version {self.version} does not exist", hint="2 or 3")
         for name in ("channels_per_bookie", "window_entries_max", "window_bytes_max", "read_ahead_entries_max"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1")
@@ -101,7 +101,7 @@ class ClientConfig:
         """The settings in a BookKeeper configuration; keys that are missing keep their default.
 
         Raises:
-            UsageError: a value is not what its key needs; keys that ask for protection which is not supported.
+            UsageError: a value is invalid for its key; keys that request unsupported protection.
         """
         check_security(conf, BOOKKEEPER_CLIENT, warn=logger.warning)
         reader = _Reader(conf)
@@ -160,4 +160,4 @@ class _Reader:
             return Placement(name)
         except ValueError:
             known = ", ".join(Placement)
-            raise UsageError(f"ensemblePlacementPolicy = {text!r} is not one bkctl has", hint=known) from None
+            raise UsageError(f"ensemblePlacementPolicy = {text!r} is not supported", hint=known) from None

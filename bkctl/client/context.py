@@ -1,4 +1,4 @@
-"""What the parts of one client share: metadata, connections, placement, settings, the world."""
+"""Shared by the parts of one client: metadata, connections, placement, settings, the world."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bkctl.world import World
 
 @dataclass(frozen=True, slots=True)
 class ClientContext:
-    """Handed to writers, readers and recoveries; racks is None where the placement needs none."""
+    """Handed to writers, readers and recoveries; racks is null if the placement does not use racks."""
 
     ledgers: LedgerStore
     registry: BookieRegistry

@@ -24,7 +24,7 @@ ENTRIES_MAX: Final = 8  # of the first fragment that are asked for
 FRAGMENTS_MAX: Final = 16  # of which the first entry is asked for
 SEALS: Final = (DigestType.CRC32C, DigestType.CRC32, DigestType.HMAC)
 ABSENT: Final = frozenset((Status.NO_ENTRY, Status.NO_LEDGER))
-HINT: Final = "--digest names it: CRC32C, CRC32, MAC or DUMMY"
+HINT: Final = "set it with --digest: CRC32C, CRC32, MAC or DUMMY"
 V3: Final = 3
 
 

@@ -1,4 +1,4 @@
-"""Carries out what the core of a writer, or of a recovery, decides; brings every outcome back.
+"""Executes the actions of the core of a writer or of a recovery, and reports every outcome to it.
 
 Adds and reads go to the pool, metadata to the store, replacements to the placement. An answer of the store that was
 lost is reported as lost; the core then asks to read. Everything runs on the event loop; no action is carried out while
@@ -30,7 +30,7 @@ METADATA_ATTEMPTS_MAX: Final = 10
 METADATA_LOST_MAX: Final = 20
 """Lost answers in the life of a writer, before the store counts as gone."""
 CHANGES_IN_VAIN_MAX: Final = 20
-"""Ensemble changes with not one entry confirmed between them, before the bookies count as exhausted."""
+"""Ensemble changes with not one entry confirmed between them, before no more bookies are tried."""
 METADATA_BACK_OFF_FIRST_S: Final = 0.05
 METADATA_BACK_OFF_MAX_S: Final = 2.0
 
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class Core(Protocol):
-    """What WriterCore and RecoveryCore have in common."""
+    """The interface shared by WriterCore and RecoveryCore."""
 
     @property
     def settled(self) -> bool:
@@ -63,11 +63,11 @@ class Core(Protocol):
         """The answer was lost."""
 
     def metadata_failed(self, detail: str = "") -> list[Action]:
-        """The store will not do it."""
+        """The store refuses."""
 
 
 class CoreDriver:
-    """The hands of a core. Subclasses carry out, in `told`, what only they know."""
+    """Executes the actions of a core. Subclasses execute their own actions in an overridden method."""
 
     def __init__(
         self, ledger_id: int, core: Core, context: ClientContext, master_key: bytes, write_quorum_size: int
@@ -126,7 +126,7 @@ class CoreDriver:
         task.add_done_callback(self._tasks.discard)
 
     def stop(self) -> None:
-        """Lets go without another word to anybody."""
+        """Stops without notifying anyone."""
         for task in list(self._tasks):
             task.cancel()
         self._settled.set()
@@ -166,19 +166,19 @@ class CoreDriver:
         self._changes_in_vain += 1
         chosen: Mapping[int, BookieId] = {}
         if self._changes_in_vain > CHANGES_IN_VAIN_MAX:
-            _log.warning("ledger %d: %d ensembles in a row took no entry", self.ledger_id, CHANGES_IN_VAIN_MAX)
+            _log.warning("ledger %d: %d consecutive ensembles accepted no entry", self.ledger_id, CHANGES_IN_VAIN_MAX)
         else:
             chosen = await self._replacements(action)
         self.perform(self._core.replaced(chosen))
 
     async def _replacements(self, action: ChooseReplacement) -> Mapping[int, BookieId]:
-        """Bookies for the places of those that failed; none if the store does not tell who is there."""
+        """Bookies for the places of those that failed; none if the store does not return the registered bookies."""
         delay_s = METADATA_BACK_OFF_FIRST_S
         for _ in range(METADATA_ATTEMPTS_MAX):
             try:
                 return await self.context.replace(action.ensemble, action.failed, self._write_quorum_size)
             except Unavailable as e:
-                _log.info("ledger %d: who is writable cannot be read: %s", self.ledger_id, e)
+                _log.info("ledger %d: cannot read the writable bookies: %s", self.ledger_id, e)
                 await asyncio.sleep(delay_s)
                 delay_s = min(delay_s * 2, METADATA_BACK_OFF_MAX_S)
             except BkctlError as e:
@@ -230,14 +230,14 @@ class CoreDriver:
         self.perform(self._core.metadata_failed(error.message))
 
     def error_of(self, failed: Failed) -> BkctlError:
-        """What to raise: where the store failed, its own error."""
+        """The error to raise: if the store failed, its own error."""
         if failed.reason is Reason.METADATA and self._store_error is not None:
             return self._store_error
         if failed.reason is Reason.NOT_ENOUGH_BOOKIES and self._changes_in_vain > CHANGES_IN_VAIN_MAX:
             return NotEnoughBookies(
-                f"ledger {self.ledger_id}: {CHANGES_IN_VAIN_MAX} ensembles in a row took no entry; "
-                f"the one that waits has {self._sent_bytes} bytes",
-                hint="a bookie ends the connection over an entry above its nettyMaxFrameSizeBytes",
+                f"ledger {self.ledger_id}: {CHANGES_IN_VAIN_MAX} consecutive ensembles accepted no entry; the "
+                f"pending one has {self._sent_bytes} bytes",
+                hint="a bookie closes the connection for an entry above its nettyMaxFrameSizeBytes",
                 ledger_id=self.ledger_id,
             )
         return error_for(failed.reason, self.ledger_id, failed.detail)

@@ -1,4 +1,4 @@
-"""Which bookies a ledger goes to.
+"""The placement of ledgers on bookies.
 
     DefaultPlacement    at random
     TopologyPlacement   neighbours in an ensemble, which share write sets, on different racks (or regions, then racks)
@@ -42,7 +42,7 @@ class EnsemblePlacement(Protocol):
         """A bookie, none of the ensemble, for one place in it.
 
         Raises:
-            NotEnoughBookies: there is no candidate.
+            NotEnoughBookies: no candidate is available.
         """
 
 
@@ -116,7 +116,7 @@ class TopologyPlacement:
         raise self._too_few_racks(write_quorum_size)
 
     def _cost(self, bookie: BookieId, index: int, places: Sequence[BookieId | None], write_quorum_size: int) -> int:
-        """What this bookie shares with its neighbours in write sets."""
+        """A measure of the racks that this bookie shares with its neighbors in write sets."""
         rack, size, cost = self._rack_of(bookie), len(places), 0
         for other_index, other in enumerate(places):
             distance = min((index - other_index) % size, (other_index - index) % size)
@@ -209,7 +209,7 @@ def replacements(
     candidates: AbstractSet[BookieId],
     second_choice: AbstractSet[BookieId] = frozenset(),
 ) -> Mapping[int, BookieId]:
-    """Bookies for as many of the failed places as possible; those in quarantine only where there are no others."""
+    """Bookies for as many of the failed places as possible; those in quarantine only without others."""
     chosen: dict[int, BookieId] = {}
     now = list(ensemble)
     failed = list(failed)
@@ -227,7 +227,7 @@ def replacements(
 def _check_count(ensemble_size: int, candidates: AbstractSet[BookieId]) -> None:
     if len(candidates) < ensemble_size:
         raise NotEnoughBookies(
-            f"an ensemble of {ensemble_size} needs as many writable bookies, there are {len(candidates)}",
+            f"an ensemble of {ensemble_size} needs as many writable bookies, only {len(candidates)} are available",
             needed=ensemble_size,
             found=len(candidates),
         )
@@ -236,5 +236,5 @@ def _check_count(ensemble_size: int, candidates: AbstractSet[BookieId]) -> None:
 def _left(candidates: AbstractSet[BookieId], ensemble: Sequence[BookieId]) -> list[BookieId]:
     left = sorted(candidates - set(ensemble))
     if not left:
-        raise NotEnoughBookies("no writable bookie is left that is not in the ensemble")
+        raise NotEnoughBookies("no other writable bookie is available")
     return left

@@ -1,4 +1,4 @@
-"""Connections to all bookies, by bookie id; who listens where; who fails too often.
+"""Connections to all bookies, by bookie id; their addresses; quarantine of failing bookies.
 
 A connection is opened by its first request and closed when it was not used for a while. One timer polls all of them for
 requests that are too old. A bookie whose connections fail again and again, or that refuses adds, is put in quarantine:
@@ -40,7 +40,7 @@ class BookiePool:
         without_batch_read: bookies whose connection ended at a batch read, as of those before 4.17: not asked again.
 
     Args:
-        registry: tells where bookies listen.
+        registry: provides the addresses of bookies.
         world: its network is used.
     """
 
@@ -116,7 +116,7 @@ class BookiePool:
         self._failures[bookie] = [*recent, now]
         if len(recent) + 1 >= QUARANTINE_FAILURES and self._config.quarantine_s:
             if bookie not in self._quarantined:
-                _log.warning("bookie %s in quarantine for %g s: it fails again and again", bookie,
+                _log.warning("bookie %s in quarantine for %g s after repeated failures", bookie,
                              self._config.quarantine_s)  # fmt: skip
             self._quarantined[bookie] = now + self._config.quarantine_s
 
@@ -125,7 +125,7 @@ class BookiePool:
         self._slow[bookie] = asyncio.get_running_loop().time()
 
     def quarantined(self, writable: set[BookieId]) -> set[BookieId]:
-        """Those of the writable bookies that new ensembles should do without; never more than half of them."""
+        """The writable bookies that new ensembles should avoid; never more than half of them."""
         now = asyncio.get_running_loop().time()
         for bookie in [b for b, until in self._quarantined.items() if until <= now]:
             del self._quarantined[bookie]
@@ -158,7 +158,7 @@ class BookiePool:
             self._timer = loop.call_later(POLL_S, self._poll)
 
     def close(self) -> None:
-        """Closes every connection; what waits fails. Idempotent."""
+        """Closes every connection; pending requests fail. Idempotent."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""On which rack a bookie is: Pulsar's rack znode, or a topology script.
+"""The racks of bookies: from Pulsar's rack znode, or a topology script.
 
     znode /bookies (JSON)   {"group": {"host1:3181": {"rack": "/rack1", "hostname": "host1"}, …}, …}
     script                  called with the bookies' hosts as arguments, prints one rack a line, in their order
@@ -58,7 +58,7 @@ def parse_pulsar_groups(data: bytes, *, source: str) -> dict[str, frozenset[Book
 
 
 async def run_script(script: str, hosts: Iterable[str]) -> dict[str, str]:
-    """What a topology script says about hosts.
+    """Runs a topology script for hosts.
 
     Raises:
         Unavailable: it cannot be run, fails, takes too long, or prints another number of racks.
@@ -107,7 +107,7 @@ class Racks:
         return self._groups
 
     async def load(self, bookies: Iterable[BookieId], host_of: Callable[[BookieId], str]) -> None:
-        """Makes sure that the racks are known as they are now; what cannot be read leaves the last ones standing."""
+        """Reads the current racks; if that fails, the last known ones stay in use."""
         try:
             if self._script is not None:
                 known = {b: host_of(b) for b in bookies}
@@ -117,7 +117,7 @@ class Racks:
                 async with self._reading:
                     await self._read()
         except (Unavailable, Corrupt) as e:
-            _log.warning("racks cannot be read, the last known ones are used: %s", e)
+            _log.warning("cannot read the racks; using the last known ones: %s", e)
 
     async def _read(self) -> None:
         """Reads the znode, unless nothing changed since it was read last."""

@@ -32,7 +32,7 @@ from bkctl.protocol.reader import NOTHING, Survey
 CHUNK_ENTRIES_MAX: Final = 250
 CHUNK_BYTES: Final = 2 * 1024 * 1024
 READ_AHEAD_BYTES: Final = 32 * 1024 * 1024
-"""What one read has asked for and not handed out."""
+"""Maximum bytes that one read has requested and not returned."""
 STRETCH_BYTES: Final = 16 * 1024 * 1024
 """Of the entries whose bytes are found out together."""
 UNMEASURED_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -85,7 +85,7 @@ class LedgerReader:
         if last > self._last_confirmed:
             raise UsageError(
                 f"entry {last} of ledger {self.ledger_id} is not confirmed: the last is {self._last_confirmed}",
-                hint="bkctl ledger tail follows a ledger that is being written",
+                hint="bkctl ledger tail follows an open ledger",
             )
         next_entry = first
         while True:
@@ -103,7 +103,7 @@ class LedgerReader:
     async def read_unconfirmed(self, first: int, last: int) -> AsyncIterator[list[Entry]]:
         """The same without asking whether they are confirmed: they may vanish when the ledger is recovered."""
         if first < 0:
-            raise UsageError(f"entry {first}: entries begin with 0")
+            raise UsageError(f"entry {first}: entry ids start with 0")
         self._learn_end()
         running: deque[asyncio.Task[list[Entry]]] = deque()
         next_entry, handed_out = first, first
@@ -133,14 +133,14 @@ class LedgerReader:
             await asyncio.gather(*left, return_exceptions=True)
 
     def _learn_end(self) -> None:
-        """What the metadata tells of sizes."""
+        """The sizes known from the metadata."""
         metadata, sizes = self.metadata, self.sizes
         if metadata.closed and metadata.last_entry_id >= 0:
             sizes.learn(metadata.last_entry_id, metadata.length)
             sizes.entry_size = sizes.entry_size or max(1.0, metadata.length / (metadata.last_entry_id + 1))
 
     def _learn(self, entries: list[Entry]) -> int:
-        """What entries that were read tell of sizes; returns their bytes."""
+        """Records the sizes of entries that were read; returns their bytes."""
         first, last = entries[0], entries[-1]
         size = sum([len(entry[4]) for entry in entries])
         if size != last.length - first.length + len(first.payload):
@@ -187,7 +187,7 @@ class LedgerReader:
             self.sizes.learn(entry_id, entry.length)
 
     def _heard(self, last_confirmed: int) -> None:
-        """A bookie told what is confirmed; that never goes back."""
+        """Raises the last confirmed entry to the one that a bookie reported."""
         if not self.metadata.closed:
             self._last_confirmed = max(self._last_confirmed, last_confirmed)
 
@@ -226,7 +226,7 @@ class LedgerReader:
         await self._read_metadata()
         if not self.metadata.closed:
             found = await self.confirmed_by_bookies()
-            await self._read_metadata()  # what was learned may lie behind an ensemble change
+            await self._read_metadata()  # The known last confirmed entry may be after an ensemble change.
             floor = self.metadata.last_ensemble.first_entry_id - 1
             self._last_confirmed = max(self._last_confirmed, found, floor)
         return self._last_confirmed
@@ -240,7 +240,7 @@ class LedgerReader:
         survey = await self._survey()
         if not survey.covered:
             raise Unavailable(
-                f"ledger {self.ledger_id}: too few bookies tell the last confirmed entry",
+                f"ledger {self.ledger_id}: too few bookies return the last confirmed entry",
                 answers={b: survey.answers.get(i) for i, b in enumerate(self.metadata.last_ensemble.bookies)},
             )
         return survey.best[0]
@@ -403,11 +403,11 @@ class _Ahead:
 
     async def measured(self) -> None:
         """Waits for what `extend` asked for."""
-        assert self._measuring is not None, "nothing is under way, and nothing may be asked for"
+        assert self._measuring is not None, "no request is in flight, and none may be sent"
         await asyncio.wait((self._measuring,))
 
     def tasks(self) -> list[asyncio.Task[None]]:
-        """What is still asked for."""
+        """The pending requests."""
         return [] if self._measuring is None else [self._measuring]
 
 

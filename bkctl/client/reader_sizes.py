@@ -1,8 +1,8 @@
 """How many bytes some entries of a ledger have, known before they are read; no bookie is asked here.
 
-Every entry carries the ledger's length up to and including itself, so two entries tell exactly what lies between them,
-however much one differs from the next; those further out bound it. What has to be seen for that, and was not, is named:
-the reader requests these entries first. Source: LedgerHandle.java (addToLength).
+Every entry carries the ledger's length up to and including itself, so two entries determine the bytes between them
+exactly, however much one differs from the next; those further out bound it. What has to be seen for that, and was not,
+is named: the reader requests these entries first. Source: LedgerHandle.java (addToLength).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LedgerSizes:
 
     Attributes:
         entry_size: bytes of an entry as they were lately; 0 while none was seen.
-        trusted: False once lengths contradicted each other: then averages are all there is.
+        trusted: False once lengths contradicted each other: then only averages are used.
     """
 
     __slots__ = ("_ids", "_learned", "_lengths", "entry_size", "trusted")
@@ -60,7 +60,7 @@ class LedgerSizes:
         self.entry_size = max(1.0, size, (old + size) / 2)  # up at once, down slowly
 
     def bound(self, first: int, last: int) -> int | None:
-        """Bytes that entries first to last have at most; None where nothing at or behind the last was seen."""
+        """Bytes that entries first to last have at most; None if no entry at or after the last was seen."""
         high = bisect_left(self._ids, last)
         if high == len(self._ids):
             return None

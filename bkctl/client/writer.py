@@ -1,4 +1,4 @@
-"""Writes a ledger: appends in a pipeline, hears what is confirmed, closes.
+"""Writes a ledger: appends in a pipeline, tracks confirmations, closes.
 
 `append_many` returns at once with the ids; entries are confirmed later, in order. A writer takes more only while what
 is on its way stays inside the window: await `ready()` before appending, or be refused.
@@ -92,21 +92,25 @@ class LedgerWriter(CoreDriver):
         return EntryId(self.append_many((payload,))[0])
 
     def append_many(self, payloads: Sequence[bytes]) -> range:
-        """Appends entries and returns their ids; `flush` or `on_confirmed` tell when they are safe.
+        """Appends entries and returns their ids; `flush` or `on_confirmed` report when they are confirmed.
 
         Raises:
             Unavailable: the window is full: await `ready()`.
             UsageError: a payload is too long for the bookies; none was appended.
-            LedgerFenced, LedgerClosed, NotEnoughBookies, …: why the writer takes no more.
+            LedgerFenced, LedgerClosed, NotEnoughBookies, …: why the writer accepts no more.
         """
         if self.error is not None:
             raise self.error
         if self.full:
-            raise Unavailable(f"ledger {self.ledger_id}: too much is on its way", hint="await ready() before appending")
+            raise Unavailable(
+                f"ledger {self.ledger_id}: too many bytes or entries are in flight",
+                hint="await ready() before appending",
+            )
         if payloads and (size := max(map(len, payloads))) > self._payload_size_max:
             raise UsageError(
-                f"ledger {self.ledger_id}: a payload of {size} bytes, bookies take {self._payload_size_max}",
-                hint="nettyMaxFrameSizeBytes says what they take; it must be the same here and there",
+                f"ledger {self.ledger_id}: a payload of {size} bytes exceeds the bookies' limit of "
+                f"{self._payload_size_max}",
+                hint="nettyMaxFrameSizeBytes is the limit; it must be the same for client and bookies",
             )
         core = self.core
         before, confirmed = core.length, core.last_confirmed
@@ -180,7 +184,7 @@ class LedgerWriter(CoreDriver):
         return self.core.metadata
 
     async def ended(self) -> BkctlError | None:
-        """Waits until the writer takes no more for good; returns why, or None if it was closed."""
+        """Waits until the writer has stopped; returns why, or None if it was closed."""
         await self._settled.wait()
         return self.error
 
@@ -199,7 +203,7 @@ class LedgerWriter(CoreDriver):
         if kind is None:
             await self.close()
             return
-        with contextlib.suppress(BkctlError):  # the error under way is the one to tell
+        with contextlib.suppress(BkctlError):  # The error in progress is raised instead.
             await self.close()
 
     def _end(self) -> None:
@@ -210,7 +214,7 @@ class LedgerWriter(CoreDriver):
     # -- news of the core -----------------------------------------------------------------------------------------
 
     def told(self, action: Action) -> None:
-        """What the core has to say."""
+        """Handles an action of the core."""
         match action:
             case Confirmed(last_confirmed):
                 self._confirmed(last_confirmed)
@@ -218,7 +222,7 @@ class LedgerWriter(CoreDriver):
                 _log.info("ledger %d: from entry %d on %s", self.ledger_id, first_entry_id, ", ".join(bookies))
             case Failed():
                 self.error = self.error_of(action)
-                _log.info("ledger %d: the writer ends: %s", self.ledger_id, self.error)
+                _log.info("ledger %d: the writer stops: %s", self.ledger_id, self.error)
                 self._wake_all()
             case Closed(metadata):
                 _log.debug("ledger %d: closed at entry %d", self.ledger_id, metadata.last_entry_id)
@@ -263,14 +267,14 @@ class LedgerWriter(CoreDriver):
             self.perform(self.core.expired())
 
     def _tell_lac(self) -> None:
-        """Tells bookies the last confirmed entry when no entry behind it does. Failures are only logged."""
+        """Sends the explicit last confirmed entry to bookies when no later entry carries it; logs failures."""
         lac = self.core.last_confirmed
         if lac > self._lac_told:
             self._lac_told = lac
             self._start(self._write_lac(lac))
 
     async def tell_confirmed(self) -> None:
-        """Tells bookies the last confirmed entry now: readers see it although no entry follows it."""
+        """Sends the explicit last confirmed entry to bookies now, so that readers see it without a later entry."""
         lac = self.core.last_confirmed
         if lac > self._lac_told:
             self._lac_told = lac

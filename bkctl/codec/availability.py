@@ -83,4 +83,4 @@ def decode(data: bytes, *, source: str = "availability") -> list[range]:
 
 
 _RUNS_MAX: Final = 10_000_000
-"""More runs than this in one group is no bookie's answer: a frame of 5 MB holds 200,000 groups."""
+"""Maximum runs in one group of a valid reply: a frame of 5 MB holds 200,000 groups."""

@@ -78,13 +78,13 @@ def encode_mark(mark: LogMark) -> bytes:
 
 
 def decode_mark(data: bytes, *, source: str) -> LogMark:
-    """Reads a lastMark file; bytes behind the 16th are ignored. A reader of several takes the greatest.
+    """Reads a lastMark file; bytes after the 16th are ignored. A reader of several takes the greatest.
 
     Raises:
         TornTail: shorter than 16 bytes, as after a crash while Java rewrote it: no mark.
     """
     if len(data) < MARK_SIZE:
-        raise TornTail("mark cut short", source=source, offset=0, expected=MARK_SIZE, found=len(data))
+        raise TornTail("mark truncated", source=source, offset=0, expected=MARK_SIZE, found=len(data))
     return LogMark(*_MARK.unpack_from(data))
 
 
@@ -123,7 +123,7 @@ def decode_index_state(data: bytes, *, source: str) -> IndexState:
 
 @dataclass(frozen=True, slots=True)
 class BookieStatusFile:
-    """What BOOKIE_STATUS says: whether the bookie was read-only, since when, and whether a person wanted it so."""
+    """The content of BOOKIE_STATUS: whether the bookie was read-only, since when, and if an operator set it."""
 
     read_only: bool
     written_ms: int

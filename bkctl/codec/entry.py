@@ -88,7 +88,7 @@ def encode_lac(ledger_id: int, last_confirmed: int, digest: Digest) -> bytes:
 
 
 def decode_lac(data: bytes, digest: Digest, ledger_id: int, *, source: str = "LAC packet") -> int:
-    """The last add confirmed in a packet; bytes behind the digest are ignored.
+    """The last add confirmed in a packet; bytes after the digest are ignored.
 
     Raises:
         DigestMismatch: too short, sealed otherwise, or another ledger's packet.

@@ -8,14 +8,14 @@
              20      1004         zeros (old logs may hold garbage)
 
     frame    0       4     i32    size of what follows
-             4       8     i64    ledger id, -1 for what is no entry
+             4       8     i64    ledger id, -1 if not an entry
              12      8     i64    entry id, -2 for a part of the map
              20      …            the rest of the entry, as the client sent it
 
     map      20      4     i32    n, 10,000 at most
     part     24      16·n         n times i64 ledger id, i64 bytes of its frames in this log
 
-A location names an entry: (log id << 32) | offset of its ledger id, the byte behind the frame's size.
+A location names an entry: (log id << 32) | offset of its ledger id, the byte after the frame's size.
 The direct-I/O logger writes a header block of 4096 bytes (a dummy frame fills it from 1024 on), fills blocks with
 0xF0 outside of any frame, and leaves zeros up to the preallocated end.
 Integers are big-endian. Offsets are from the start of the file.
@@ -39,7 +39,7 @@ MAGIC: Final = b"BKLO"
 HEADER_SIZE: Final = 1024
 FORMAT_CURRENT: Final = 1
 BLOCK_SIZE: Final = 4096
-"""What the direct-I/O logger aligns to."""
+"""Alignment of the direct-I/O logger."""
 FILL: Final = 0xF0
 MAP_LEDGER_ID: Final = -1
 MAP_ENTRY_ID: Final = -2
@@ -77,7 +77,7 @@ class FrameKind(StrEnum):
 
 
 class LogRecord(NamedTuple):
-    """One frame. offset is that of the entry (behind the 4-byte size), size the entry's bytes, body all of them."""
+    """One frame. offset is that of the entry (after the 4-byte size), size the entry's bytes, body all of them."""
 
     ledger_id: int
     entry_id: int
@@ -89,7 +89,7 @@ class LogRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogHeader:
-    """What the first 1024 bytes say. A log that was never closed says map_offset = 0."""
+    """The content of the first 1024 bytes. A log that was never closed says map_offset = 0."""
 
     format: int
     map_offset: int
@@ -147,7 +147,7 @@ def encode_ledgers_map(sizes: Mapping[int, int]) -> list[bytes]:
 def decode_ledgers_map(data: bytes, header: LogHeader, *, source: str) -> dict[int, int]:
     """Reads the map; data are the file's bytes from header.map_offset on.
 
-    Trusted only whole: every part sound, and as many ledgers as the header counts. Otherwise the caller scans.
+    Trusted only if complete: every part valid, and as many ledgers as in the header. Otherwise the caller scans.
 
     Raises:
         Corrupt: a part is not valid, or has another number of ledgers.
@@ -161,7 +161,7 @@ def decode_ledgers_map(data: bytes, header: LogHeader, *, source: str) -> dict[i
             break
         if at + 4 + size > len(data):
             raise TornTail(
-                "ledgers map cut short", source=source, offset=base + at, expected=size, found=len(data) - at
+                "ledgers map truncated", source=source, offset=base + at, expected=size, found=len(data) - at
             )
         count = _map_part_count(data[at : at + 4 + size], source=source, offset=base + at)
         sizes.update(_PAIR.iter_unpack(data[at + _MAP_PART.size : at + 4 + size]))
@@ -219,7 +219,7 @@ def parse_compacted_name(name: str) -> tuple[int, int] | None:
 
 
 def encode_location(log_id: int, position: int) -> int:
-    """The number that indexes keep; position is that of the entry, 4 behind the frame."""
+    """The number that indexes keep; position is that of the entry, 4 after the frame."""
     return (log_id << 32) | position
 
 
@@ -232,17 +232,17 @@ class LogRecords:
     """Walks the frames of one log, once, in constant memory. Iterate over it; then ask how it ended.
 
     Args:
-        read: read(size, offset) gives up to size bytes, fewer only at the end of the file (File.pread).
+        read: read(size, offset) returns at most size bytes, fewer only at the end of the file (File.pread).
         size: of the file in bytes.
         offset: of the first frame; 1024 at the start of a log of either logger.
         window_size: bytes that are read at a time; a larger frame is read whole.
 
     Attributes:
-        data_end: the byte behind the last whole frame.
+        data_end: the byte after the last complete frame.
         torn: the TornTail of a frame that the file's end cuts short; not raised, because all before it is sound.
 
-    Fill and zeros up to the end are passed over. Iterating raises Corrupt for what no writer leaves: a new walk from
-    another offset is how to go on.
+    Fill and zeros up to the end are skipped. Iterating raises Corrupt for bytes that no writer produces: start a new
+    walk from another offset to continue.
     """
 
     def __init__(
@@ -329,11 +329,11 @@ class LogRecords:
         while window := self._read(self._window_size, at):
             if window.count(0) != len(window):
                 at += len(window) - len(window.lstrip(b"\0"))
-                raise self._corrupt("data behind zeros", base, f"zeros up to {self._size:#x}", f"data at {at:#x}")
+                raise self._corrupt("data after zeros", base, f"zeros up to {self._size:#x}", f"data at {at:#x}")
             at += len(window)
 
     def _cut(self, base: int, expected: int, found: int) -> None:
-        self.torn = TornTail("frame cut short", source=self._source, offset=base, expected=expected, found=found)
+        self.torn = TornTail("frame truncated", source=self._source, offset=base, expected=expected, found=found)
 
     def _corrupt(self, what: str, offset: int, expected: object, found: object) -> Corrupt:
         return Corrupt(what, source=self._source, offset=offset, expected=expected, found=found)

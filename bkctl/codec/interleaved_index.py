@@ -43,7 +43,7 @@ _SLOT: Final = struct.Struct(">q")
 
 @dataclass(frozen=True, slots=True)
 class IndexHeader:
-    """The header of an .idx file. explicit_lac is None in version 0 and where it was never set."""
+    """The header of an .idx file. explicit_lac is null in version 0 and if it was never set."""
 
     version: int
     master_key: bytes
@@ -100,7 +100,7 @@ def _explicit_lac(data: bytes, at: int, source: str) -> bytes | None:
 
 
 def _torn(data: bytes, source: str, expected: int) -> TornTail:
-    return TornTail("index header cut short", source=source, offset=0, expected=expected, found=len(data))
+    return TornTail("index header truncated", source=source, offset=0, expected=expected, found=len(data))
 
 
 def slots(data: bytes, first_entry_id: int = 0) -> Iterator[tuple[int, int]]:

@@ -22,8 +22,8 @@
              4       4     i32    n
              8       n            zeros, so that what follows starts on a multiple of the alignment
 
-Integers are big-endian. There is no checksum and no sequence number. Files are preallocated: their data ends in
-zeros, not at the end of the file.
+Integers are big-endian. The format has neither checksums nor sequence numbers. Files are preallocated: their data ends
+in zeros, not at the end of the file.
 Source: Journal.java, JournalChannel.java, LedgerDescriptorImpl.java, BookieImpl.java (META_ENTRY_ID_…).
 """
 
@@ -69,7 +69,7 @@ _IDS_SIZE: Final = IDS.size
 
 @unique
 class RecordKind(StrEnum):
-    """What a record says."""
+    """The content of a record."""
 
     ENTRY = "entry"
     LEDGER_KEY = "ledger_key"
@@ -81,10 +81,10 @@ class RecordKind(StrEnum):
 
 
 class JournalRecord(NamedTuple):
-    """One record. offset is that of the body, behind the 4-byte size; size is the body's.
+    """One record. offset is that of the body, after the 4-byte size; size is the body's.
 
-    body: of an entry the whole body; of a ledger key the key; of an explicit LAC the packet; else the bytes behind
-    the two ids. Padding has no ids (both are the mark), starts at its own size and counts it.
+    body: of an entry the whole body; of a ledger key the key; of an explicit LAC the packet; else the bytes after the
+    two ids. Padding has no ids (both are the mark), starts at its own size and counts it.
     """
 
     ledger_id: int
@@ -97,7 +97,7 @@ class JournalRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JournalHeader:
-    """What the first bytes say."""
+    """The content of the first bytes."""
 
     version: int
     first_record_offset: int
@@ -133,7 +133,7 @@ def decode_header(data: bytes, *, source: str) -> JournalHeader:
 
     Raises:
         Corrupt: a version outside 1..6.
-        TornTail: a header cut short, as after a crash during creation.
+        TornTail: a truncated header, as after a crash during creation.
     """
     if len(data) < SHORT_HEADER_SIZE or data[: len(MAGIC)] != MAGIC:
         return JournalHeader(VERSION_MIN, 0)
@@ -174,7 +174,7 @@ def encode_entry_record(entry: bytes) -> bytes:
 
 
 def encode_padding(position: int, alignment: int = ALIGNMENT) -> bytes:
-    """What fills the file from position to a multiple of alignment; nothing where it is one already."""
+    """The bytes that fill the file from position to a multiple of alignment; nothing where it is one already."""
     gap = -position % alignment
     if gap == 0:
         return b""
@@ -207,9 +207,9 @@ class JournalRecords:
     """Walks the records of one file, once, in constant memory. Iterate over it; then ask how it ended.
 
     Args:
-        read: read(size, offset) gives up to size bytes, fewer only at the end of the file (File.pread).
+        read: read(size, offset) returns at most size bytes, fewer only at the end of the file (File.pread).
         offset: of the first record's size: the header's first_record_offset, or that of a mark.
-        size: of the file in bytes, None to believe `read`. With it a size beyond the file is known as a torn
+        size: of the file in bytes, None to trust `read`. With it a size beyond the file is known as a torn
             record without reading up to it.
         version: of the file's header.
         padding: True to see padding records as well.
@@ -217,12 +217,12 @@ class JournalRecords:
 
     Attributes:
         end: how the data ended, None while it has not.
-        position: where Java says that the file ended: 4 bytes behind the last record where zeros follow (its
+        position: where Java says that the file ended: 4 bytes after the last record if zeros follow (its
             replay stores this as the new mark).
-        data_end: the byte behind the last whole record or padding.
-        torn: the TornTail that describes a record cut short; not raised, because everything before it is sound.
+        data_end: the byte after the last complete record or padding.
+        torn: the TornTail that describes a truncated record; not raised, because everything before it is sound.
 
-    Iterating raises Corrupt for what no crash explains; a new walk from another offset is how to go on.
+    Iterating raises Corrupt for what no crash explains; start a new walk from another offset to continue.
     """
 
     def __init__(
@@ -298,7 +298,7 @@ class JournalRecords:
             return JournalRecord(ledger_id, entry_id, RecordKind.ENTRY, offset, len(body), body)
         kind, version = _KINDS.get(entry_id, (RecordKind.UNKNOWN, VERSION_MIN))
         if self._version < version:
-            raise self._corrupt(f"{kind} record", offset + 8, f"none below version {version}", self._version)
+            raise self._corrupt(f"{kind} record", offset + 8, f"no such record below version {version}", self._version)
         rest = body[_IDS_SIZE:]
         if kind in (RecordKind.LEDGER_KEY, RecordKind.EXPLICIT_LAC):
             rest = self._blob(rest, offset + _IDS_SIZE, kind)
@@ -334,7 +334,7 @@ class JournalRecords:
         return b"", None
 
     def _cut(self, base: int, expected: int, found: int) -> tuple[bytes, None]:
-        self.torn = TornTail("record cut short", source=self._source, offset=base, expected=expected, found=found)
+        self.torn = TornTail("record truncated", source=self._source, offset=base, expected=expected, found=found)
         return self._ended(JournalEnd.TORN, base + found)
 
     def _corrupt(self, what: str, offset: int, expected: object, found: object) -> Corrupt:

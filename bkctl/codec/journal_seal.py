@@ -42,7 +42,7 @@ PADDING_MIN: Final = _PADDING.size + SEAL_SIZE
 
 
 class Seal(NamedTuple):
-    """What the end of a group's padding says."""
+    """The content of the end of a group's padding."""
 
     offset: int
     size: int
@@ -65,7 +65,7 @@ def is_sealed(header: bytes) -> bool:
 
 
 def encode_seal(offset: int, records: bytes, alignment: int = ALIGNMENT) -> bytes:
-    """The padding behind the records of the group at offset; it ends on a multiple of alignment."""
+    """The padding after the records of the group at offset; it ends on a multiple of alignment."""
     return encode_seal_of(offset, len(records), crc32c(records), alignment)
 
 

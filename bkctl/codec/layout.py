@@ -25,7 +25,7 @@ _PACKAGE: Final = "org.apache.bookkeeper.meta."
 
 @unique
 class LedgerManager(Enum):
-    """How ids become paths. The value is what stands behind `zk+` in a metadata URI (legacy has no such spelling)."""
+    """The mapping of ids to paths. The value is the part after `zk+` in a metadata URI (legacy has none)."""
 
     FLAT = "flat"
     HIERARCHICAL = "hierarchical"
@@ -96,7 +96,7 @@ def encode_instance_id(instance_id: str) -> bytes:
 
 
 def decode_instance_id(data: bytes, *, source: str) -> str:
-    """Reads INSTANCEID; Java takes any text, so only what is no UUID at all is refused.
+    """Reads INSTANCEID; Java accepts any text; only text that is not a UUID is rejected.
 
     Raises:
         Corrupt: not a UUID.

@@ -15,7 +15,7 @@
                     4      bytes  explicit LAC packet, optional
                     5      bool   limbo, optional: what was here may have been lost
 
-Integers are big-endian. Negative ids hold what is no ledger's, and sort behind all ledgers.
+Integers are big-endian. Negative ids are not ledgers, and sort after all ledgers.
 Source: EntryLocationIndex.java, LedgerMetadataIndex.java, PersistentEntryLogMetadataMap.java,
 DbLedgerStorageDataFormats.proto.
 """
@@ -76,7 +76,7 @@ def decode_location(value: bytes, *, source: str) -> int:
 
 
 def decode_location_rows(rows: bytes) -> list[tuple[int, int]]:
-    """(entry id, location) of rows of one ledger: location_key and encode_location one behind the other, 24 bytes."""
+    """(entry id, location) of rows of one ledger: location_key and encode_location concatenated, 24 bytes."""
     return [(entry_id, location) for _, entry_id, location in _ROW.iter_unpack(rows)]
 
 
@@ -89,7 +89,7 @@ def decode_ledger_key(key: bytes, *, source: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LedgerData:
-    """What a bookie keeps of a ledger beside its entries. limbo is None where it was never set."""
+    """A bookie's data of a ledger besides its entries. limbo is null if it was never set."""
 
     master_key: bytes = b""
     fenced: bool = False
@@ -109,7 +109,7 @@ def encode_ledger_data(data: LedgerData) -> bytes:
 
 
 def decode_ledger_data(value: bytes, *, source: str) -> LedgerData:
-    """Reads LedgerData; unknown fields are passed over, the last of a repeated one counts.
+    """Reads LedgerData; unknown fields are skipped, the last of a repeated one takes effect.
 
     Raises:
         Corrupt: not protobuf, a wrong wire type, or a required field is missing.
@@ -140,7 +140,7 @@ def decode_storage_flags(value: bytes, *, source: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LogMetadata:
-    """What garbage collection knows of one entry log: bytes of each ledger that lives in it."""
+    """The data of garbage collection about one entry log: bytes of each ledger that lives in it."""
 
     log_id: int
     total_size: int

@@ -79,7 +79,7 @@ def decode_metadata(data: bytes, *, source: str) -> LedgerMetadata:
     """Reads a record; source names the znode in errors.
 
     Raises:
-        TornTail: the record is cut short.
+        TornTail: the record is truncated.
         Corrupt: not ledger metadata, or of a later format than 3.
     """
     found = scan(data)
@@ -105,7 +105,7 @@ def decode_thoroughly(data: bytes, *, source: str) -> LedgerMetadata:
             return _decode_text(text_proto.decode(data, source=source, offset=start), source, start)
         return _decode_lines(data, start, source)
     except UsageError as e:  # each field was fine by itself, the whole is not
-        raise Corrupt("ledger metadata", source=source, offset=start, expected="a sound record", found=str(e)) from None
+        raise Corrupt("ledger metadata", source=source, offset=start, expected="a valid record", found=str(e)) from None
 
 
 def _end(metadata: LedgerMetadata) -> tuple[int, int]:
@@ -323,7 +323,7 @@ def _digest_word(word: str | int, offset: int, source: str) -> DigestType:
 
 def _encode_lines(metadata: LedgerMetadata) -> bytes:
     if metadata.digest_type is not None or metadata.custom_metadata or metadata.ctime_ms is not None:
-        raise UsageError("metadata format 1 has no place for digest, password, custom metadata and ctime")
+        raise UsageError("metadata format 1 cannot contain digest, password, custom metadata and ctime")
     if metadata.ack_quorum_size != metadata.write_quorum_size:
         raise UsageError("metadata format 1 has no ack quorum: it is the write quorum")
     lines = [f"{metadata.write_quorum_size}\n{metadata.ensemble_size}\n{_end(metadata)[0]}\n"]

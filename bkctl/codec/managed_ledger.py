@@ -9,8 +9,8 @@
     batch                1 position   2 words of bits, where 1 means "not acknowledged yet"
 
 A node may be wrapped: 0x4778, u32 size, {1 compressionType 2 uncompressedSize}, compressed record. Java never ends its
-ZLIB stream. We read the wrapper and never write it. Fields behind those we know are kept as they are. Absent is None;
-repeated numbers are not packed. Source: MLDataFormats.proto, MetaStoreImpl.java.
+ZLIB stream. We read the wrapper and never write it. Unknown fields are kept as they are. Absent fields: None. Repeated
+numbers are not packed. Source: MLDataFormats.proto, MetaStoreImpl.java.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class ManagedLedgerInfo:
 
 
 class AckedRange(NamedTuple):
-    """Entries behind `after`, up to and including `until`."""
+    """Entries after `after`, up to and including `until`."""
 
     after: Position
     until: Position
@@ -105,7 +105,7 @@ class BatchAck(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CursorState:
-    """What is acknowledged: an entry of a cursor's ledger, and what a node can hold as well.
+    """The acknowledged positions: an entry of a cursor's ledger, and what a node can hold as well.
 
     bits are ranges by ledger id (field 6), where bit i of the words says that entry i is acknowledged.
     """
@@ -120,7 +120,9 @@ class CursorState:
 
 @dataclass(frozen=True, slots=True)
 class ManagedCursorInfo:
-    """The node of a cursor; its state counts while ledger_id is -1, else it is only what it was when that began."""
+    """The node of a cursor; its state is valid while ledger_id is -1, else it is the state when that ledger was
+    created.
+    """
 
     ledger_id: int
     state: CursorState | None = None
@@ -388,7 +390,7 @@ def _decompressed(kind: int, body: bytes, expected: int, source: str) -> bytes:
     if kind == Compression.ZLIB:
         return zlib.decompressobj().decompress(body, expected + 1)
     if kind not in Compression._value2member_map_:
-        raise Refused(f"{source} is compressed in way {kind}, which bkctl does not know")
+        raise Refused(f"{source} is compressed with unknown method {kind}")
     name = Compression(kind).name
     try:
         import cramjam

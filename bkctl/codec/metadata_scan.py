@@ -1,6 +1,6 @@
 """Reads ledger metadata of format 3 as every BookKeeper writes it, ten times as fast as field by field.
 
-What is read here has each field at most once, in the order of its number, and nothing behind the record. Whatever
+What is read here has each field at most once, in the order of its number, and no bytes after the record. Whatever
 looks different, be it sound or damaged, is left to `ledger_metadata.decode_metadata`: None is returned for it.
 Thousands of ledgers share a few ensembles, so their bytes are compared instead of decoded, and their objects shared.
 
@@ -17,7 +17,7 @@ from bkctl.model.ids import BookieId, EntryId
 from bkctl.model.ledger import Ensemble
 
 ENSEMBLES_KEPT_MAX: Final = 10_000
-"""Ensembles that are remembered by their bytes; then all are forgotten."""
+"""Size of the cache of decoded ensembles, which is cleared when full."""
 
 _VARINT: Final = rb"[\x80-\xff]{0,8}[\x00-\x7f]"  # below 2^63
 _MINUS_ONE: Final = b"\xff" * 9 + b"\x01"

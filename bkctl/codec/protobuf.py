@@ -59,7 +59,7 @@ def text_field(number: int, value: str) -> bytes:
 
 
 def decode_varint(data: bytes, offset: int, *, source: str, base: int = 0) -> tuple[int, int]:
-    """The unsigned number at offset, and the offset behind it; base is added to offsets in errors.
+    """The unsigned number at offset, and the offset after it; base is added to offsets in errors.
 
     Raises:
         Corrupt: data ends inside the number, or it has more than ten bytes or 64 bits.
@@ -118,7 +118,7 @@ def signed64(value: int) -> int:
 
 
 class Message:
-    """The fields of one message, asked for by number and kind; of a field that comes twice the last one counts.
+    """The fields of one message, asked for by number and kind; of a repeated field the last one takes effect.
 
     Every accessor raises Corrupt when the field has another wire type.
     """

@@ -1,10 +1,10 @@
 """Pulsar's frames and commands: one connection's bytes, both ways.
 
     simple   offset  size  meaning
-             0       4     bytes behind this field
+             0       4     bytes after this field
              4       4     n, size of the command
              8       n     BaseCommand: field 1 is its type, the field of that number holds the command
-    payload  …       …     behind the command of a SEND or MESSAGE: the entry, to the end of the frame
+    payload  …       …     after the command of a SEND or MESSAGE: the entry, to the end of the frame
 
 Commands are protobuf messages; the two that are sent for every entry, receipts and message heads, are put together
 from bytes. Numbers are big-endian. Source: PulsarApi.proto, Commands.java.
@@ -27,13 +27,13 @@ PROTOCOL_VERSION: Final = 21
 MESSAGE_SIZE_MAX: Final = 5 * 1024 * 1024
 """Java's default of maxMessageSize: metadata and payload."""
 FRAME_HEADROOM: Final = 10 * 1024
-"""What a frame may have on top of maxMessageSize."""
+"""The maximum size of a frame above maxMessageSize."""
 NO_REQUEST: Final = 2**64 - 1
 """The request id of a command that answers no request."""
 
 LENGTH: Final = struct.Struct(">I")
 LENGTHS: Final = struct.Struct(
-    ">I"  # bytes behind this field
+    ">I"  # bytes after this field
     "I"  # bytes of the command
 )
 
@@ -203,7 +203,7 @@ def decode_send(data: bytes, *, source: str = "peer") -> Any:
 
 
 def encode_command(kind: Command, body: bytes | None = None, /, **fields: Any) -> bytes:
-    """The frame of a command, its fields by name; absent ones are None. body is the entry of a SEND or MESSAGE.
+    """The frame of a command, its fields by name; absent fields: None. body is the entry of a SEND or MESSAGE.
 
     Raises:
         Corrupt: a required field is missing.
@@ -273,7 +273,7 @@ def encode_message_head(
     ack_set: Sequence[int] = (),
     consumer_epoch: int | None = None,
 ) -> bytes:
-    """What precedes the entry in a MESSAGE frame. The partition is always written, as Java's broker does."""
+    """The bytes before the entry in a MESSAGE frame. The partition is always written, as Java's broker does."""
     place = b"".join((b"\x08", varint(ledger_id), b"\x10", varint(entry_id), b"\x18", varint(partition)))
     parts = [b"\x08", varint(consumer_id), b"\x12", bytes((len(place),)), place]
     if redelivery_count:

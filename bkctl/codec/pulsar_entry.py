@@ -89,7 +89,7 @@ def decode_metadata(entry: bytes) -> Any:
         size = int.from_bytes(entry[start : start + 4], "big")
         if start + 4 + size <= len(entry):
             return _METADATA(entry[start + 4 : start + 4 + size])
-        found = f"{len(entry) - start - 4} bytes, {size} wanted"
+        found = f"{len(entry) - start - 4} bytes, {size} expected"
     except DecodeError as e:
         found = str(e)
     raise Corrupt("message metadata", source="entry", offset=start, expected="MessageMetadata", found=found)
@@ -99,7 +99,7 @@ def split_entry(entry: bytes) -> tuple[Any, bytes]:
     """The metadata and the payload of an entry, its checksum proved.
 
     Raises:
-        Corrupt: it is no entry. DigestMismatch: its checksum is another one.
+        Corrupt: it is not an entry. DigestMismatch: its checksum is wrong.
     """
     body = without_broker_metadata(entry)
     if not checksum_ok(body):
@@ -113,7 +113,7 @@ def split_body(entry: bytes) -> tuple[bytes, bytes]:
     """(what a broker put in front, payload) of an entry, nothing of it proved.
 
     Raises:
-        Corrupt: it is no entry.
+        Corrupt: it is not an entry.
     """
     body = without_broker_metadata(entry)
     plain = without_checksum(body)
@@ -161,13 +161,13 @@ def encode_batch(messages: Sequence[tuple[Any, bytes]]) -> bytes:
 
 
 def message_key(metadata: Any) -> bytes | None:
-    """What Key_Shared goes by: the ordering key, else the key; None if there is neither."""
+    """The key of Key_Shared: the ordering key, else the key; None if there is neither."""
     if metadata.HasField("ordering_key"):
         return bytes(metadata.ordering_key)
     if not metadata.HasField("partition_key"):
         return None
     key = metadata.partition_key
-    key = key if isinstance(key, bytes) else key.encode()  # protobuf hands out what is no UTF-8 as bytes
+    key = key if isinstance(key, bytes) else key.encode()  # protobuf returns text that is not UTF-8 as bytes.
     if metadata.partition_key_b64_encoded:
         try:
             return b64decode(key, validate=True)

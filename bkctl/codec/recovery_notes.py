@@ -1,4 +1,5 @@
-"""What bkctl's auto recovery writes for itself, below `underreplication/bkctl`: JSON, small, and nothing Java reads.
+"""The nodes that bkctl's auto recovery writes for itself, below `underreplication/bkctl`: JSON, small, and nothing Java
+reads.
 
     node                 record             life
     switch               SwitchLog          for ever; who turned auto recovery off or on, why, until when
@@ -22,7 +23,7 @@ from typing import Any, Final, TypeVar, get_type_hints
 from bkctl.errors import Corrupt
 
 TEXT_MAX: Final = 300
-"""Characters of a reason, a finding, a name; what is longer is cut."""
+"""Characters of a reason, a finding, a name; longer texts are truncated."""
 CHANGES_MAX: Final = 20
 FINDINGS_MAX: Final = 100
 SERVED_MAX: Final = 100
@@ -51,7 +52,7 @@ class Record:
 
     @classmethod
     def decode(cls: type[RecordT], data: bytes, *, source: str) -> RecordT:
-        """Reads a node. Fields that a later version added are passed over, missing ones have their default.
+        """Reads a node. Fields that a later version added are skipped, missing ones have their default.
 
         Raises:
             Corrupt: no such record.
@@ -59,7 +60,7 @@ class Record:
         try:
             return _made(cls, json.loads(data))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
-            raise Corrupt(f"no {cls.__name__}", source=source, offset=0, expected="JSON", found=str(e)) from None
+            raise Corrupt(f"not a {cls.__name__}", source=source, offset=0, expected="JSON", found=str(e)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class SwitchLog(Record):
 
 @dataclass(frozen=True, slots=True)
 class AuditorNote(Record):
-    """Who audits; the node's session says whose it is."""
+    """The auditor; the node's session identifies it."""
 
     auditor: str
     since_ms: int
@@ -111,9 +112,9 @@ class Finding(Record):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult(Record):
-    """How one run of a check ended: figures by name, the first findings, the requests that it answers.
+    """The result of one run of a check: counts by name, the first findings, the requests that it answers.
 
-    error is None for a run that came to its end.
+    error is null for a run that completed.
     """
 
     check: CheckName
@@ -138,7 +139,7 @@ class LedgerNote(Record):
 
 @dataclass(frozen=True, slots=True)
 class WorkerNote(Record):
-    """What a worker does. bytes_per_s is what it copied lately, 0 where it does not copy."""
+    """The state of a worker. bytes_per_s is its recent rate, 0 where it does not copy."""
 
     worker: str
     host: str
@@ -154,7 +155,7 @@ class WorkerNote(Record):
 class LostNote(Record):
     """Entries that every bookie which should have them says it does not have.
 
-    next_ms is when a worker looks again; None: never by itself.
+    next_ms is the time of the next attempt; None: only after a request.
     """
 
     ledger_id: int

@@ -33,7 +33,7 @@ class Word(str):
 
 
 Written: TypeAlias = "int | str | bytes | Word | Iterable[tuple[str, Written]]"
-"""What `encode` takes for a field: number, text, bytes, enum name, or the fields of a message."""
+"""The values that `encode` accepts for a field: number, text, bytes, enum name, or the fields of a message."""
 
 
 def encode(fields: Iterable[tuple[str, Written]]) -> bytes:

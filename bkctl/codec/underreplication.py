@@ -1,4 +1,4 @@
-"""What auditors and replication workers write: markers, locks, votes, the delay, the times of checks.
+"""Data of auditors and replication workers: markers, locks, votes, the delay, the times of checks.
 
     below `underreplication`             payload
     LAYOUT                               text: type: "BASIC", version: 1
@@ -112,7 +112,7 @@ def decode_holder(data: bytes, *, source: str) -> str | None:
 
 
 def vote_number(name: str) -> int | None:
-    """The number behind V_, by which votes are ordered; None for any other name."""
+    """The number after V_, by which votes are ordered; None for any other name."""
     match = _VOTE.fullmatch(name)
     return int(match[1]) if match else None
 
@@ -123,7 +123,7 @@ def encode_layout() -> bytes:
 
 
 def check_layout(data: bytes, *, source: str) -> None:
-    """Passes for the layout that everybody knows.
+    """Checks that the layout is the supported one.
 
     Raises:
         Corrupt: another one, or none at all.

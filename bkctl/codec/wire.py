@@ -1,4 +1,4 @@
-"""What both wire protocols say: one shape of request and of reply, whatever the bytes.
+"""Shared by both wire protocols: one shape of request and of reply, whatever the bytes.
 
     frame    offset  size  type   meaning
              0       4     i32    length of the body; 4 + length is at most the frame size both sides agreed on
@@ -48,7 +48,7 @@ class Operation(IntEnum):
 
 @unique
 class Flag(IntFlag):
-    """What a request asks for beyond its operation."""
+    """The options of a request beyond its operation."""
 
     NONE = 0
     FENCE = 1

@@ -72,7 +72,7 @@ def pack_add_ok(header: bytes, ledger: bytes, entry: bytes) -> bytes:
 
 
 def pack_read_ok(header: bytes, ids: bytes, size: int, lac: bytes) -> bytes:
-    """What stands before the entry in the answer to a read; behind its `size` bytes comes lac.
+    """The bytes before the entry in the reply to a read; lac follows after its `size` bytes.
 
     ids is `10 ledger 18 entry`, lac is `28 last add confirmed` or nothing.
     """
@@ -123,7 +123,7 @@ def pack_read(txn: bytes, ids: bytes) -> bytes:
 
 
 def read_frame_around(txn_size: int, ledger: bytes, entry_size: int) -> tuple[bytes, bytes]:
-    """What stands before the txn of a plain read, and between it and the entry; ledger is `08 ledger 10`."""
+    """The bytes before the txn of a plain read, and between it and the entry; ledger is `08 ledger 10`."""
     ids = len(ledger) + entry_size
     start = LENGTH.pack(10 + txn_size + ids) + b"\x0a" + bytes([5 + txn_size]) + b"\x08\x03\x10\x01\x18"
     return start, b"\xa2\x06" + bytes([ids]) + ledger

@@ -15,7 +15,7 @@
               21     with a TTL   string path, buffer data, vector of ACL, i32 parent's cversion, i64 TTL
               2, 20  delete       string path
               5      set data     string path, buffer data, i32 the new version
-              14     multi        vector of (i32 type, buffer); a type -1 among them: none of it was done
+              14     multi        vector of (i32 type, buffer); a type -1 among them: no part of it was done
               -11    close        the session ends, and its ephemeral nodes with it
               others              without effect on what is read here
 
@@ -37,7 +37,7 @@ SNAPSHOT_MAGIC: Final = b"ZKSN"
 LOG_MAGIC: Final = b"ZKLG"
 VERSION: Final = 2
 END_OF_SNAPSHOT: Final = b"\0\0\0\x01/"
-"""The last bytes of a snapshot that was written to its end."""
+"""The last bytes of a complete snapshot."""
 CONTAINER_OWNER: Final = -(2**63)
 TTL_OWNER: Final = -(2**56)
 WINDOW_SIZE: Final = 1 << 20
@@ -96,7 +96,7 @@ class Znode(NamedTuple):
 
     @property
     def ephemeral(self) -> bool:
-        """True for a node that goes with its session, as a server tells: not for containers and those with a TTL."""
+        """True for an ephemeral node: not for containers and nodes with a TTL."""
         return self.owner not in (0, CONTAINER_OWNER) and self.owner >> 56 != TTL_OWNER >> 56
 
 
@@ -132,7 +132,7 @@ Change: TypeAlias = Created | Deleted | Changed | SessionClosed
 
 
 class Transaction(NamedTuple):
-    """What one transaction did; nothing where it failed, or did what is not told here."""
+    """The changes of one transaction; empty if it failed, or is of another kind."""
 
     zxid: int
     time_ms: int
@@ -257,7 +257,7 @@ def _check_header(data: bytes, magic: bytes, *, source: str) -> None:
 
 
 def snapshot_nodes(read: Read, *, source: str) -> Iterator[Znode]:
-    """The nodes of a snapshot, the root left out; the seal is checked behind the last one.
+    """The nodes of a snapshot, without the root; the seal is checked after the last one.
 
     Raises:
         TornTail: it was not written to its end. Corrupt: it is something else, or the seal does not fit.
@@ -291,12 +291,12 @@ def _count(window: _Window, what: str, source: str) -> int:
     offset = window.offset
     count = window.number(what)
     if count < 0:
-        raise Corrupt(what, source=source, offset=offset, expected="a number of them", found=count)
+        raise Corrupt(what, source=source, offset=offset, expected="a count", found=count)
     return count
 
 
 def log_transactions(read: Read, *, source: str) -> Iterator[Transaction]:
-    """The transactions of a log up to its end: zeros, the end of the file, or a last one that was cut off.
+    """The transactions of a log up to its end: zeros, the end of the file, or a truncated last one.
 
     Raises:
         Corrupt: it is something else, or a transaction was changed after it was written.
@@ -305,7 +305,7 @@ def log_transactions(read: Read, *, source: str) -> Iterator[Transaction]:
     try:
         header = window.take(_HEADER.size, "header")
     except TornTail:
-        return  # made, and never written to
+        return  # Created, and never written to.
     if not any(header):
         return
     _check_header(header, LOG_MAGIC, source=source)

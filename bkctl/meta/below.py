@@ -1,7 +1,7 @@
-"""A metadata store that sees only what is below one path of another: what Java's clients call a chroot.
+"""A metadata store that exposes the subtree of another store: a chroot in Java's clients.
 
 Pulsar's metadata often live so (`metadataStoreUrl=zk:h1:2181,h2:2181/pulsar`) while the ledgers are elsewhere in the
-same ZooKeeper. Paths go in and come out without the prefix; errors tell the whole path, as an operator finds it.
+same ZooKeeper. Paths are relative to the prefix; errors show the complete path.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Bookies in the metadata store: who is registered, writable or read-only, where they listen, their cookies.
+"""Bookies in the metadata store: registrations, writable or read-only, addresses, cookies.
 
     available/<id>            writable; ephemeral, so it goes when the bookie's session does
     available/readonly/<id>   read-only
-    cookies/<id>              every bookie that ever started with data and was not removed
+    cookies/<id>              every bookie that has started with data and was not removed
 
 Changing sides creates the new node before the old one is deleted: for a moment a bookie can be in both lists.
 Source: ZKRegistrationManager.java, ZKRegistrationClient.java.
@@ -125,10 +125,10 @@ class BookieRegistry:
             if owner is not None and owner not in self._sessions and session == self.store.session_id:
                 raise AlreadyExists(
                     f"{path} belongs to another session",
-                    hint="is a bookie with the same id running elsewhere?",
+                    hint="check whether a bookie with the same id is running elsewhere",
                     path=path,
                 )
-        raise AlreadyExists(f"{path}: others register with the same id again and again", path=path)
+        raise AlreadyExists(f"{path}: another process keeps registering with the same id", path=path)
 
     async def _owner_after(self, path: str, wait_s: float) -> int | None:
         """The session that owns a node: at once if it is this one, else after wait_s; None as soon as it is gone."""
@@ -162,19 +162,20 @@ class BookieRegistry:
             except NotFound:
                 pass
 
-    # -- everybody's side -----------------------------------------------------------------------------------------
+    # -- the clients' side -----------------------------------------------------------------------------------------
 
     async def writable(self) -> set[BookieId]:
         """Bookies that take new entries.
 
         Raises:
-            NotFound: there is no cluster below this root.
+            NotFound: no cluster exists below this root.
         """
         try:
             names = await self.store.children(self._available)
         except NotFound:
             raise NotFound(
-                f"no BookKeeper cluster below {self.root} of {self.store.where}", hint="bkctl cluster init makes one"
+                f"no BookKeeper cluster exists below {self.root} of {self.store.where}",
+                hint="bkctl cluster init creates one",
             ) from None
         return {BookieId(name) for name in names if name != paths.READ_ONLY}
 
@@ -197,7 +198,7 @@ class BookieRegistry:
             return set()
 
     async def service_info(self, bookie_id: BookieId) -> BookieServiceInfo:
-        """What the bookie registered, as a writable one or else as a read-only one.
+        """The bookie's registration, writable or else read-only.
 
         Raises:
             NotFound: it is not registered. BadBytes: what it registered cannot be read.
@@ -236,7 +237,7 @@ class BookieRegistry:
         return await self.store.set(self._cookie_path(cookie.bookie_id), encode_cookie(cookie), version)
 
     async def delete_cookie(self, bookie_id: BookieId, version: Version) -> None:
-        """Removes the cookie if it is still at this version: the bookie's data counts as gone."""
+        """Deletes the cookie if it is still at this version: the bookie's data is treated as lost."""
         await self.store.delete(self._cookie_path(bookie_id), version)
 
     def _cookie_path(self, bookie_id: BookieId) -> str:
@@ -272,7 +273,7 @@ class _ListWatch:
         self._end_session_events = registry.store.on_session(self._on_session)
 
     async def look(self) -> None:
-        """Sets the watches that are not set, reads, and tells what is new."""
+        """Sets the watches that are not set, reads, and reports changes."""
         self._changed.clear()
         root = f"{self._registry.root}/{paths.AVAILABLE}"
         for path in (root, f"{root}/{paths.READ_ONLY}"):
@@ -293,7 +294,7 @@ class _ListWatch:
             self._callback(found)
 
     async def run(self) -> None:
-        """Looks again after every event; while the store does not answer, every WATCH_RETRY_S."""
+        """Reads again after every event; while the store does not answer, every WATCH_RETRY_S."""
         retry = False
         while True:
             try:
@@ -305,11 +306,11 @@ class _ListWatch:
                 await self.look()
                 retry = False
             except (Unavailable, NotFound) as e:
-                _log.warning("the list of bookies cannot be read: %s", e)
+                _log.warning("cannot read the list of bookies: %s", e)
                 retry = True
 
     def close(self) -> None:
-        """Takes the watches off."""
+        """Removes the watches."""
         self._end_session_events()
         for cancel in self._cancels.values():
             cancel()

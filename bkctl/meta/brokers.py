@@ -1,8 +1,8 @@
-"""Brokers in the metadata store: who is there, who leads, who owns which bundle, and the counter of producer names.
+"""Brokers in the metadata store: registrations, the leader, owners of bundles, and the counter of producer names.
 
     /loadbalance/brokers/host:port               ephemeral: a broker's load report; named by its web address
     /loadbalance/leader                          ephemeral: {"brokerId": …, "serviceUrl": …}
-    /namespace/tenant/namespace/0x…_0x…          ephemeral: who owns the bundle, with its addresses
+    /namespace/tenant/namespace/0x…_0x…          ephemeral: the owner of the bundle, with its addresses
     /counters/producer-name/-NNNNNNNNNN          ephemeral, sequential: one a broker
 
 Source: LocalBrokerData.java, LeaderElectionService.java, OwnershipCache.java, DistributedIdGenerator.java.
@@ -23,14 +23,14 @@ LEADER: Final = "/loadbalance/leader"
 OWNERS: Final = "/namespace"
 PRODUCER_NAMES: Final = "/counters/producer-name/-"
 ADDRESSES: Final = ("webServiceUrl", "webServiceUrlTls", "pulsarServiceUrl", "pulsarServiceUrlTls")
-"""What makes two load reports those of one broker, as Java has it."""
+"""The fields that identify the broker of a load report, as in Java."""
 EXTENSIBLE: Final = "ExtensibleLoadManagerImpl"
 CREATE_ROUNDS_MAX: Final = 3
 """Times a node is found taken and free again."""
 
 
 class Owner(NamedTuple):
-    """Who owns a bundle, as its node tells; disabled: it is being unloaded."""
+    """The owner of a bundle, from its node; disabled: it is being unloaded."""
 
     native_url: str | None
     http_url: str | None
@@ -52,11 +52,11 @@ def owner_value(native_url: str, http_url: str, *, disabled: bool = False) -> Js
 
 
 class BrokerStore:
-    """Who is there, and who owns what.
+    """The registered brokers, and the owners of bundles.
 
-    A node that says what this broker would say, of another session, is its own from before it was killed: it is
-    replaced at once, for nobody else is at that address. Once in a session for each node: if somebody is, the two of
-    them do not take it from each other for ever.
+    A node of another session with the content that this broker would write is its own node from before it was killed:
+    it is replaced at once, because no other broker has that address. This happens once per session for each node: if
+    another broker has the address, the two do not replace each other's node forever.
     """
 
     def __init__(self, store: MetadataStore) -> None:
@@ -78,7 +78,7 @@ class BrokerStore:
         return None if found is None else found.value
 
     async def spokesman(self) -> Owner | None:
-        """A broker that knows who owns what where these nodes do not tell, and sends who asks it on to the owner.
+        """A broker that knows the owners if these nodes do not contain them, and redirects to the owner.
 
         Java's ExtensibleLoadManagerImpl keeps owners in a topic. None where brokers keep them here.
         """
@@ -107,7 +107,7 @@ class BrokerStore:
     # -- the leader -------------------------------------------------------------------------------------------------
 
     async def leader(self) -> Json | None:
-        """Who leads, or None."""
+        """The leader, or None."""
         found = await read_document(self.store, LEADER)
         return None if found is None or not found.value else found.value
 
@@ -117,7 +117,7 @@ class BrokerStore:
         return await self._create_ephemeral(LEADER, value, lambda there: there == value)
 
     async def resign(self) -> None:
-        """Leads no more; fine if it did not."""
+        """Resigns the leadership; no error if it did not lead."""
         await self._delete_own(LEADER)
 
     # -- bundles ----------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class BrokerStore:
         return f"{OWNERS}/{bundle}"
 
     async def owner(self, bundle: Bundle) -> Owner | None:
-        """Who owns a bundle, or None."""
+        """The owner of a bundle, or None."""
         path = self.path(bundle)
         try:
             node = await self.store.get(path)
@@ -139,19 +139,19 @@ class BrokerStore:
         )
 
     async def acquire(self, bundle: Bundle, native_url: str, http_url: str) -> bool:
-        """Takes a bundle for this session; False if another session has it."""
+        """Acquires a bundle for this session; False if another session has it."""
         value = owner_value(native_url, http_url)
         return await self._create_ephemeral(
             self.path(bundle), value, lambda there: all(there.get(key) == value[key] for key in OWNER_KEYS)
         )
 
     async def disable(self, bundle: Bundle, native_url: str, http_url: str) -> None:
-        """Says that this session's bundle is being unloaded."""
+        """Marks this session's bundle as being unloaded."""
         value = owner_value(native_url, http_url, disabled=True)
         await self.store.overwrite(self.path(bundle), encode_json(value))
 
     async def release(self, bundle: Bundle) -> None:
-        """Gives up a bundle of this session; fine if it is gone, or another's."""
+        """Releases a bundle of this session; no error if it is gone, or another session has it."""
         await self._delete_own(self.path(bundle))
 
     async def owned(self, namespace: str) -> dict[Bundle, Owner]:
@@ -174,7 +174,7 @@ class BrokerStore:
     # -- producer names ---------------------------------------------------------------------------------------------
 
     async def next_instance(self) -> int:
-        """A number that no other living broker has, for the names of producers."""
+        """A number that no other running broker has, for the names of producers."""
         path = await self.store.create(PRODUCER_NAMES, b"", ephemeral=True, sequence=True, parents=True)
         return int(path.rpartition("-")[2])
 

@@ -1,8 +1,8 @@
-"""The life of a cluster in the metadata store: init, format, nuke; what it is, and how its ledgers are laid out.
+"""A cluster in the metadata store: init, format, nuke; its state and the layout of its ledgers.
 
-    init     refuses a root that is there; makes it, `available`, `available/readonly` and INSTANCEID in one step, then
+    init     refuses an existing root; creates it, `available`, `available/readonly` and INSTANCEID in one step, then
              LAYOUT
-    format   the root may be there: forgets all ledgers, id generators, markers, locks and cookies; new INSTANCEID and
+    format   the root may exist: deletes all ledgers, id generators, markers, locks and cookies; new INSTANCEID and
              LAYOUT; keeps registrations, `disable`, the recovery delay, the audit times and the election
     nuke     refuses while a bookie is registered, for another instance id, and where the root holds anything that is
              not BookKeeper's; then deletes everything, the root too
@@ -27,7 +27,9 @@ from bkctl.errors import AlreadyExists, Conflict, NotFound, Refused
 from bkctl.meta import paths
 from bkctl.meta.bookies import BookieRegistry
 from bkctl.meta.layout import no_cluster, read_layout, write_layout
-from bkctl.meta.layout import open_ledgers as open_ledgers  # a door to the cluster, found where its life is told
+from bkctl.meta.layout import (
+    open_ledgers as open_ledgers,
+)  # Re-exported for callers that use it with the functions of this module.
 from bkctl.meta.store import ANY_VERSION, Create, Delete, MetadataStore, NotEmpty, join, parent_of
 from bkctl.world import Random
 
@@ -39,7 +41,7 @@ FORMATTED_UNDERREPLICATION: Final = ("ledgers", "locks")
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """The state of a cluster's root; layout and instance_id are None where a node is missing."""
+    """The state of a cluster's root; layout and instance_id are null if a node is missing."""
 
     root: str
     layout: Layout | None
@@ -67,12 +69,12 @@ async def init_cluster(
     """Makes a new cluster at root and returns its instance id. `parents` makes the nodes above it too; Java does not.
 
     Raises:
-        AlreadyExists: there is something at root. NotFound: the node above root is missing.
+        AlreadyExists: the root exists. NotFound: the parent of the root is missing.
     """
     if await store.exists(root) is not None:
         raise AlreadyExists(
-            f"{root} of {store.where} is there already",
-            hint="bkctl cluster info shows it; format makes it empty",
+            f"{root} of {store.where} exists already",
+            hint="bkctl cluster info shows it; bkctl cluster format deletes its ledgers",
             path=root,
         )
     if parents and parent_of(root) != "/":
@@ -92,10 +94,10 @@ async def init_cluster(
 
 
 async def read_instance_id(store: MetadataStore, root: str) -> str | None:
-    """The cluster's instance id; None where it has none, and is not to be checked.
+    """The cluster's instance id; None if it has none, so that it is not checked.
 
     Raises:
-        NotFound: there is no root.
+        NotFound: the root does not exist.
     """
     path = f"{root}/{paths.INSTANCE_ID}"
     try:
@@ -107,7 +109,7 @@ async def read_instance_id(store: MetadataStore, root: str) -> str | None:
 
 
 async def cluster_info(store: MetadataStore, root: str) -> ClusterInfo:
-    """What is known of the cluster at root.
+    """The state of the cluster at root.
 
     Raises:
         NotFound: it does not exist.
@@ -128,7 +130,7 @@ async def cluster_info(store: MetadataStore, root: str) -> ClusterInfo:
 async def format_cluster(
     store: MetadataStore, root: str, manager: LedgerManager | None = None, *, random: Random | None = None
 ) -> str:
-    """Makes the cluster at root an empty one, with a new instance id, which is returned. All ledgers are forgotten.
+    """Deletes all ledgers of the cluster at root; returns its new instance id.
 
     The bookies' registrations stay; their cookies do not, so they will not start again with the data they have. The
     layout stays what it was, unless a manager is given.
@@ -151,10 +153,10 @@ async def format_cluster(
 
 
 async def check_nuke(store: MetadataStore, root: str, instance_id: str | None) -> None:
-    """Says why the cluster at root must not be deleted, if there is a reason. instance_id None skips that check.
+    """Checks that the cluster at root may be deleted. instance_id None skips the check of the id.
 
     Raises:
-        NotFound: there is no cluster.
+        NotFound: the cluster does not exist.
         Refused: a bookie is registered, it is another instance, or the root holds a foreign node.
     """
     found = await read_instance_id(store, root)
@@ -175,7 +177,8 @@ async def check_nuke(store: MetadataStore, root: str, instance_id: str | None) -
     foreign = [name for name in names if not paths.is_special(name) and not paths.holds_ledgers(manager, name)]
     if foreign:
         raise Refused(
-            f"{root} holds what is not BookKeeper's: {', '.join(foreign)}", hint="remove it by hand if it may go"
+            f"{root} contains nodes that are not BookKeeper's: {', '.join(foreign)}",
+            hint="delete it manually if it is not needed",
         )
 
 
@@ -183,11 +186,11 @@ async def nuke_cluster(store: MetadataStore, root: str, instance_id: str | None)
     """Deletes the cluster at root and everything in it, once check_nuke() finds no reason against it."""
     await check_nuke(store, root, instance_id)
     available = f"{root}/{paths.AVAILABLE}"
-    try:  # without them no bookie can register any more; if one just has, these are not empty
+    try:  # Without these nodes no bookie can register any more; if one just has, they are not empty.
         await _forget_empty(store, f"{available}/{paths.READ_ONLY}")
         await _forget_empty(store, available)
     except NotEmpty as e:
-        raise Refused(f"a bookie registers below {e.details['path']} just now", hint="stop it first") from None
+        raise Refused(f"a bookie is registering below {e.details['path']} now", hint="stop it first") from None
     await delete_tree(store, root)
 
 
@@ -200,7 +203,7 @@ async def delete_tree(store: MetadataStore, path: str) -> int:
             return deleted
         for start in range(0, len(nodes), DELETE_BATCH):
             deleted += await _delete_batch(store, nodes[start : start + DELETE_BATCH])
-    raise Conflict(f"{path} is filled again while it is deleted", path=path)
+    raise Conflict(f"{path} is refilled by another process while it is deleted", path=path)
 
 
 async def _below(store: MetadataStore, path: str) -> list[str]:

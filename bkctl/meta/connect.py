@@ -17,7 +17,7 @@ async def open_store(
     """A new session with the store; timeout_s is for opening it and for every operation.
 
     Raises:
-        UsageError: not a URI of a store bkctl knows. Unavailable: none of its hosts answers.
+        UsageError: not a URI of a supported store. Unavailable: none of its hosts answers.
     """
     parsed = parse_uri(uri) if isinstance(uri, str) else uri
     from bkctl.meta.zookeeper import ZooKeeperStore  # the import costs 60 ms, which a bad URI need not

@@ -1,4 +1,4 @@
-"""What a node is, by its place below the ledgers root, and what its bytes say."""
+"""The kind of a node, by its path below the ledgers root, and its decoded value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bkctl.meta.paths import parse_ledger_path
 
 
 class Described(NamedTuple):
-    """The kind of a node, and its value in our own words: a dataclass, text, a number, or None for no bytes."""
+    """The kind of a node, and its value: a dataclass, text, a number, or None for no bytes."""
 
     kind: str
     value: object
@@ -66,7 +66,7 @@ def describe(root: str, path: str, data: bytes) -> Described:
     """Decodes a node.
 
     Raises:
-        BadBytes: its place says what it should be, and its bytes are something else.
+        BadBytes: its bytes are not valid for its path.
     """
     if parse_ledger_path(root, path) is not None:
         return Described(LEDGER, decode_metadata(data, source=path))

@@ -1,4 +1,4 @@
-"""Pulsar's JSON nodes: read as dictionaries, written back with every key that was there, by compare-and-set."""
+"""Pulsar's JSON nodes: read as dictionaries, written with unknown keys kept, by compare-and-set."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def decode_json(data: bytes, *, source: str) -> Json:
     """The object in a node; an empty node is an empty object.
 
     Raises:
-        Corrupt: it is no JSON object.
+        Corrupt: it is not a JSON object.
     """
     try:
         value = json.loads(data or b"{}")
     except ValueError as e:
-        raise Corrupt("no JSON", source=source, offset=0, expected="an object", found=str(e)) from None
+        raise Corrupt("not JSON", source=source, offset=0, expected="an object", found=str(e)) from None
     if not isinstance(value, dict):
-        raise Corrupt("no JSON object", source=source, offset=0, expected="an object", found=type(value).__name__)
+        raise Corrupt("not a JSON object", source=source, offset=0, expected="an object", found=type(value).__name__)
     return value
 
 
 async def read_document(store: MetadataStore, path: str) -> Document | None:
-    """The node's object, or None where there is no node."""
+    """The node's object, or None if the node does not exist."""
     try:
         node = await store.get(path)
     except NotFound:
@@ -56,7 +56,7 @@ async def update_document(store: MetadataStore, path: str, change: Callable[[Jso
     It returns the new object, or None to leave it as it is.
 
     Raises:
-        NotFound: there is no node. Conflict: others were faster every time.
+        NotFound: the node does not exist. Conflict: other clients changed it every time.
     """
     for _ in range(UPDATE_ROUNDS_MAX):
         node = await store.get(path)
@@ -69,4 +69,4 @@ async def update_document(store: MetadataStore, path: str, change: Callable[[Jso
         except Conflict:
             continue
         return new
-    raise Conflict(f"{path} changed {UPDATE_ROUNDS_MAX} times under our hands", path=path)
+    raise Conflict(f"{path} was changed by other clients {UPDATE_ROUNDS_MAX} times", path=path)

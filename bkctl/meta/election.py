@@ -1,10 +1,10 @@
-"""Who is the auditor: the candidate with the lowest vote.
+"""The election of the auditor: the candidate with the lowest vote.
 
-    auditorelection               the winner's name, for people only
+    auditorelection               the winner's name, for information only
     auditorelection/V_##########  ephemeral, one a candidate, with its name
 
-A candidate watches the vote just before its own, and looks again when that goes; it never assumes to have won. Two
-auditors for a short time do no harm: every marker is created or merged by compare-and-set.
+A candidate watches the vote just before its own, and reads the votes again when that one is deleted; it never assumes
+to have won. Two auditors for a short time do no harm: every marker is created or merged by compare-and-set.
 Source: ZkLedgerAuditorManager.java, AuditorElector.java.
 """
 
@@ -23,7 +23,7 @@ VOTE_PREFIX: Final = "V_"
 
 
 class Vote(NamedTuple):
-    """A candidate's node, and whose it is."""
+    """A candidate's node and name."""
 
     number: int
     path: str
@@ -39,7 +39,7 @@ class Election:
         self.base = f"{root}/{paths.UNDERREPLICATION}/auditorelection"
 
     async def votes(self) -> list[Vote]:
-        """All votes, the auditor's first. Names that are no votes are not looked at."""
+        """All votes, the auditor's first. Other names are ignored."""
         try:
             names = await self.store.children(self.base)
         except NotFound:
@@ -61,7 +61,7 @@ class Election:
         return votes[0].candidate if votes else None
 
     async def win(self, candidate: BookieId) -> Vote:
-        """Votes, and returns once this candidate's vote is the lowest: it is the auditor then.
+        """Votes, and returns when this candidate's vote is the lowest: it is the auditor.
 
         Raises:
             Unavailable: the store does not answer; call again, a vote that was made is found.
@@ -80,7 +80,7 @@ class Election:
                 cancel()
 
     async def resign(self) -> None:
-        """Takes the vote of this session back; do it before the auditor's work is stopped."""
+        """Deletes the vote of this session; to be called before the auditor is stopped."""
         for vote in await self.votes():
             if vote.session_id == self.store.session_id:
                 try:
@@ -89,7 +89,7 @@ class Election:
                     pass
 
     async def holds(self, vote: Vote) -> bool:
-        """True while this vote is there and the lowest: what an auditor asks before it writes."""
+        """True while this vote exists and is the lowest; an auditor checks it before it writes."""
         votes = await self.votes()
         return bool(votes) and votes[0].path == vote.path and votes[0].session_id == self.store.session_id
 

@@ -1,4 +1,4 @@
-"""A metadata store that asks before each change: a command that only reads cannot write by accident."""
+"""A metadata store that checks permission before each change, so that a reading command cannot write."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from bkctl.meta.store import (
 
 
 class GuardedStore:
-    """The given store; `check(what)` is called before each change and raises where it may not be.
+    """The given store; `check(what)` is called before each change and raises to forbid it.
 
     Args:
         store: the store that does the work.
-        check: raises (Refused, as a rule) to forbid; `what` says the change in words.
+        check: raises (Refused, as a rule) to forbid; `what` describes the change.
     """
 
     def __init__(self, store: MetadataStore, check: Callable[[str], None]) -> None:
@@ -58,27 +58,27 @@ class GuardedStore:
     async def create(
         self, path: str, data: bytes, *, ephemeral: bool = False, sequence: bool = False, parents: bool = False
     ) -> str:
-        """Creates, if it may."""
+        """Creates, if permitted."""
         self._check(f"create {path}")
         return await self._store.create(path, data, ephemeral=ephemeral, sequence=sequence, parents=parents)
 
     async def set(self, path: str, data: bytes, version: Version) -> Version:
-        """Sets, if it may."""
+        """Sets, if permitted."""
         self._check(f"set {path}")
         return await self._store.set(path, data, version)
 
     async def overwrite(self, path: str, data: bytes) -> Version:
-        """Overwrites, if it may."""
+        """Overwrites, if permitted."""
         self._check(f"overwrite {path}")
         return await self._store.overwrite(path, data)
 
     async def delete(self, path: str, version: Version) -> None:
-        """Deletes, if it may."""
+        """Deletes, if permitted."""
         self._check(f"delete {path}")
         await self._store.delete(path, version)
 
     async def delete_any(self, path: str) -> None:
-        """Deletes whatever is there, if it may."""
+        """Deletes any version, if permitted."""
         self._check(f"delete {path}")
         await self._store.delete_any(path)
 
@@ -87,7 +87,7 @@ class GuardedStore:
         await self._store.sync(path)
 
     async def multi(self, operations: Sequence[Operation]) -> None:
-        """Does all or none, if it may; checks alone always may."""
+        """Executes all or none, if permitted; checks alone are always allowed."""
         for operation in operations:
             if not isinstance(operation, Check):
                 self._check(f"{type(operation).__name__.lower()} {operation.path}")

@@ -75,14 +75,14 @@ class LedgerIds:
         try:
             await self._store.create(path, b"", parents=True)
         except AlreadyExists:
-            pass  # another client got there first, which is as good
+            pass  # Another client created it first, with the same result.
 
     async def _drop_old(self) -> None:
         for number in (await self._high_numbers())[:-HIGH_NODES_KEPT]:
             try:
                 await self._store.delete(self._high_path(number), FIRST_VERSION)
             except BkctlError:
-                pass  # only tidiness: an old node does no harm, and the next overflow tries again
+                pass  # Only cleanup: an old node does no harm, and the next overflow tries again.
 
     async def _sequence(self, parent: str) -> int | None:
         """The number of a new sequence node, which is deleted again; None once they are used up."""

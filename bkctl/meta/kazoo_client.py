@@ -1,4 +1,4 @@
-"""How kazoo is set up here: bounded connection attempts, patient reconnection, a calm log."""
+"""The configuration of kazoo: bounded connection attempts, unlimited reconnection, less logging."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _bound(timeout_s: object) -> float:
 
 
 class _CalmLog(logging.LoggerAdapter[logging.Logger]):
-    """kazoo warns at every attempt to connect; our callers learn it once, by an error or a session event."""
+    """kazoo warns at every attempt to connect; callers are notified once, by an error or a session event."""
 
     def log(self, level: int, msg: object, *args: object, **kwargs: object) -> None:
         calm = min(level, logging.INFO) if level <= logging.WARNING else level

@@ -1,4 +1,4 @@
-"""How a cluster's ledgers are laid out, and so how to reach them: the way that every command comes."""
+"""The layout of a cluster's ledgers in the metadata store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bkctl.world import Random
 
 
 async def read_layout(store: MetadataStore, root: str) -> Layout | None:
-    """What LAYOUT says, or None without one."""
+    """The content of LAYOUT, or None without one."""
     path = f"{root}/{paths.LAYOUT}"
     try:
         return decode_layout((await store.get(path)).data, source=path)
@@ -23,7 +23,7 @@ async def write_layout(store: MetadataStore, root: str, layout: Layout) -> None:
     """Writes LAYOUT if it does not exist; an equal one that another process wrote first is accepted.
 
     Raises:
-        Conflict: another layout is there.
+        Conflict: another layout exists.
     """
     try:
         await store.create(f"{root}/{paths.LAYOUT}", encode_layout(layout))
@@ -41,12 +41,12 @@ async def open_ledgers(
     write: bool = False,
     random: Random | None = None,
 ) -> LedgerStore:
-    """The ledgers at root, laid out as LAYOUT says. `manager` is what the URI asks for and has to be the same.
+    """The ledgers at root, laid out as LAYOUT says. `manager` is that of the URI and must be the same.
 
-    Without a LAYOUT the URI's manager counts, else the default; `write` stores it, as every Java client does.
+    Without a LAYOUT the URI's manager is used, else the default; `write` stores it, as every Java client does.
 
     Raises:
-        UsageError: LAYOUT names another manager. NotFound: there is no root.
+        UsageError: LAYOUT names another manager. NotFound: the root does not exist.
     """
     layout = await read_layout(store, root)
     if layout is None:
@@ -57,12 +57,14 @@ async def open_ledgers(
             await write_layout(store, root, layout)
     elif manager is not None and manager is not layout.manager:
         raise UsageError(
-            f"{root} is laid out as {layout.manager.value}, the metadata URI says {manager.value}",
+            f"{root} has the layout {layout.manager.value}, the metadata URI has {manager.value}",
             hint=f"zk+{layout.manager.value}://… or just zk://…",
         )
     return LedgerStore(store, root, layout.manager, random=random)
 
 
 def no_cluster(store: MetadataStore, root: str) -> NotFound:
-    """The error for a root that is not there."""
-    return NotFound(f"no BookKeeper cluster at {root} of {store.where}", hint="bkctl cluster init makes one", path=root)
+    """The error for a missing root."""
+    return NotFound(
+        f"no BookKeeper cluster exists at {root} of {store.where}", hint="bkctl cluster init creates one", path=root
+    )

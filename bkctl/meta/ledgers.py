@@ -71,7 +71,7 @@ class LedgerStore:
         """Stores a new ledger under this id, or under a new one.
 
         Raises:
-            AlreadyExists: the chosen id is taken.
+            AlreadyExists: the chosen id is in use.
             Unavailable: no answer; for a generated id the ledger may exist, unused.
         """
         metadata = replace(metadata, creation_token=self._random.randrange(TOKEN_END))
@@ -83,7 +83,7 @@ class LedgerStore:
                 return new, await self._create(new, metadata)
             except AlreadyExists:
                 continue  # a client created a ledger with this id
-        raise Unavailable(f"{ID_ATTEMPTS_MAX} new ledger ids in a row are taken already")
+        raise Unavailable(f"{ID_ATTEMPTS_MAX} consecutive new ledger ids are already in use")
 
     async def _create(self, ledger_id: LedgerId, metadata: LedgerMetadata) -> Version:
         path = self.path(ledger_id)
@@ -103,7 +103,7 @@ class LedgerStore:
             except AlreadyExists:
                 if lost is not None and await ours():
                     return FIRST_VERSION
-                raise AlreadyExists(f"ledger {ledger_id} is already there", ledger_id=ledger_id) from None
+                raise AlreadyExists(f"ledger {ledger_id} exists already", ledger_id=ledger_id) from None
             except Unavailable as e:
                 lost = e
         assert lost is not None
@@ -128,7 +128,7 @@ class LedgerStore:
         return record.metadata, record.version
 
     async def read_record(self, ledger_id: int) -> LedgerRecord:
-        """The metadata with all that is known about its node."""
+        """The metadata and its node's Stat."""
         path = self.path(ledger_id)
         try:
             node = await self.store.get(path)
@@ -139,7 +139,7 @@ class LedgerStore:
     async def read_many(
         self, ledger_ids: Iterable[int], on_bad: Callable[[LedgerId, BadBytes], None] | None = None
     ) -> AsyncIterator[LedgerRecord]:
-        """The records of many ledgers, in the order given, some batches ahead; those gone are left out.
+        """The records of many ledgers, in the order given, some batches ahead; deleted ledgers are omitted.
 
         A record that cannot be decoded goes to on_bad, or raises an error without on_bad.
         """
@@ -159,9 +159,9 @@ class LedgerStore:
     async def ensembles(
         self, on_bad: Callable[[LedgerId, BadBytes], None]
     ) -> AsyncIterator[list[tuple[LedgerId, tuple[Ensemble, ...]]]]:
-        """(id, ensembles) of every ledger there is, ascending, READ_BATCH at a time; those gone are left out.
+        """(id, ensembles) of every ledger there is, ascending, READ_BATCH at a time; deleted ledgers are omitted.
 
-        What the check of all bookies wants to know, without making whole records. on_bad hears of the others.
+        For the check of all bookies, without complete records. on_bad is called for undecodable ones.
         """
         async for batch, nodes in self._nodes(_regrouped(self.ids())):
             found = []
@@ -236,7 +236,9 @@ class LedgerStore:
             raise no_such_ledger(ledger_id) from None
         except Conflict:
             raise Conflict(
-                f"the metadata of ledger {ledger_id} was changed by somebody else", ledger_id=ledger_id, version=version
+                f"the metadata of ledger {ledger_id} was changed by another client",
+                ledger_id=ledger_id,
+                version=version,
             ) from None
 
     async def update(
@@ -245,9 +247,9 @@ class LedgerStore:
         transform: Callable[[LedgerMetadata], LedgerMetadata | None],
         known: tuple[LedgerMetadata, Version] | None = None,
     ) -> tuple[LedgerMetadata, Version]:
-        """Changes the metadata by compare-and-set: transform sees what is stored now, and again after each conflict.
+        """Changes the metadata by compare-and-set: transform receives the stored metadata, again after each conflict.
 
-        transform returns None to leave it as it is, and raises to give up. `known` saves the first read.
+        transform returns None for no change, and raises to stop. `known` saves the first read.
         """
         metadata, version = known if known is not None else await self.read(ledger_id)
         for _ in range(UPDATE_ROUNDS_MAX):
@@ -258,7 +260,9 @@ class LedgerStore:
                 return changed, await self.write(ledger_id, changed, version)
             except Conflict:
                 metadata, version = await self.read(ledger_id)
-        raise Conflict(f"ledger {ledger_id} changed {UPDATE_ROUNDS_MAX} times under our hands", ledger_id=ledger_id)
+        raise Conflict(
+            f"ledger {ledger_id} was changed by other clients {UPDATE_ROUNDS_MAX} times", ledger_id=ledger_id
+        )
 
     async def delete(self, ledger_id: int, version: Version) -> None:
         """Deletes the ledger's node if its version is still this one, then the directories this leaves empty.
@@ -275,7 +279,7 @@ class LedgerStore:
             await self._tidy(parent_of(path))
 
     async def _tidy(self, path: str) -> None:
-        """Deletes empty directories upwards. Creators expect that: they make the whole chain again."""
+        """Deletes empty directories upwards. Creators expect that: they create missing parents again."""
         while path != self.root:
             try:
                 await self.store.delete_any(path)

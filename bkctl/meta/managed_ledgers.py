@@ -4,8 +4,8 @@
     /managed-ledgers/tenant/namespace/persistent/topic/cursor    ManagedCursorInfo
 
 A name is the path below the root: `tenant/namespace/persistent/encoded-topic`. Every write names the version it
-replaces; a conflict means that the topic has another owner. Where an answer was lost the node is read again: what is
-there tells whether the write was done. Source: MetaStoreImpl.java.
+replaces; a conflict means that the topic has another owner. If an answer was lost, the node is read again to determine
+whether the write was done. Source: MetaStoreImpl.java.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ManagedLedgerStore:
     """The managed ledgers of a cluster.
 
     Attributes:
-        reachable: false while it is known that there is no connection, as far as `follow` was called.
+        reachable: false while the session is known to be disconnected, as far as `follow` was called.
     """
 
     def __init__(self, store: MetadataStore, root: str = ROOT) -> None:
@@ -57,7 +57,7 @@ class ManagedLedgerStore:
         self._follows = False
 
     def follow(self) -> None:
-        """Knows from now on, until the store is closed, whether there is a connection."""
+        """Tracks, until the store is closed, whether the session is connected."""
         if not self._follows:
             self._follows = True
             self.store.on_session(self._session_changed)
@@ -87,13 +87,13 @@ class ManagedLedgerStore:
         """The list of ledgers.
 
         Raises:
-            NotFound: there is no such managed ledger. BadBytes: the node holds something else.
+            NotFound: the managed ledger does not exist. BadBytes: the node holds something else.
         """
         path = self.path(name)
         try:
             node = await self.store.get(path)
         except NotFound:
-            raise NotFound(f"there is no managed ledger {name}", name=name) from None
+            raise NotFound(f"managed ledger {name} does not exist", name=name) from None
         return StoredLedger(decode_ledger_info(node.data, source=path), node.stat.version)
 
     async def create(self, name: str) -> StoredLedger:
@@ -110,7 +110,7 @@ class ManagedLedgerStore:
 
         Raises:
             Conflict: it has changed, so another broker owns the topic. NotFound: it was deleted.
-            Unavailable: no answer, again and again.
+            Unavailable: no answer after several attempts.
         """
         return await self._set(self.path(name), encode_ledger_info(info), version)
 
@@ -132,7 +132,7 @@ class ManagedLedgerStore:
         """The state of a cursor, or the place of its ledger.
 
         Raises:
-            NotFound: there is no such cursor. BadBytes: the node holds something else.
+            NotFound: the cursor does not exist. BadBytes: the node holds something else.
         """
         path = self.cursor_path(name, cursor)
         try:
@@ -142,7 +142,7 @@ class ManagedLedgerStore:
         return StoredCursor(decode_cursor_info(node.data, source=path), node.stat.version)
 
     async def read_cursors(self, name: str, cursors: Sequence[str]) -> dict[str, StoredCursor]:
-        """Several of them together; those that are gone are left out."""
+        """Several of them together; deleted ones are omitted."""
         paths = [self.cursor_path(name, cursor) for cursor in cursors]
         found = {}
         for cursor, path, node in zip(cursors, paths, await self.store.get_many(paths), strict=True):
@@ -218,12 +218,12 @@ class ManagedLedgerStore:
             if await self._holds(path, data, Version(version + 1)):
                 return Version(version + 1)
             if not await self._is(path, version):
-                raise Conflict(f"{path} was changed by somebody else", path=path, version=version)
+                raise Conflict(f"{path} was changed by another client", path=path, version=version)
         assert lost is not None
         raise lost
 
     async def _holds(self, path: str, data: bytes, version: Version) -> bool:
-        """True if the write whose answer was lost is what the node tells now."""
+        """True if the node contains the write whose answer was lost."""
         try:
             node = await self.store.get(path)
         except NotFound:

@@ -5,7 +5,7 @@ no chance, and answer after one turn of the loop, never within the call. What Zo
 `cversion` and the order of events is done here the same way.
 
 To try what a network does to a session: `before` is awaited before an operation is applied and `after` when it has
-been applied and its answer is under way; either may wait, and either may raise (Unavailable, say) to lose the request
+been applied and its answer is in flight; either may wait, and either may raise (Unavailable, say) to lose the request
 or the answer. `suspend`, `resume`, `expire` and `abandon` do to the session what a partition, its end, a session
 timeout and a crash of the process do.
 """
@@ -283,7 +283,7 @@ class MemoryStore:
         self.tree.expire(self._session)
 
     def abandon(self) -> None:
-        """The process is gone: no callback any more; ephemeral nodes stay until the tree expires the session."""
+        """The process has died: no more callbacks; ephemeral nodes stay until the tree expires the session."""
         self._closed = True
         self._callbacks.clear()
         for watch in self.tree.take_watches(self._session):

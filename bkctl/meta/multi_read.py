@@ -41,7 +41,7 @@ class MultiRead(NamedTuple):
         return 22
 
     def serialize(self) -> bytes:
-        """The request behind its header."""
+        """The request after its header."""
         parts: list[bytes] = []
         for path in self.paths:
             raw = path.encode("utf-8")
@@ -51,7 +51,7 @@ class MultiRead(NamedTuple):
 
     @staticmethod
     def deserialize(buffer: bytes, offset: int) -> list[Node | None]:
-        """The nodes, None for those that are not there; raises kazoo's error for anything else that went wrong."""
+        """The nodes, None for missing ones; raises kazoo's error for any other failure."""
         nodes: list[Node | None] = []
         while True:
             kind, done, _ = _HEADER.unpack_from(buffer, offset)

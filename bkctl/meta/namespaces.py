@@ -2,7 +2,7 @@
 
     /admin/policies/tenant                   {"adminRoles": […], "allowedClusters": […]}
     /admin/policies/tenant/namespace         the policies; never has children
-    /admin/local-policies/tenant/namespace   {"bundles": {"boundaries": […], "numBundles": n}}: these count
+    /admin/local-policies/tenant/namespace   {"bundles": {"boundaries": […], "numBundles": n}}: these take effect
 
 Keys that we do not know are kept. Source: NamespaceResources.java, TenantResources.java, Policies.java.
 """
@@ -77,11 +77,11 @@ class NamespaceStore:
         """A tenant's node.
 
         Raises:
-            NotFound: there is no such tenant.
+            NotFound: the tenant does not exist.
         """
         found = await read_document(self.store, f"{POLICIES}/{tenant}")
         if found is None:
-            raise NotFound(f"there is no tenant {tenant}", tenant=tenant)
+            raise NotFound(f"tenant {tenant} does not exist", tenant=tenant)
         return found.value
 
     async def create_tenant(self, tenant: str, value: Json) -> None:
@@ -93,7 +93,7 @@ class NamespaceStore:
         try:
             await self.store.create(f"{POLICIES}/{tenant}", encode_json(value), parents=True)
         except AlreadyExists:
-            raise AlreadyExists(f"tenant {tenant} is there already", tenant=tenant) from None
+            raise AlreadyExists(f"tenant {tenant} exists already", tenant=tenant) from None
 
     async def update_tenant(self, tenant: str, value: Json) -> None:
         """Replaces what a tenant's node says, but for keys the new value does not name."""
@@ -119,7 +119,7 @@ class NamespaceStore:
         """The namespaces of a tenant, as tenant/namespace, sorted.
 
         Raises:
-            NotFound: there is no such tenant.
+            NotFound: the tenant does not exist.
         """
         await self.tenant(tenant)
         return [f"{tenant}/{name}" for name in await self._children(f"{POLICIES}/{tenant}")]
@@ -128,11 +128,11 @@ class NamespaceStore:
         """The policies of a namespace.
 
         Raises:
-            NotFound: there is no such namespace.
+            NotFound: the namespace does not exist.
         """
         found = await read_document(self.store, f"{POLICIES}/{namespace}")
         if found is None:
-            raise NotFound(f"there is no namespace {namespace}", namespace=namespace)
+            raise NotFound(f"namespace {namespace} does not exist", namespace=namespace)
         return found.value
 
     async def exists(self, namespace: str) -> bool:
@@ -158,22 +158,22 @@ class NamespaceStore:
         try:
             await self.store.create(f"{LOCAL_POLICIES}/{namespace}", encode_json(local), parents=True)
         except AlreadyExists:
-            pass  # left by a deletion that was cut short; its bundles count
+            pass  # Left by an interrupted deletion; its bundles take effect.
         try:
             await self.store.create(f"{POLICIES}/{namespace}", encode_json(policies), parents=True)
         except AlreadyExists:
-            raise AlreadyExists(f"namespace {namespace} is there already", namespace=namespace) from None
+            raise AlreadyExists(f"namespace {namespace} exists already", namespace=namespace) from None
 
     async def update_policies(self, namespace: str, change: Callable[[Json], Json | None]) -> Json:
         """Changes the policies by compare-and-set; keys that `change` leaves alone stay.
 
         Raises:
-            NotFound: there is no such namespace.
+            NotFound: the namespace does not exist.
         """
         try:
             return await update_document(self.store, f"{POLICIES}/{namespace}", change)
         except NotFound:
-            raise NotFound(f"there is no namespace {namespace}", namespace=namespace) from None
+            raise NotFound(f"namespace {namespace} does not exist", namespace=namespace) from None
 
     async def delete_namespace(self, namespace: str) -> None:
         """Deletes the nodes of a namespace that has no topics any more.
@@ -191,7 +191,7 @@ class NamespaceStore:
     # -- bundles ----------------------------------------------------------------------------------------------------
 
     async def bundles(self, namespace: str) -> Bundles:
-        """The bundles that count: of the local policies, else of the policies, else one for everything."""
+        """The effective bundles: of the local policies, else of the policies, else one for all hashes."""
         for root in (LOCAL_POLICIES, POLICIES):
             found = await read_document(self.store, f"{root}/{namespace}")
             boundaries = ((found.value.get("bundles") or {}) if found is not None else {}).get("boundaries")
@@ -200,7 +200,7 @@ class NamespaceStore:
         return Bundles.even(namespace, 1)
 
     async def split_bundle(self, bundle: Bundle, at: Sequence[int] = ()) -> Bundles:
-        """Cuts one of the bundles that count, into halves or at places, whatever others cut meanwhile; returns all.
+        """Splits one of the effective bundles, into halves or at positions, by compare-and-set; returns all.
 
         Raises:
             UsageError: it is unknown, or too small, or a boundary is not inside.

@@ -1,10 +1,10 @@
-"""Where things are in the tree: the names below the ledgers root, and ledger ids as paths.
+"""Paths of the metadata tree: the names below the ledgers root, and ledger ids as paths.
 
     manager            id 12345                       id 4294967296
     flat               L0000012345                    L4294967296
     hierarchical       00/0001/L2345                  000/0000/0042/9496/L7296
     longhierarchical   000/0000/0000/0001/L2345       000/0000/0042/9496/L7296
-    legacyhierarchical 00/0001/L2345                  ids above 2^31 - 1 have no place
+    legacyhierarchical 00/0001/L2345                  ids above 2^31 - 1 are not supported
 
 `hierarchical` is two trees: ids below 2147483647 (not 2^31) have ten digits split 2-4-4, all others nineteen split
 3-4-4-4-4. Source: StringUtils.java, FlatLedgerManager.java, HierarchicalLedgerManager.java, and its two relatives.
@@ -97,7 +97,7 @@ def ledger_path(root: str, manager: LedgerManager, ledger_id: int) -> str:
     """The path of a ledger's node.
 
     Raises:
-        UsageError: the manager has no place for the id.
+        UsageError: the manager does not support the id.
     """
     if not 0 <= ledger_id <= LEDGER_ID_MAX:
         raise UsageError(f"ledger id {ledger_id} is outside 0..{LEDGER_ID_MAX}")
@@ -111,7 +111,7 @@ def ledger_path(root: str, manager: LedgerManager, ledger_id: int) -> str:
 
 
 def parse_ledger_path(root: str, path: str) -> LedgerId | None:
-    """The ledger that a node belongs to, whatever the manager; None if it is no ledger's node."""
+    """The ledger that a node belongs to, whatever the manager; None if it is not a ledger's node."""
     if not path.startswith(root + "/"):
         return None
     name = path[len(root) + 1 :]

@@ -1,6 +1,6 @@
-"""What a Pulsar cluster needs in the metadata store before its first broker: what `initialize-cluster-metadata` makes.
+"""Creates the metadata of a Pulsar cluster before its first broker, as `initialize-cluster-metadata` does.
 
-Made where it is missing, left alone where it is there; several brokers may do it at once.
+Missing nodes are created, existing ones are not changed; several brokers may do it concurrently.
 Source: PulsarClusterMetadataSetup.java. Left out: the nodes of BookKeeper's stream storage and of Pulsar Functions.
 """
 
@@ -49,7 +49,7 @@ async def init_pulsar(
     broker_service_url: str,
     random: Random | None = None,
 ) -> list[str]:
-    """Makes what is missing of a cluster's metadata and returns what was made, in words.
+    """Creates missing metadata of a cluster; returns descriptions of the created nodes.
 
     ledgers_root None: BookKeeper's are there already, and need not be below the path that this store shows.
     """

@@ -1,12 +1,12 @@
-"""Where bkctl's auto recovery processes and commands leave notes for each other: `underreplication/bkctl/…`.
+"""Nodes of bkctl's auto recovery processes and commands: `underreplication/bkctl/…`.
 
-    auditor           ephemeral of the auditor: it takes requests. Another's session means a Java auditor
-    requests/q_####   asked for by a command, deleted by the auditor once the check has ended and its result is kept
+    auditor           ephemeral of the auditor: it accepts requests. Another's session means a Java auditor
+    requests/q_####   written by a command, deleted by the auditor once the check has ended and its result is stored
     results/<check>   the last run
     workers/<name>    ephemeral, what a worker does
     lost/<ledger>     ledgers with entries that no bookie has
 
-Java does not read it. Nothing depends on it: without it, the next check finds everything again.
+Java does not read them. Nothing depends on them: without them, the next check finds everything again.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from bkctl.meta.election import Election
 from bkctl.meta.store import Cancel, MetadataStore, Node, WatchCallback
 
 REQUESTS_MAX: Final = 100
-"""Requests that wait at a time; more are refused."""
+"""Maximum number of queued requests; more are refused."""
 LOST_MAX: Final = 10_000
-"""Ledgers with lost entries that are noted."""
+"""Maximum number of recorded ledgers with lost entries."""
 WRITE_ROUNDS_MAX: Final = 5
 
 _log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class RecoveryBoard:
         self._lost = f"{self.base}/lost"
 
     async def ensure(self) -> None:
-        """Makes the directories."""
+        """Creates the directories."""
         for path in (self._requests, self._results, self._workers, self._lost):
             try:
                 await self.store.create(path, b"", parents=True)
@@ -61,11 +61,11 @@ class RecoveryBoard:
     # -- the auditor ----------------------------------------------------------------------------------------------
 
     async def announce(self, note: AuditorNote) -> None:
-        """Says that this session's auditor takes requests."""
+        """Announces that this session's auditor accepts requests."""
         await self._put_ephemeral(self._auditor, note.encode())
 
     async def withdraw(self) -> None:
-        """Takes that back."""
+        """Deletes the announcement."""
         await self._drop_own(self._auditor)
 
     async def auditor_listens(self) -> bool:
@@ -77,20 +77,20 @@ class RecoveryBoard:
     # -- requests -------------------------------------------------------------------------------------------------
 
     async def ask(self, request: CheckRequest) -> str:
-        """Leaves a request; returns its name.
+        """Writes a request; returns its name.
 
         Raises:
-            Refused: too many wait already.
+            Refused: too many requests are queued.
         """
         await self.ensure()
         waiting = len(await self._names(self._requests))
         if waiting >= REQUESTS_MAX:
-            raise Refused(f"{waiting} requests for checks wait already")
+            raise Refused(f"{waiting} requests for checks are already queued")
         path = await self.store.create(f"{self._requests}/q_", request.encode(), sequence=True, parents=True)
         return path.rpartition("/")[2]
 
     async def pending(self) -> dict[str, CheckRequest]:
-        """The requests that wait, by name, oldest first."""
+        """The queued requests, by name, oldest first."""
         names = await self._names(self._requests)
         requests = await self._read(self._requests, names, CheckRequest)
         return {name: request for name, request in zip(names, requests, strict=True) if request is not None}
@@ -104,7 +104,7 @@ class RecoveryBoard:
         await self._drop(f"{self._requests}/{name}")
 
     async def watch_requests(self, callback: WatchCallback) -> Cancel:
-        """Calls back once, when a request comes or goes."""
+        """Calls back once, when a request is created or deleted."""
         await self.ensure()
         return await self.store.watch_children(self._requests, callback)
 
@@ -115,25 +115,25 @@ class RecoveryBoard:
     # -- results --------------------------------------------------------------------------------------------------
 
     async def keep(self, result: CheckResult) -> None:
-        """Keeps a result in the place of the one before."""
+        """Stores a result, replacing the one before."""
         await self._put(f"{self._results}/{result.check.value}", result.encode())
 
     async def result(self, check: CheckName) -> CheckResult | None:
-        """The last run of a check; None where none was kept."""
+        """The last run of a check; without one: None."""
         return (await self._read(self._results, [check.value], CheckResult))[0]
 
     # -- workers --------------------------------------------------------------------------------------------------
 
     async def publish(self, name: str, note: WorkerNote) -> None:
-        """Says what a worker of this session does."""
+        """Publishes the state of a worker of this session."""
         await self._put_ephemeral(f"{self._workers}/{name}", note.encode())
 
     async def unpublish(self, name: str) -> None:
-        """Takes that back."""
+        """Deletes the announcement."""
         await self._drop_own(f"{self._workers}/{name}")
 
     async def workers(self) -> dict[int, WorkerNote]:
-        """What bkctl's workers do, by metadata session."""
+        """The states of bkctl's workers, by metadata session."""
         places = [f"{self._workers}/{name}" for name in await self._names(self._workers)]
         found: dict[int, WorkerNote] = {}
         for path, node in zip(places, await self.store.get_many(places), strict=True):
@@ -145,23 +145,23 @@ class RecoveryBoard:
     # -- lost entries ---------------------------------------------------------------------------------------------
 
     async def note_lost(self, note: LostNote) -> None:
-        """Notes that a ledger has lost entries, in the place of an earlier note; past LOST_MAX nothing is noted."""
+        """Records that a ledger has lost entries, replacing an earlier record; not above LOST_MAX ledgers."""
         path = f"{self._lost}/{note.ledger_id}"
         if await self.store.exists(path) is None and len(await self._names(self._lost)) >= LOST_MAX:
             return
         await self._put(path, note.encode())
 
     async def lost_ids(self) -> set[int]:
-        """The ledgers that are noted."""
+        """The recorded ledgers."""
         return {int(name) for name in await self._names(self._lost) if name.isdecimal()}
 
     async def lost(self, ledger_ids: list[int]) -> dict[int, LostNote]:
-        """The notes on these ledgers, where there are any."""
+        """The existing records of these ledgers."""
         found = await self._read(self._lost, [str(ledger_id) for ledger_id in ledger_ids], LostNote)
         return {note.ledger_id: note for note in found if note is not None}
 
     async def forget_lost(self, ledger_id: int) -> bool:
-        """Takes a note away, so that workers look at once; False if there was none."""
+        """Deletes a record, so that workers retry at once; False if it did not exist."""
         return await self._drop(f"{self._lost}/{ledger_id}")
 
     # -- nodes ----------------------------------------------------------------------------------------------------

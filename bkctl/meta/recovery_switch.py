@@ -1,14 +1,14 @@
 """The switch of auto recovery, with who, why and until when: Java's `disable` node, and our own log beside it.
 
-    by                    `disable`, which everybody keeps to        `bkctl/switch`
+    by                    `disable`, which all processes read        `bkctl/switch`
     Java, older bkctl     created empty, version 0                   -
     disable, pause        created and set at once, version 1         a change: off, who, why, until
     enable, resume        deleted                                    a change: on, who, why
 
-A pause is off until a time. Whoever is there then ends it: every auto recovery process of bkctl, and any command of
-bkctl that changes the switch; Java knows no end. Both nodes change in one transaction, so a pause is ended only if it
-is still the one that was read, and an off of somebody else never. `disable` is not written again while it is there:
-Java's watch on it hears of that, takes it for nothing, and then misses its end.
+A pause disables until a time. Every auto recovery process of bkctl, and any command of bkctl that changes the switch,
+ends an expired pause; Java never does. Both nodes change in one transaction, so a pause is ended only if it is still
+the one that was read, and a `disable` of another client never. `disable` is not rewritten while it exists: Java's watch
+on it would fire, be ignored, and then miss the deletion.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OUR_VERSION: Final = Version(FIRST_VERSION + 1)
 
 
 class SwitchState(NamedTuple):
-    """Whether auto recovery is on, and bkctl's last change; in_force: that change is why it is as it is."""
+    """Whether auto recovery is enabled, and bkctl's last change; in_force: that change caused the current state."""
 
     enabled: bool
     last: SwitchChange | None
@@ -63,16 +63,16 @@ class RecoverySwitch:
         self._clock = clock
 
     async def state(self) -> SwitchState:
-        """Reads whether auto recovery is on, and who switched it off, for how long and why."""
+        """Reads whether auto recovery is enabled, and who disabled it, for how long and why."""
         log, _ = await self._read()
         stat = await self.store.exists(self._disable)
         return _state(log, None if stat is None else stat.version)
 
     async def turn_off(self, who: str, reason: str, until_ms: int | None = None) -> bool:
-        """Turns auto recovery off, for good or until a time; a pause in force gets the new end. False: no change.
+        """Disables auto recovery, permanently or until a time; a pause in force gets the new end. False: no change.
 
         Raises:
-            Refused: a pause is asked for while it is off for good, which no pause may end.
+            Refused: a pause is requested while it is disabled permanently, which a pause must not end.
         """
         for _ in range(ROUNDS_MAX):
             log, version = await self._read()
@@ -81,7 +81,10 @@ class RecoverySwitch:
             if not now.enabled and now.until_ms is None:
                 if until_ms is None:
                     return False
-                raise Refused(f"auto recovery is off for good already{_by(now)}", hint="bkctl autorecovery enable")
+                raise Refused(
+                    f"auto recovery is already disabled without a time limit{_by(now)}",
+                    hint="bkctl autorecovery enable",
+                )
             change = SwitchChange(False, self._clock.now_ms(), who, reason, until_ms)
             off: list[Operation] = [Create(self._disable), Set(self._disable, change.encode(), FIRST_VERSION)]
             if await self._change(log, version, change, off if now.enabled else [Check(self._disable, OUR_VERSION)]):
@@ -101,18 +104,20 @@ class RecoverySwitch:
         raise _restless()
 
     async def end_pause(self, who: str) -> bool:
-        """Enables auto recovery if a pause is over. False: no pause, it is not over, or another process did."""
+        """Enables auto recovery if a pause has expired. False: no pause, it has not expired, or another process ended
+        it.
+        """
         log, version = await self._read()
         stat = await self.store.exists(self._disable)
         state = _state(log, None if stat is None else stat.version)
         now_ms = self._clock.now_ms()
         if state.last is None or state.until_ms is None or state.until_ms > now_ms:
             return False
-        change = SwitchChange(True, now_ms, who, f"the pause is over: {state.last.reason}")
+        change = SwitchChange(True, now_ms, who, f"the pause has expired: {state.last.reason}")
         return await self._change(log, version, change, [Delete(self._disable, OUR_VERSION)])
 
     async def watch(self, callback: WatchCallback) -> Cancel:
-        """Calls back once, at bkctl's next change; what Java changes needs no answer."""
+        """Calls back once, at bkctl's next change; changes by Java are not watched."""
         return await self.store.watch_data(self._log, callback)
 
     async def _read(self) -> tuple[SwitchLog, Version | None]:
@@ -125,7 +130,9 @@ class RecoverySwitch:
     async def _change(
         self, log: SwitchLog, version: Version | None, change: SwitchChange, operations: list[Operation]
     ) -> bool:
-        """All at once, if the log is still at this version; False if it is not, or the switch was thrown meanwhile."""
+        """Writes both in one transaction, if the log is still at this version; False if it is not, or the switch
+        changed meanwhile.
+        """
         if version is None:
             try:
                 await self.store.create(self._log, SwitchLog().encode(), parents=True)
@@ -148,9 +155,9 @@ def _state(log: SwitchLog, disable_version: Version | None) -> SwitchState:
 
 def _by(state: SwitchState) -> str:
     if state.last is None or not state.in_force:
-        return ", by somebody else"
+        return ", by another client"
     return f", by {state.last.who}: {state.last.reason}"
 
 
 def _restless() -> Conflict:
-    return Conflict("the switch of auto recovery is thrown by others all the time")
+    return Conflict("other clients keep changing the switch of auto recovery")

@@ -1,6 +1,7 @@
-"""One watch at a server, shared by everybody here who waits for the same node.
+"""One watch at a server, shared by all local callers that wait for the same node.
 
-A watch at the server cannot be taken back, so callers come and go while it stays; it holds nothing of those that left.
+A watch at the server cannot be removed, so it stays while callers come and go; it keeps no reference to callers that
+left.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from bkctl.meta.store import Cancel, WatchCallback, WatchEvent
 
 
 class SharedWatch:
-    """One watch at the server, and everybody who waits for it."""
+    """One watch at the server, and its callbacks."""
 
     def __init__(self) -> None:
         self.over = False
@@ -32,7 +33,7 @@ class SharedWatch:
         return cancel
 
     def fire(self, watches: dict[str, SharedWatch], path: str, event: WatchEvent) -> None:
-        """Calls everybody back, once."""
+        """Calls all callbacks, once."""
         self.over, self._early = True, event
         if watches.get(path) is self:
             del watches[path]

@@ -1,4 +1,4 @@
-"""The metadata store as everybody sees it: a tree of small nodes, versions, sessions, one-shot watches.
+"""The interface of the metadata store: a tree of small nodes, versions, sessions, one-shot watches.
 
 It is ZooKeeper's data model without ZooKeeper's client: `memory.MemoryStore` and `zookeeper.ZooKeeperStore` keep the
 same contract and pass the same tests. Paths are absolute ("/ledgers/LAYOUT"), without a trailing slash.
@@ -10,7 +10,7 @@ same contract and pass the same tests. Paths are absolute ("/ledgers/LAYOUT"), w
     version is not the one given        Conflict
     delete finds children               NotEmpty (a Conflict)
     no answer in time                   Unavailable: done, not done, or yet to be done; read to learn which
-    the session ended under way         SessionExpired (an Unavailable); the next call uses a new session
+    the session ended meanwhile         SessionExpired (an Unavailable); the next call uses a new session
     the store says no otherwise         ServerError, with its own number; Refused without the right to do it
 
 An answer lost on the way is not repeated by the store, save for reads: only the caller knows what a second create,
@@ -34,7 +34,7 @@ Version = NewType("Version", int)
 """The data version of a node: 0 at its creation, one more with every set."""
 
 ANY_VERSION: Final = Version(-1)
-"""What `overwrite` and `delete_any` send; `set` and `delete` refuse it. In a multi only to delete whole trees."""
+"""The version sent by `overwrite` and `delete_any`; `set` and `delete` refuse it. In a multi only for whole trees."""
 
 FIRST_VERSION: Final = Version(0)
 NO_CHILDREN_FOR_EPHEMERALS: Final = -108  # ZooKeeper's number
@@ -71,7 +71,7 @@ class SessionEvent(Enum):
 
 
 class Stat(NamedTuple):
-    """What the store knows of a node. Times are the server's; ephemeral_owner is a session id, 0 for none."""
+    """The Stat of a node. Times are the server's; ephemeral_owner is a session id, 0 for none."""
 
     version: Version
     ctime_ms: int
@@ -116,7 +116,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """In a multi: go on only if the node is there with this version."""
+    """In a multi: continue only if the node exists with this version."""
 
     path: str
     version: Version
@@ -175,7 +175,7 @@ class MetadataStore(Protocol):
         """Returns when this session sees everything written before the call."""
 
     async def multi(self, operations: Sequence[Operation]) -> None:
-        """Does all of them or none; the error is that of the first that failed."""
+        """Executes all of them or none; the error is that of the first that failed."""
 
     async def watch_data(self, path: str, callback: WatchCallback) -> Cancel:
         """Calls back once: at the next creation, change or deletion of the node. The node need not be there.
@@ -225,7 +225,7 @@ def join(parent: str, name: str) -> str:
 def refuse_any(version: int) -> None:
     """A compare-and-set needs the version that was read; without it another process's write would be lost."""
     if version < 0:
-        raise UsageError(f"version {version} is not one a node can have: overwrite and delete_any are other methods")
+        raise UsageError(f"version {version} is not a valid node version: use overwrite or delete_any instead")
 
 
 def wakes(event: asyncio.Event) -> WatchCallback:
@@ -234,18 +234,18 @@ def wakes(event: asyncio.Event) -> WatchCallback:
 
 
 def no_node(path: str) -> NotFound:
-    """The error for a node that is not there, in the same words from every store."""
+    """The error for a missing node, the same for every store."""
     return NotFound(f"no such node in the metadata store: {path}", path=path)
 
 
 def node_exists(path: str) -> AlreadyExists:
     """The error for a create that finds the node."""
-    return AlreadyExists(f"the node is already in the metadata store: {path}", path=path)
+    return AlreadyExists(f"the node exists already in the metadata store: {path}", path=path)
 
 
 def bad_version(path: str, version: int) -> Conflict:
     """The error for a set, delete or check whose version is not the node's."""
-    return Conflict(f"{path} was changed by somebody else since version {version}", path=path, version=version)
+    return Conflict(f"{path} was changed by another client since version {version}", path=path, version=version)
 
 
 def ephemeral_parent(path: str) -> ServerError:

@@ -24,7 +24,7 @@ SCHEMAS: Final = "/schemas"
 
 
 class TopicStore:
-    """Which topics there are; nothing of their content."""
+    """The existing topics, without their content."""
 
     def __init__(self, store: MetadataStore) -> None:
         self.store = store
@@ -47,12 +47,12 @@ class TopicStore:
         return f"{PARTITIONED_TOPICS}/{topic.path}"
 
     async def partitions(self, topic: TopicName) -> int:
-        """Of how many partitions a topic consists; 0 where it is not partitioned."""
+        """The number of partitions of a topic; 0 if it is not partitioned."""
         found = await self.partitioned(topic)
         return 0 if found is None else int(found.value.get("partitions", 0))
 
     async def partitioned(self, topic: TopicName) -> Document | None:
-        """What is stored about a partitioned topic."""
+        """The stored object of a partitioned topic."""
         return await read_document(self.store, self._partitioned(topic))
 
     async def partitioned_topics(self, namespace: str, domain: str = PERSISTENT) -> list[TopicName]:
@@ -64,7 +64,7 @@ class TopicStore:
     async def create_partitioned(
         self, topic: TopicName, partitions: int, properties: Mapping[str, str] | None = None
     ) -> None:
-        """Says that a topic is partitioned; the partitions come into being when they are used.
+        """Creates a partitioned topic; its partitions are created when they are first used.
 
         Raises:
             AlreadyExists: it is there.
@@ -76,7 +76,7 @@ class TopicStore:
         try:
             await self.store.create(self._partitioned(topic), encode_json(value), parents=True)
         except AlreadyExists:
-            raise AlreadyExists(f"the partitioned topic {topic} is there already", topic=str(topic)) from None
+            raise AlreadyExists(f"partitioned topic {topic} exists already", topic=str(topic)) from None
 
     async def update_partitions(self, topic: TopicName, partitions: int) -> int:
         """Raises the number of partitions and returns the old one. NotFound where it is not partitioned."""
@@ -99,7 +99,7 @@ class TopicStore:
         )
 
     async def delete_partitioned(self, topic: TopicName) -> None:
-        """Forgets that a topic is partitioned; fine if it is not."""
+        """Deletes the partitioned topic's node; no error if it does not exist."""
         found = await self.partitioned(topic)
         if found is not None:
             await self.store.delete(self._partitioned(topic), found.version)
@@ -112,7 +112,7 @@ class TopicStore:
         return f"{SCHEMAS}/{whole.tenant}/{whole.namespace}/{whole.encoded_local}"
 
     async def schema_versions(self, topic: TopicName) -> tuple[list[SchemaIndex], Version | None]:
-        """All versions, ascending, with the version of the node; None where there is no node."""
+        """All versions, ascending, with the version of the node; None if the node does not exist."""
         path = self.schema_path(topic)
         try:
             node = await self.store.get(path)
@@ -135,7 +135,7 @@ class TopicStore:
         return await self.store.set(path, data, version)
 
     async def delete_schema(self, topic: TopicName) -> None:
-        """Forgets a topic's schemas; fine if it has none."""
+        """Deletes a topic's schemas; no error if it has none."""
         path = self.schema_path(topic)
         stat = await self.store.exists(path)
         if stat is not None:

@@ -3,7 +3,7 @@
     below `underreplication`   life
     ledgers/…/urL<id>          marked by an auditor, merged by compare-and-set, deleted by the worker that has repaired
                                the ledger, with the version it saw before it took the lock
-    locks/urL<id>              ephemeral; held from before a worker looks at a ledger until its marker is gone
+    locks/urL<id>              ephemeral; held from before a worker checks a ledger until its marker is deleted
     disable                    while it exists, no auditor audits and no worker picks a ledger
     lostBookieRecoveryDelay    seconds; writing it, even the same value, triggers an audit. Never deleted: a Java
                                auditor would lose its watch
@@ -105,7 +105,8 @@ class Underreplication:
         return "/".join((self._ledgers, *codec.marker_parts(ledger_id)))
 
     async def mark(self, ledger_id: int, missing: Sequence[BookieId]) -> bool:
-        """Says that a ledger lacks these bookies' replicas; False if that was said already, and nothing was written.
+        """Marks a ledger as lacking these bookies' replicas; False if it was so marked already, and nothing was
+        written.
 
         Raises:
             BadBytes: the marker that is there cannot be read, and is left as it is.
@@ -129,7 +130,7 @@ class Underreplication:
                 return True
             except (NotFound, Conflict):
                 continue  # repaired, or merged by another auditor, meanwhile
-        raise Conflict(f"the marker of ledger {ledger_id} changes all the time", ledger_id=ledger_id)
+        raise Conflict(f"the marker of ledger {ledger_id} keeps changing", ledger_id=ledger_id)
 
     async def marker(self, ledger_id: int) -> tuple[Marker, Version] | None:
         """A ledger's marker and its version, or None."""
@@ -143,8 +144,8 @@ class Underreplication:
     async def markers(self) -> AsyncIterator[list[LedgerId]]:
         """All marked ledgers, ascending, at most READ_BATCH at a time.
 
-        Each has a directory of its own, whose path spells its id. So the markers are looked for where they must be,
-        hundreds in one request; a directory is listed only where there is none.
+        Each has a directory of its own, whose path spells its id. So the markers are read at their known paths,
+        hundreds in one request; a directory is listed only if a marker is missing there.
         """
         await self.store.sync(self.base)
         async for directories in self._leaves([self._ledgers], codec.LEVELS - 1):
@@ -198,7 +199,7 @@ class Underreplication:
     async def lock(self, ledger_id: int, holder: str) -> HeldLock | None:
         """Takes the lock of a marked ledger; None if it is no longer marked, or another worker has the lock.
 
-        holder is written into the lock for people: Java writes the machine's host name.
+        holder is written into the lock for information: Java writes the machine's host name.
         """
         stat = await self.store.exists(self.marker_path(ledger_id))
         if stat is None:
@@ -214,10 +215,10 @@ class Underreplication:
         return HeldLock(LedgerId(ledger_id), stat.version, self.store.session_id)
 
     async def complete(self, lock: HeldLock) -> bool:
-        """The ledger is repaired: deletes its marker and releases the lock.
+        """Completes a repaired ledger: deletes its marker and releases the lock.
 
         False, and the marker stays, if the ledger was marked again after the lock was taken, or the lock was lost
-        with its session: the ledger is to be looked at again.
+        with its session: the ledger must be checked again.
         """
         path = self.marker_path(lock.ledger_id)
         done = await self._holds(lock)
@@ -233,7 +234,7 @@ class Underreplication:
         return done
 
     async def release(self, lock: HeldLock) -> None:
-        """Gives a lock back, unless it is another session's by now."""
+        """Releases a lock, unless another session has it by now."""
         if await self._holds(lock):
             try:
                 await self.store.delete_any(self.lock_path(lock.ledger_id))
@@ -271,7 +272,7 @@ class Underreplication:
         """All locks, by ledger; there can be one without a marker: garbage collectors take them too.
 
         Args:
-            unreadable: hears of locks with other bytes, whose holder is not known then; without it the first raises.
+            unreadable: called for undecodable locks, whose holder is unknown; without it the first one raises.
 
         Raises:
             Corrupt: such a lock.
@@ -344,16 +345,16 @@ class Underreplication:
         return await self.store.watch_data(self._delay, callback)
 
     async def trigger_audit(self) -> BookieId:
-        """Makes the auditor look at all bookies now, by writing the delay it has; returns who that is.
+        """Makes the auditor check all bookies now, by rewriting the current delay; returns who that is.
 
         Raises:
-            Refused: auto recovery is off. Unavailable: there is no auditor.
+            Refused: auto recovery is off. Unavailable: no auditor is running.
         """
         if not await self.enabled():
             raise Refused("auto recovery is disabled", hint="bkctl autorecovery enable")
         auditor = await Election(self.store, self.root).auditor()
         if auditor is None:
-            raise Unavailable("there is no auditor", hint="bkctl autorecovery start, on any machine")
+            raise Unavailable("no auditor is running", hint="bkctl autorecovery start, on any machine")
         await self.set_delay(await self.delay_s() or 0)
         return auditor
 

@@ -33,7 +33,7 @@ _MANAGERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class MetadataUri:
-    """Where the metadata is. manager None means: whatever LAYOUT says."""
+    """The location of the metadata. manager None: that of LAYOUT."""
 
     hosts: tuple[str, ...]
     root: str
@@ -60,7 +60,7 @@ def parse_uri(text: str) -> MetadataUri:
         raise UsageError(f"{text!r} is not a metadata URI", hint=_HINT)
     driver, _, manager = match["scheme"].lower().partition("+")
     if driver != DRIVER:
-        raise UsageError(f"metadata URI {text!r}: {driver or 'no'!s} is not a scheme bkctl knows: zk", hint=_HINT)
+        raise UsageError(f"metadata URI {text!r}: {driver or 'no'!s} is not a supported scheme: zk", hint=_HINT)
     if (manager or "null") not in _MANAGERS:
         known = ", ".join(_MANAGERS)
         raise UsageError(f"metadata URI {text!r}: no ledger manager {manager!r} (there are {known})", hint=_HINT)

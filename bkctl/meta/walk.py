@@ -59,7 +59,7 @@ async def _below(store: MetadataStore, directories: Sequence[str]) -> list[str]:
 
 
 async def children_or_none(store: MetadataStore, path: str) -> list[str]:
-    """The names of the node's children, sorted; empty where the node does not exist."""
+    """The names of the node's children, sorted; empty if the node does not exist."""
     try:
         return sorted(await store.children(path))
     except NotFound:

@@ -6,7 +6,8 @@ is reported by session events, and every watch fires LOST when its connection br
 
     reads     asked again when the connection breaks, READ_ATTEMPTS_MAX times in all, within the timeout
     writes    sent once: a connection that breaks leaves open whether they were done
-    without   a connection an operation waits for one; nothing is queued to be sent long after its caller gave up
+    without   a connection an operation waits for one; no request is queued and sent after its caller has stopped
+    waiting
 """
 
 from __future__ import annotations
@@ -411,7 +412,7 @@ class ZooKeeperStore:
             raise self._error(e, name, path, version) from e
 
     def _error(self, error: zk.KazooException, name: str, path: str, version: int) -> BkctlError:
-        """What a kazoo exception is in our tree."""
+        """Converts a kazoo exception to a BkctlError."""
         what = f"{name} {path}"
         match error:
             case zk.NoNodeError():

@@ -1,1 +1,1 @@
-"""Values: what the things of a BookKeeper cluster are. Frozen, checked, without behaviour that needs a world."""
+"""Values: the objects of a BookKeeper cluster. Frozen, validated, without I/O."""

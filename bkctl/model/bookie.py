@@ -48,7 +48,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class BookieServiceInfo:
-    """What a bookie registers under its id. Empty means: split host and port from the id."""
+    """The registration of a bookie. Empty means: split host and port from the id."""
 
     endpoints: tuple[Endpoint, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -60,10 +60,10 @@ class BookieServiceInfo:
 
 @dataclass(frozen=True, slots=True)
 class Cookie:
-    """Who owns a set of directories; the same text is in every directory and in the metadata store.
+    """The owner of a set of directories; the same text is in every directory and in the metadata store.
 
-    journal_dirs, ledger_dirs, index_dirs are the configured paths; index_dirs is None where the
-    configuration has none. Source: Cookie.java.
+    journal_dirs, ledger_dirs, index_dirs are the configured paths; index_dirs is null if the configuration does not set
+    them. Source: Cookie.java.
     """
 
     bookie_id: BookieId

@@ -1,4 +1,4 @@
-"""Bundles: a namespace's hash space [0, 0xffffffff] cut into ranges, each owned by one broker at a time.
+"""Bundles: a namespace's hash space [0, 0xffffffff] split into ranges, each owned by one broker at a time.
 
 The bundle of a topic follows from the CRC-32 of its full name; a bundle contains its lower boundary, the last one its
 upper boundary too. Source: NamespaceBundles.java, NamespaceBundleFactory.java.
@@ -41,7 +41,7 @@ class Bundle(NamedTuple):
 
 
 def hash_of(topic: str) -> int:
-    """The place of a topic (its full name, with the partition) in the hash space."""
+    """The hash of a topic (its full name, with the partition)."""
     return zlib.crc32(topic.encode())
 
 
@@ -58,7 +58,7 @@ def parse_range(namespace: str, text: str) -> Bundle:
     """
     match = _RANGE.fullmatch(text)
     if match is None or int(match[1], 16) >= int(match[2], 16):
-        raise UsageError(f"{text!r} is no bundle", hint="0x00000000_0x40000000")
+        raise UsageError(f"{text!r} is not a valid bundle", hint="0x00000000_0x40000000")
     return Bundle(namespace, int(match[1], 16), int(match[2], 16))
 
 
@@ -72,11 +72,11 @@ class Bundles:
     def __post_init__(self) -> None:
         ends = self.boundaries
         if len(ends) < 2 or ends[0] != 0 or ends[-1] != HASH_MAX or list(ends) != sorted(set(ends)):
-            raise UsageError(f"bundles of {self.namespace}: {self.texts(ends)} are no boundaries")
+            raise UsageError(f"bundles of {self.namespace}: {self.texts(ends)} are not valid boundaries")
 
     @classmethod
     def even(cls, namespace: str, count: int) -> Bundles:
-        """So many of equal size."""
+        """Bundles of equal size."""
         if count < 1:
             raise UsageError(f"{count} bundles are too few")
         step = (HASH_MAX + 1) // count
@@ -87,12 +87,12 @@ class Bundles:
         """From the texts of a policies node.
 
         Raises:
-            UsageError: they are no boundaries.
+            UsageError: they are not valid boundaries.
         """
         try:
             return cls(namespace, tuple(int(text, 16) for text in texts))
         except ValueError:
-            raise UsageError(f"bundles of {namespace}: {list(texts)} are no boundaries") from None
+            raise UsageError(f"bundles of {namespace}: {list(texts)} are not valid boundaries") from None
 
     @staticmethod
     def texts(boundaries: Sequence[int]) -> list[str]:
@@ -112,15 +112,15 @@ class Bundles:
         return self.at(hash_of(topic))
 
     def at(self, place: int) -> Bundle:
-        """The bundle of a place in the hash space."""
+        """The bundle of a hash."""
         index = min(bisect_right(self.boundaries, place) - 1, len(self) - 1)
         return Bundle(self.namespace, self.boundaries[index], self.boundaries[index + 1])
 
     def split(self, bundle: Bundle, at: Sequence[int] = ()) -> Bundles:
-        """The same with one bundle cut, into halves unless places inside of it are given.
+        """The same with one bundle split, into halves unless positions inside it are given.
 
         Raises:
-            UsageError: it is not one of them, or too small, or a place is not inside.
+            UsageError: it is not one of them, or too small, or a position is not inside.
         """
         if bundle not in self.all():
             raise UsageError(f"{bundle} is not a bundle of {self.namespace}")

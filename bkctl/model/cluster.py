@@ -1,4 +1,4 @@
-"""A picture of a cluster: which bookies are there, which ledgers are on them. Every decision is taken against one."""
+"""A snapshot of a cluster: its bookies and their ledgers, as input of decisions."""
 
 from __future__ import annotations
 

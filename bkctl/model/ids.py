@@ -1,4 +1,4 @@
-"""Names and numbers that must not be mixed up: ledger, entry, bookie."""
+"""Ids of ledgers, entries and bookies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ledger as its metadata tells it: state, quorums, and the ensembles that held its entries."""
+"""The metadata of a ledger: state, quorums, and the ensembles of its entries."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Ensemble:
 
 @dataclass(frozen=True, slots=True)
 class LedgerMetadata:
-    """What the ledger's znode says. length and last_entry_id count only while CLOSED.
+    """The content of a ledger's znode. length and last_entry_id are valid only while CLOSED.
 
-    digest_type and password are None together (format 1 does not carry them);
-    ctime_ms is None where the record has none; creation_token is only in format 3.
+    digest_type and password are set both or not at all (not in format 1); ctime_ms is null if the record has none;
+    creation_token is only in format 3.
 
     Raises:
         UsageError: E >= Qw >= Qa >= 1 does not hold, an ensemble has not E members or starts too early,
@@ -82,11 +82,11 @@ class LedgerMetadata:
                 raise UsageError(f"ensemble at entry {at} has {found} bookies, not {self.ensemble_size}")
             previous = ensemble.first_entry_id
         if (self.digest_type is None) != (self.password is None):
-            raise UsageError("digest type and password come together")
+            raise UsageError("digest type and password must be set together")
 
     @property
     def closed(self) -> bool:
-        """True once the last entry is settled for ever."""
+        """True once the last entry cannot change any more."""
         return self.state is LedgerState.CLOSED
 
     @property
@@ -117,7 +117,7 @@ class LedgerMetadata:
         """A new last ensemble from first_entry_id on; replaces the last one where it starts at the same entry.
 
         Raises:
-            UsageError: first_entry_id is before the last ensemble's: history is not rewritten. Or a bookie is named
+            UsageError: first_entry_id is before the last ensemble's, which cannot change. Or a bookie is named
                 twice.
         """
         _check_distinct(first_entry_id, bookies)

@@ -1,6 +1,6 @@
 """Which configuration values are not shown: those of keys whose names say that they hold a secret.
 
-A flag hides no secret, and the subscription type Key_Shared is no key; both are shown. Applied wherever a value of a
+Flags and the subscription type Key_Shared are not secrets and are shown. Applied wherever a value of a
 configuration is printed, logged or sent.
 """
 

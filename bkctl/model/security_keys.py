@@ -22,7 +22,7 @@ from bkctl.errors import UsageError
 from bkctl.model.secret_keys import masked
 
 OVERRIDE: Final = "bkctlAllowInsecure"
-"""The key that starts without what the other keys ask for."""
+"""The key that permits a start without the requested protection."""
 UNSET: Final = ("", "null")
 
 Check: TypeAlias = Callable[[str], bool]
@@ -39,7 +39,7 @@ def _any(_text: str) -> bool:
 
 
 def _without_tls(text: str) -> bool:
-    """Harmless: a list of listeners that has none with TLS."""
+    """Harmless: a list of listeners without TLS."""
     return not any(scheme in text.lower() for scheme in ("pulsar+ssl:", "https:"))
 
 
@@ -48,9 +48,9 @@ class SecurityKeys:
     """Keys with the same harmless values and the same consequence.
 
     Attributes:
-        names: the keys; one that ends with `*` stands for all that begin so and are in no row before.
+        names: the keys; one that ends with `*` matches all keys with this prefix that are in no earlier row.
         harmless: whether a value asks for no protection.
-        consequence: what is not protected where the keys are ignored.
+        consequence: the missing protection if the keys are ignored.
     """
 
     names: tuple[str, ...]
@@ -70,7 +70,7 @@ def _row(names: str, harmless: Check, consequence: str) -> SecurityKeys:
 
 
 _PLAIN: Final = "connections are not encrypted"
-_ANYONE: Final = "every client that can connect is allowed everything"
+_ANYONE: Final = "every client that can connect has all permissions"
 _FALSE: Final = _only("false")
 _SSL_FACTORY: Final = "org.apache.pulsar.common.util.DefaultPulsarSslFactory"
 
@@ -147,14 +147,14 @@ BROKER: Final[Table] = (
         _only(),
         "TLS and authentication of the metadata store's client are not configured",
     ),
-    _row("entryFilterNames", _only(), "consumers get messages that the filters hold back"),
+    _row("entryFilterNames", _only(), "consumers receive messages that the filters would reject"),
     _row("brokerInterceptors", _only(), "no interceptor checks requests"),
     *_CLIENT_IN_BROKER,
 )
 
 
 def unsupported(conf: Mapping[str, str], table: Table) -> dict[str, str]:
-    """The keys of a configuration that ask for protection which is not supported, each with the consequence."""
+    """The keys of a configuration that request unsupported protection, each with the consequence."""
     found = {}
     for key, text in conf.items():
         row = next((row for row in table if row.has(key)), None)
@@ -170,7 +170,7 @@ def check_security(
     warn: Callable[[str], object],
     where: Callable[[str], str] = lambda key: "",
 ) -> frozenset[str]:
-    """Refuses a configuration that asks for protection which is not supported.
+    """Refuses a configuration that requests unsupported protection.
 
     Args:
         conf: keys and values as a file has them.
@@ -182,7 +182,7 @@ def check_security(
         The keys to ignore: OVERRIDE, and those that it allows.
 
     Raises:
-        UsageError: there are such keys, and OVERRIDE is not true; or it is not true or false. Names each key.
+        UsageError: such keys are set, and OVERRIDE is not true; or OVERRIDE is invalid. The message names each key.
     """
     override = conf.get(OVERRIDE, "").strip().lower()
     if override not in ("", "true", "false"):

@@ -1,4 +1,4 @@
-"""What a bookie answers: one set of statuses, two sets of numbers on the wire.
+"""The statuses in replies of a bookie, with their codes in v2 and v3.
 
     status                  v2    v3    a client may …
     OK                      0     0
@@ -6,7 +6,7 @@
     NO_ENTRY                2     403   count it as an explicit "not here"
     BAD_REQUEST             100   404
     IO_ERROR                101   501   try another replica
-    UNAUTHORIZED            102   502   give up: wrong ledger password
+    UNAUTHORIZED            102   502   stop: wrong ledger password
     BAD_VERSION             103   503
     FENCED                  104   504   stop writing: the ledger is being recovered
     READ_ONLY               105   505   replace the bookie

@@ -1,8 +1,8 @@
-"""What a topic is called, and a place in its log.
+"""Names of topics, and positions in their logs.
 
     persistent://tenant/namespace/local             a topic; or, of a partitioned one, what its partitions share
     persistent://tenant/namespace/local-partition-3 its partition 3, a topic of its own
-    non-persistent://…                              a topic that keeps nothing
+    non-persistent://…                              a topic that stores nothing
 
 Short names mean `persistent://public/default/…`. Where a name goes into a path, its local part is encoded as a form
 field is in Java (`URLEncoder`). Source: TopicName.java, PositionImpl.java.
@@ -36,7 +36,7 @@ class Position(NamedTuple):
 
 EARLIEST: Final = Position(-1, -1)
 LATEST: Final = Position(2**63 - 1, 2**63 - 1)
-"""As clients ask for them: before the first entry there is, and behind the last."""
+"""As clients ask for them: before the first entry, and after the last."""
 
 
 class TopicName(NamedTuple):
@@ -55,7 +55,7 @@ class TopicName(NamedTuple):
         """Reads a full or a short name.
 
         Raises:
-            UsageError: it names no topic.
+            UsageError: it is not a valid topic name.
         """
         return _parse(text)
 
@@ -138,5 +138,5 @@ def encode_name(text: str) -> str:
 
 
 def decode_name(text: str) -> str:
-    """What `encode_name` was given."""
+    """Reverses `encode_name`."""
     return unquote_plus(text)

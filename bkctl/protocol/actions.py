@@ -1,4 +1,4 @@
-"""What the cores of the writer and of recovery ask their driver to do. Plain values, hashable.
+"""The actions of the cores of the writer and of recovery, for their driver. Plain values, hashable.
 
 The driver carries them out in order, and brings every outcome back as a call: an answer, an error, a time-out. It
 may be slow, and it may lose any of them; it may not reorder answers of one metadata write with the next, because a
@@ -92,7 +92,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class FencingCovered:
-    """No ack quorum without a fenced bookie is left; reading starts behind last_confirmed."""
+    """No ack quorum without a fenced bookie is left; reading starts after last_confirmed."""
 
     last_confirmed: int
 

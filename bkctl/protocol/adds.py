@@ -1,11 +1,11 @@
-"""The adds on their way: sent to an ensemble, not yet confirmed. Shared by the writer and by recovery's write-back.
+"""The adds in flight: sent to an ensemble, not yet confirmed. Shared by the writer and by recovery's write-back.
 
-One int an entry holds its acknowledgements; there is no object an (entry, bookie). The rules:
+One int an entry holds its acknowledgements; no object is created for an (entry, bookie). The rules:
 
 * An answer of a bookie that is no longer at its index is ignored: it was replaced.
 * Entries are confirmed strictly in order, and only by `advance()`, which is not called during an ensemble change.
   So the last confirmed entry stands still from the moment a change is begun until it is settled, and a new
-  ensemble that starts right behind it takes over every entry that is on its way.
+  ensemble that starts right after it takes over every entry in flight.
 * A new bookie at an index takes away the acknowledgement that the old one gave; an entry that was complete
   may so become incomplete, and the same bytes are sent again.
 * A refusal for an entry that is complete anyway is remembered, and acted on when the next entry is appended.
@@ -28,9 +28,9 @@ class AddWindow:
 
     Args:
         ensemble: the bookies they go to now.
-        last_confirmed: the first entry to come is the one behind it.
+        last_confirmed: the next entry is the one after it.
         flags: of every add.
-        delay_change: bear with refusals as long as Qa can still be reached (Java's delayEnsembleChange).
+        delay_change: tolerate refusals as long as Qa can still be reached (Java's delayEnsembleChange).
     """
 
     __slots__ = (
@@ -92,7 +92,7 @@ class AddWindow:
 
     @property
     def last_pushed(self) -> int:
-        """The newest entry on its way, or the last confirmed."""
+        """The newest entry in flight, or the last confirmed."""
         return self.last_confirmed + len(self._entries)
 
     def __len__(self) -> int:
@@ -103,7 +103,7 @@ class AddWindow:
         return self._entries[0] if self._entries else None
 
     def push(self, entries: list[bytes]) -> list[Action]:
-        """Takes entries behind the newest, and sends each to its write set; failing indexes get theirs later."""
+        """Takes entries after the newest, and sends each to its write set; failing indexes get theirs later."""
         first = self.last_pushed + 1
         self._entries.extend(entries)
         self._acks.extend([0] * len(entries))
@@ -123,7 +123,7 @@ class AddWindow:
                 acks[entry_id - first] |= bit
 
     def refuse(self, index: int, bookie: BookieId, entry_ids: Iterable[int], status: int) -> None:
-        """Notes that one bookie did not take these entries; `failing` or `delayed` tells what follows."""
+        """Records that one bookie refused these entries; `failing` or `delayed` contains its index."""
         if self.ensemble[index] != bookie:
             return
         first, quorum = self.last_confirmed + 1, self.quorum
@@ -178,13 +178,13 @@ class AddWindow:
         return self._send(self.last_confirmed + 1, changed)
 
     def retry(self, indexes: Iterable[int]) -> list[Action]:
-        """Asks failing bookies for which there is no replacement once more; they are no longer failing."""
+        """Retries failing bookies without a replacement; they are no longer failing."""
         again = [i for i in indexes if self.failing.pop(i, None) is not None]
         self._refusals = {e: r & ~sum(1 << i for i in again) for e, r in self._refusals.items()}
         return self._send(self.last_confirmed + 1, again, unacknowledged=True)
 
     def drain(self) -> tuple[int, int] | None:
-        """Gives up on everything that is not confirmed: the first and the last of it."""
+        """Drops all unconfirmed entries; returns the first and the last."""
         if not self._entries:
             return None
         dropped = self.last_confirmed + 1, self.last_pushed

@@ -99,7 +99,7 @@ class BookieConversation:
 
     def __init__(self, version: int, frame_size_max: int = FRAME_SIZE_MAX, *, source: str = "bookie") -> None:
         if version not in (2, 3):
-            raise UsageError(f"there is no wire protocol version {version}", hint="2 or 3")
+            raise UsageError(f"wire protocol version {version} does not exist", hint="2 or 3")
         self.version = version
         self._frame_size_max = frame_size_max
         self._source = source
@@ -130,7 +130,7 @@ class BookieConversation:
     def add_parts(
         self, ledger_id: int, master_key: bytes, entries: Iterable[tuple[int, bytes]], flags: int = 0
     ) -> tuple[Sequence[int], list[bytes]]:
-        """(tokens, frames) of many adds to one ledger, as buffers to be written one behind the other.
+        """(tokens, frames) of many adds to one ledger, as buffers to be written one after the other.
 
         In v2 the entries are among them as they are, not copied.
         """
@@ -277,12 +277,14 @@ class BookieConversation:
         operation, ledger, entry = request.operation, request.ledger_id, request.entry_id
         if self.version == 3:
             if operation == Operation.BATCH_READ:
-                raise UsageError("wire protocol v3 has no batch read", hint="use a v2 connection, or read singly")
+                raise UsageError(
+                    "wire protocol v3 has no batch read", hint="use a v2 connection, or read single entries"
+                )
             frame = wire_v3.encode_request(request._replace(txn=token))
             self._open_v3[varint(token)] = _Open(token, operation, ledger, entry)
         else:
             if operation not in (Operation.READ, Operation.BATCH_READ) or request.previous_lac is not None:
-                raise UsageError("wire protocol v2 has adds and reads alone", hint="use a v3 connection")
+                raise UsageError("wire protocol v2 has only adds and reads", hint="use a v3 connection")
             self._check_v2_flags(request.flags)
             frame = wire_v2.encode_request(request._replace(protocol=2, version=wire_v2.VERSION, txn=token))
             key = (token,) if operation == Operation.BATCH_READ else (int(operation), ledger, entry)
@@ -298,10 +300,10 @@ class BookieConversation:
     # replies
 
     def receive(self, data: bytes) -> list[Reply]:
-        """The replies that are whole now, to requests that are open.
+        """The complete replies to pending requests.
 
         Raises:
-            Corrupt: a frame that is no reply, or too large; the connection must end.
+            Corrupt: a frame that is not a valid reply, or too large; the connection must be closed.
         """
         if self._held:
             self._held.append(data)
@@ -468,7 +470,7 @@ class BookieConversation:
         return sorted(token for tokens in self._open_v2.values() for token in tokens)
 
     def forget(self, tokens: Iterable[int]) -> None:
-        """Gives requests up; a late reply is dropped (or, in v2, goes to an equal request that is still open)."""
+        """Abandons requests; a late reply is dropped (or, in v2, goes to an equal request that is still open)."""
         gone = set(tokens)
         if self.version == 3:
             for token in gone:

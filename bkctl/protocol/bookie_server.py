@@ -1,7 +1,7 @@
 """The bookie's side of one connection, without the connection: bytes in, batches of requests out; replies packed.
 
 Everything that has arrived is parsed in one go. Adds and plain reads come out as plain tuples, gathered in a batch; a
-request of another kind (a fence, a long poll, a LAC …) closes the batch it came behind, so that it sees what was
+request of another kind (a fence, a long poll, a LAC …) closes the batch before it, so that it sees what was
 sent before it.
 
     add    (ledger id, entry id, master key, entry, flags, token)    ids as the entry's own bytes have them
@@ -10,8 +10,8 @@ sent before it.
 The token of an add is the frame that says OK to it: once the journal holds a group, its replies are one join. The
 token of a read is what its reply starts with.
 
-A connection starts in v3 and falls to v2, for good, at the first body that is no v3 request. Bytes that fit neither
-set `failed`; the owner answers what came before and closes. Source: BookieProtoEncoding.java, RequestDecoder.
+A connection starts in v3 and falls back to v2, permanently, at the first body that is not a v3 request. Bytes that fit
+neither set `failed`; the owner answers what came before and closes. Source: BookieProtoEncoding.java, RequestDecoder.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _V2_READ_OK: Final = struct.pack(">II", wire_v2.header(wire_v2.OPCODE_READ), Sta
 
 
 class Batch(NamedTuple):
-    """What was sent up to and including `request`; adds and reads first. size is the bytes of the adds' frames."""
+    """The requests up to and including `request`; adds and reads first. size is the bytes of the adds' frames."""
 
     adds: list[Add]
     reads: list[Read]
@@ -207,7 +207,7 @@ class ServerConversation:
         return at
 
     def _walk_v3(self, data: bytes, at: int) -> int:
-        """Takes whole frames from data until one is no v3 request; returns where the next one starts."""
+        """Takes complete frames from data until one is not a v3 request; returns where the next one starts."""
         whole, limit, adds = len(data), self._frame_size_max - 4, self._adds
         unpack_length, unpack_ids, match = LENGTH.unpack_from, _IDS.unpack_from, wire_v3.match_add
         small, varints, heads, middles, join = SMALL, VARINTS, wire_v3.ADD_HEADS, wire_v3.ADD_MIDDLES, b"".join
@@ -332,7 +332,9 @@ def _refusal(token: bytes, status: int) -> bytes:
 
 
 def encode_read_replies(answers: Iterable[Answer], last_confirmed: Callable[[int], int]) -> list[bytes]:
-    """The frames that answer plain reads; last_confirmed(ledger id) fills in what v3 tells beside the entry."""
+    """The frames that answer plain reads; last_confirmed(ledger id) provides the last add confirmed that v3 adds to the
+    entry.
+    """
     parts: list[bytes] = []
     append, pack_length, pack_read_ok = parts.append, LENGTH.pack, wire_v3.pack_read_ok
     lacs: dict[int, bytes] = {}

@@ -50,7 +50,7 @@ _TEXTLESS: Final = frozenset(
     {Command.ACK, Command.FLOW, Command.PING, Command.PONG, Command.REDELIVER_UNACKNOWLEDGED_MESSAGES}
 )
 _BEFORE_CONNECT: Final = frozenset({Command.PING, Command.PONG, Command.AUTH_RESPONSE})
-"""What Java's broker takes before CONNECT too: load balancers ask so whether it is there."""
+"""Commands that Java's broker also accepts before CONNECT: health checks of load balancers."""
 _CHOICES: Final = {("CommandSubscribe", "subType"): 3, ("KeySharedMeta", "keySharedMode"): 1, ("Schema", "type"): 21}
 """Choices that must be there, and the last of each: another one counts as none."""
 _WITH_CHOICES: Final = frozenset({Command.SUBSCRIBE, Command.PRODUCER, Command.GET_OR_CREATE_SCHEMA})
@@ -86,7 +86,7 @@ _NOT_FOR_BROKERS: Final = frozenset(
 
 
 class Sends(NamedTuple):
-    """What one producer sent in a row."""
+    """Consecutive messages of one producer."""
 
     producer_id: int
     sends: list[Send]
@@ -144,7 +144,7 @@ class BrokerConversation:
     # -- in --------------------------------------------------------------------------------------------------------
 
     def feed(self, data: bytes) -> list[Sends | Call]:
-        """What is whole now, in order; an unfinished frame waits for the rest, within the frame limit.
+        """The complete frames, in order; an incomplete frame is kept, within the frame limit.
 
         Never raises for what the bytes are: see `failed`, after which everything fed is ignored.
         """
@@ -192,7 +192,7 @@ class BrokerConversation:
             self._held_size = end - at
 
     def _take(self, data: bytes, start: int, end: int) -> None:
-        """One frame behind its total size."""
+        """One frame after its total size."""
         size = int.from_bytes(data[start : start + 4], "big")
         body = start + 4 + size
         if body > end:
@@ -223,7 +223,7 @@ class BrokerConversation:
         if kind not in _TEXTLESS and not _is_text(message):
             raise self._wrong("text", "UTF-8", message)
         if kind in _WITH_CHOICES and not _is_choice(message):
-            raise self._wrong("command", "choices that there are", message)
+            raise self._wrong("command", "known choices", message)
         if kind != Command.PONG:
             self._events.append(Call(kind, message))
 
@@ -282,14 +282,14 @@ class BrokerConversation:
 
     @property
     def knows_end_of_topic(self) -> bool:
-        """False for old clients, and for C++ ones, which drop a connection that tells them of a topic's end."""
+        """False for old clients, and for C++ ones, which close the connection at a notice of a topic's end."""
         return self.protocol_version >= END_OF_TOPIC_VERSION and not self.client_version.startswith("Pulsar-CPP-")
 
     def tick(self, *, listening: bool = True) -> bytes | None:
         """The interval of keep-alives has passed: the PING to send, or None if the client is gone.
 
-        listening says that its bytes were read all the time: silence counts only then. A client that knows no PING is
-        sent none, and may be silent for ever.
+        listening says that its bytes were read all the time: silence is significant only then. A client that does not
+        support PING is sent none, and may be silent without limit.
         """
         if not self.connected or (self._pinged and not self._heard and listening):
             return None
@@ -320,7 +320,7 @@ def _is_choice(message: Any) -> bool:
 
 
 def _is_text(message: Any) -> bool:
-    """False if a text of the message is no UTF-8, which protobuf hands out as bytes then."""
+    """False if a text of the message is not UTF-8, which protobuf returns as bytes."""
     for field, value in message.ListFields():
         values = [value] if isinstance(value, str | bytes) or not isinstance(value, Iterable) else value
         if field.type == field.TYPE_STRING:

@@ -1,4 +1,4 @@
-"""Counting answers: which indexes of an ensemble are enough for what.
+"""Quorum rules: which replies of an ensemble are sufficient.
 
 Answers are kept as bit masks over ensemble indexes, one small int an entry, because a writer counts a hundred
 thousand entries a second. With E = ensemble size, Qw = write quorum, Qa = ack quorum:
@@ -30,14 +30,14 @@ from bkctl.model.ledger import LedgerMetadata, check_quorums
 from bkctl.model.status import Status
 
 UNREACHABLE: Final = -8
-"""In the place of a Status: the connection broke, or could not be made."""
+"""In the place of a Status: the connection broke, or could not be opened."""
 TIMED_OUT: Final = -23
 """In the place of a Status: no answer in time. The request may still have been carried out."""
 BAD_ENTRY: Final = -5
 """In the place of a Status: the bookie answered OK with bytes that are not the entry its writer sealed."""
 
 EXPLICITLY_ABSENT: Final = frozenset((Status.NO_ENTRY, Status.NO_LEDGER))
-"""The only answers that may ever count towards "this entry does not exist"."""
+"""The only replies that are evidence of "this entry does not exist"."""
 KNOWN: Final = EXPLICITLY_ABSENT | {Status.OK}
 
 
@@ -115,7 +115,7 @@ def error_for(reason: Reason, ledger_id: int, detail: str = "") -> BkctlError:
     match reason:
         case Reason.FENCED:
             return LedgerFenced(
-                f"{ledger} is fenced: somebody recovers it, this writer must stop{more}",
+                f"{ledger} is fenced: another client recovers it, this writer must stop{more}",
                 status=Status.FENCED,
                 ledger_id=ledger_id,
             )
@@ -126,23 +126,25 @@ def error_for(reason: Reason, ledger_id: int, detail: str = "") -> BkctlError:
                 f"{ledger}: a bookie refuses the password{more}", status=Status.UNAUTHORIZED, ledger_id=ledger_id
             )
         case Reason.NOT_ENOUGH_BOOKIES:
-            return NotEnoughBookies(f"{ledger}: no bookie left to replace one that failed{more}", ledger_id=ledger_id)
+            return NotEnoughBookies(
+                f"{ledger}: no bookie is available to replace a failed one{more}", ledger_id=ledger_id
+            )
         case Reason.METADATA_CONFLICT:
-            return Conflict(f"{ledger}: somebody else changed its metadata{more}", ledger_id=ledger_id)
+            return Conflict(f"{ledger}: another client changed its metadata{more}", ledger_id=ledger_id)
         case Reason.METADATA:
-            return Unavailable(f"{ledger}: its metadata cannot be written{more}", ledger_id=ledger_id)
+            return Unavailable(f"{ledger}: cannot write its metadata{more}", ledger_id=ledger_id)
         case Reason.QUORUM_TIMEOUT:
             return Unavailable(f"{ledger}: an entry was not acknowledged in time{more}", ledger_id=ledger_id)
         case Reason.NOT_COVERED:
             return Unavailable(
                 f"{ledger}: too few bookies answered to be sure that its writer is fenced{more}",
-                hint=f"start the missing bookies and try again; bkctl ledger recover {ledger_id} --explain says more",
+                hint=f"start the missing bookies and retry; bkctl ledger recover {ledger_id} --explain shows details",
                 ledger_id=ledger_id,
             )
         case Reason.UNREADABLE:
             return Unavailable(
-                f"{ledger}: too few bookies answered to tell whether an entry exists{more}",
-                hint="start the missing bookies and try again; nothing was cut off",
+                f"{ledger}: too few bookies answered to determine whether an entry exists{more}",
+                hint="start the missing bookies and retry; nothing was truncated",
                 ledger_id=ledger_id,
             )
         case Reason.ABANDONED:

@@ -1,4 +1,4 @@
-"""Reading without sockets: which replica to ask next, and what the answers so far amount to.
+"""Reading without sockets: which replica to read next, and the result of the replies so far.
 
     one entry     replicas in write-set order, the next on any error or bad digest, or early when one is slow;
                   found at the first good copy; absent only if Qw − Qa + 1 said so explicitly; else unknown
@@ -25,7 +25,7 @@ from bkctl.protocol.quorum import EXPLICITLY_ABSENT, KNOWN, UNREACHABLE, Quorum
 
 @unique
 class Verdict(Enum):
-    """What the answers for one entry say so far."""
+    """The result of the replies for one entry so far."""
 
     OPEN = "open"
     FOUND = "found"
@@ -75,7 +75,7 @@ class ReplicaRead:
 
     @property
     def waiting(self) -> bool:
-        """True while a replica that was asked has not answered."""
+        """True while a request is pending."""
         return len(self.answers) < self.asked
 
     @property
@@ -88,7 +88,7 @@ class ReplicaRead:
         return Verdict.UNKNOWN if len(self.answers) == len(self.order) else Verdict.OPEN
 
     def telling_status(self) -> int:
-        """The answer that tells most: the first; "not here" gives way to any other, "unreachable" to any but that."""
+        """The most significant reply: the first; "not here" gives way to any other, "unreachable" to any but that."""
         statuses = list(self.answers.values())
         telling = statuses[0] if statuses else UNREACHABLE
         for status in statuses[1:]:

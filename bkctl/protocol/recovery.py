@@ -219,7 +219,7 @@ class RecoveryCore:
         return [ReadMetadata()] if self.phase in _METADATA_OPEN else []
 
     def metadata_failed(self, detail: str = "") -> list[Action]:
-        """The store will not do it: the ledger is deleted, the session is gone, the driver gave up."""
+        """The store failed: the ledger is deleted, the session has expired, or the driver stopped retrying."""
         return [] if self.settled else self._fail(Reason.METADATA, detail)
 
     def _close_over(self, metadata: LedgerMetadata, version: int) -> list[Action]:
@@ -250,7 +250,7 @@ class RecoveryCore:
 
     @staticmethod
     def _answers(answers: Mapping[int, int], bookies: Sequence[BookieId]) -> str:
-        """What bookies said, in words."""
+        """The replies of bookies, as text."""
         return ", ".join(f"{bookies[index]}: {status_name(status)}" for index, status in sorted(answers.items()))
 
     # -- fencing --------------------------------------------------------------------------------------------------
@@ -407,7 +407,7 @@ class RecoveryCore:
         return [ChooseReplacement(self._asked, self._window.ensemble)]
 
     def replaced(self, chosen: Mapping[int, BookieId]) -> list[Action]:
-        """Bookies were chosen for some or all of the indexes asked for; none means there are no bookies left."""
+        """Bookies were chosen for some or all of the indexes asked for; none means that no bookies are available."""
         asked = self._asked
         if asked is None or self.phase not in _WRITES_BACK:
             return []

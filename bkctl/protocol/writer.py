@@ -10,12 +10,12 @@
     CLOSED, FAILED   nothing
 
     conflict found   while changing                      while closing
-    OPEN             go over to what is there, go on     try again
+    OPEN             adopt it and continue                try again
     IN_RECOVERY      FENCED, without a close             try again: the writer may close a ledger in recovery
     CLOSED           CLOSED                              same end: CLOSED; another: METADATA_CONFLICT
 
-One metadata request is open at a time. Nothing is confirmed outside WRITING, so an ensemble change always starts
-right behind the last confirmed entry and takes over all that is on its way. An answer that was lost is settled by
+One metadata request is open at a time. Nothing is confirmed outside WRITING, so an ensemble change always starts right
+after the last confirmed entry and takes over all that is on its way. An answer that was lost is settled by
 reading: what counts is what the store holds, not what was sent.
 
 Two readings are stricter than upstream's. A FENCED or UNAUTHORIZED answer stops the writer even if the entry had its
@@ -180,7 +180,7 @@ class WriterCore:
         return actions + window.push(sealed)
 
     def close(self) -> list[Action]:
-        """Closes the ledger behind the last confirmed entry; what is on its way is dropped."""
+        """Closes the ledger after the last confirmed entry; adds in flight are dropped."""
         return self._end(Reason.CLOSED) if self.takes_entries else []
 
     def expired(self) -> list[Action]:
@@ -214,7 +214,7 @@ class WriterCore:
     # -- ensemble change ------------------------------------------------------------------------------------------
 
     def replaced(self, chosen: Mapping[int, BookieId]) -> list[Action]:
-        """Bookies were chosen for some or all of the indexes asked for; none means there are no bookies left."""
+        """Bookies were chosen for some or all of the indexes asked for; none: no bookies are available."""
         if self.phase is not WriterPhase.CHOOSING:
             return []
         if not chosen:
@@ -285,13 +285,13 @@ class WriterCore:
         return [ReadMetadata()] if self.phase in _LOST_LEADS_TO.values() else []
 
     def metadata_failed(self, detail: str = "") -> list[Action]:
-        """The store will not do it: the ledger is deleted, the session is gone, the driver gave up."""
+        """The store will not do it: the ledger is deleted, the session has expired, the driver stopped retrying."""
         return [] if self.settled else self._fail(Reason.METADATA, detail)
 
     # -- the end --------------------------------------------------------------------------------------------------
 
     def _stop(self, reason: Reason, detail: str = "") -> list[Action]:
-        """An error from which there is no way back: no more entries, and a close behind what is confirmed."""
+        """A permanent error: no more entries, and a close after the last confirmed entry."""
         return [Failed(reason, detail), *self._end(reason)] if self.takes_entries else []
 
     def _end(self, reason: Reason) -> list[Action]:
@@ -341,5 +341,5 @@ class WriterCore:
 
 
 def metadata_state(metadata: LedgerMetadata) -> tuple[object, ...]:
-    """What changes in a ledger's metadata, hashable."""
+    """The changes of a ledger's metadata, hashable."""
     return (metadata.state, metadata.last_entry_id, metadata.length, metadata.ensembles)

@@ -1,1 +1,1 @@
-"""Our own .proto files and what protoc made of them."""
+"""bkctl's .proto files and the modules generated from them."""

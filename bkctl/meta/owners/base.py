@@ -3,7 +3,7 @@
 A plug-in answers two questions, both from bytes alone:
 
     references(path, data)   which ledgers does this node name? Called for each node at and below the plug-in's roots.
-    claim(custom_metadata)   which owner does a ledger's custom metadata name? None where it names none of this kind.
+    claim(custom_metadata)   which owner does a ledger's custom metadata name? None if it names no owner of this kind.
 
 A reference proves an owner. A claim alone does not: the owner may have been deleted, or may be storing its reference at
 this moment. `bkctl.meta.owners.search` decides between the two by the nodes that the claim names.

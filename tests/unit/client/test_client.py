@@ -161,7 +161,7 @@ def test_the_longest_payload_is_taken_and_a_longer_one_is_told_before_it_is_sent
     async def scenario(_: SimCluster, bookkeeper: BookKeeper) -> None:
         async with await bookkeeper.create(3, 2, 2, digest) as writer:
             longest = bookkeeper.context.config.entry_size_max - METADATA_SIZE - digest_for(digest).size
-            with pytest.raises(UsageError, match="bookies take"):
+            with pytest.raises(UsageError, match="exceeds the bookies' limit"):
                 writer.append_many([b"short", bytes(longest + 1)])
             assert writer.append(bytes(longest)) == 0, "nothing of what was refused was appended"
             assert await writer.flush() == 0

@@ -92,7 +92,7 @@ def test_bytes_that_are_neither_frame_nor_fill() -> None:
         (b"\xff\xff\xff\xff", "frame size"),
         (b"\x7f\xff\xff\xff" + bytes(100), "frame size"),
         (frame(bytes(15)), "frame size"),
-        (bytes(9) + frame(ENTRY_0), "data behind zeros"),
+        (bytes(9) + frame(ENTRY_0), "data after zeros"),
     ):
         with pytest.raises(Corrupt, match=what) as caught:
             list(walk(LOG_HEADER + LOG_FRAMES + junk))

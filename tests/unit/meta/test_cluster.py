@@ -74,7 +74,7 @@ def test_instance_ids() -> None:
 def test_no_instance_id_is_none_and_no_root_is_an_error(stores: Stores) -> None:
     async def scenario(store: MetadataStore, root: str) -> None:
         for ask in (read_instance_id(store, root), cluster_info(store, root), open_ledgers(store, root)):
-            with pytest.raises(NotFound, match=f"no BookKeeper cluster at {root}"):
+            with pytest.raises(NotFound, match=f"no BookKeeper cluster exists at {root}"):
                 await ask
         await store.create(root, b"")
         assert await read_instance_id(store, root) is None
@@ -91,7 +91,7 @@ def test_the_layout_in_the_store_counts(stores: Stores) -> None:
         assert (await open_ledgers(store, root, LedgerManager.FLAT, write=True)).layout is LedgerManager.FLAT
         assert (await open_ledgers(store, root)).layout is LedgerManager.FLAT
         assert (await open_ledgers(store, root, LedgerManager.FLAT)).layout is LedgerManager.FLAT
-        with pytest.raises(UsageError, match="laid out as flat, the metadata URI says hierarchical"):
+        with pytest.raises(UsageError, match="has the layout flat, the metadata URI has hierarchical"):
             await open_ledgers(store, root, LedgerManager.HIERARCHICAL)
         await write_layout(store, root, Layout(LedgerManager.FLAT))
         with pytest.raises(Conflict):

@@ -79,7 +79,7 @@ def test_requests_and_results(stores: Stores) -> None:
         assert fired
         for _ in range(REQUESTS_MAX - 1):
             await board.ask(request)
-        with pytest.raises(Refused, match="wait already"):
+        with pytest.raises(Refused, match="already queued"):
             await board.ask(request)
 
     stores.run(scenario)

@@ -62,7 +62,7 @@ def test_nobody_elses_off_is_ended(stores: Stores) -> None:
         await java.ensure()
         await java.disable()
         assert (await switch.state())[:3] == (False, None, False)
-        with pytest.raises(Refused, match="by somebody else"):
+        with pytest.raises(Refused, match="by another client"):
             await switch.turn_off("me", "a pause", until_ms=2000)
         await java.enable()
         assert await switch.turn_off("me", "a pause", until_ms=2000)
