@@ -1,1 +1,1 @@
-"""Careful hands: fence, recover, check, re-replicate, decommission."""
+"""Recovery of ledgers: fence, recover, check, re-replicate, decommission."""

@@ -1,4 +1,4 @@
-"""What an auditor counts, for metrics, and what one run of a check finds, to be kept and shown."""
+"""The counters of an auditor for metrics, and the results of one run of a check."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OpStat:
 
 @dataclass(slots=True)
 class AuditCounts:
-    """What this auditor did; the last_ figures are those of the last run of their check."""
+    """The counters of this auditor; the last_ values are those of the last run of their check."""
 
     bookie_checks: int = 0
     ledger_checks: int = 0
@@ -58,7 +58,7 @@ class AuditCounts:
 
 
 class Found:
-    """What one run of a check finds: figures by name, and the first FINDINGS_MAX findings."""
+    """The results of one run of a check: counts by name, and the first FINDINGS_MAX findings."""
 
     def __init__(self) -> None:
         self.figures: Counter[str] = Counter()
@@ -67,18 +67,18 @@ class Found:
         self.stopped = False
 
     def note(self, ledger_id: int, text: str) -> None:
-        """One more finding."""
+        """Adds a finding."""
         self.count += 1
         if len(self.findings) < FINDINGS_MAX:
             self.findings.append(Finding(ledger_id, text))
 
     def broken(self, ledger_id: int, error: BadBytes) -> None:
-        """A ledger whose metadata cannot be read: it is logged and skipped."""
+        """Adds a ledger whose metadata cannot be read: it is logged and skipped."""
         self.figures["broken_ledgers"] += 1
-        self.note(ledger_id, f"its metadata cannot be read: {error}")
+        self.note(ledger_id, f"cannot read its metadata: {error}")
 
     def clear(self) -> None:
-        """Forgets all of it."""
+        """Deletes all results."""
         self.figures.clear()
         self.findings.clear()
         self.count, self.stopped = 0, False

@@ -1,4 +1,4 @@
-"""What an auditor decides, without doing it: when to audit after bookies went, and which ledgers to mark.
+"""The decisions of an auditor, as pure functions: when to audit after bookies were lost, and which ledgers to mark.
 
     event                           decision
     bookies came or went            all that were waited for are back: cancel the delayed audit
@@ -32,7 +32,7 @@ class AuditNow:
 
 @dataclass(frozen=True, slots=True)
 class AuditLater:
-    """Check all bookies in delay_s seconds, unless something happens before."""
+    """Check all bookies in delay_s seconds, unless another event changes the decision."""
 
     delay_s: int
     reason: str
@@ -40,7 +40,7 @@ class AuditLater:
 
 @dataclass(frozen=True, slots=True)
 class CancelAudit:
-    """Forget the delayed audit."""
+    """Cancel the delayed audit."""
 
     reason: str
 
@@ -58,10 +58,10 @@ Step: TypeAlias = AuditNow | AuditLater | CancelAudit
 
 @dataclass(frozen=True, slots=True)
 class Watchfulness:
-    """What the auditor remembers between events.
+    """The state of the auditor between events.
 
-    known are bookies that should be there, awaiting those that went and were not audited for yet; delayed says that
-    an audit is waiting for its time; delay_s is what the metadata store said last.
+    known are the expected bookies, awaiting the lost ones that no audit has handled yet; delayed: an audit is
+    scheduled; delay_s is the last value read from the metadata store.
     """
 
     known: frozenset[BookieId] = frozenset()
@@ -78,7 +78,7 @@ class Watchfulness:
         delayed = self.delayed
         if self.awaiting and not awaiting:
             if delayed:
-                steps.append(CancelAudit(f"{_names(self.awaiting)} came back"))
+                steps.append(CancelAudit(f"{_names(self.awaiting)} returned"))
             delayed = False
         awaiting |= known - present
         changed = replace(self, known=known - awaiting, awaiting=awaiting, delayed=delayed, delay_s=delay_s)
@@ -93,23 +93,23 @@ class Watchfulness:
         return changed, steps
 
     def delay_changed(self, delay_s: int) -> tuple[Watchfulness, list[Step]]:
-        """Decides after lostBookieRecoveryDelay was written, be it with the value it had."""
+        """Decides after lostBookieRecoveryDelay was written, even with its old value."""
         steps: list[Step] = []
         if delay_s == 0 or delay_s == self.delay_s:
-            return replace(self, delay_s=delay_s)._audit(steps, "asked for")
+            return replace(self, delay_s=delay_s)._audit(steps, "requested")
         if self.delayed:
             steps = [CancelAudit("the delay was changed"), AuditLater(delay_s, f"lost {_names(self.awaiting)}")]
         return replace(self, delay_s=delay_s), steps
 
     def due(self) -> tuple[Watchfulness, list[Step]]:
-        """Decides when the delayed audit's time has come."""
+        """Decides when the delayed audit is due."""
         if not self.delayed:
             return self, []
         return replace(self, delayed=False)._audit([], f"lost {_names(self.awaiting)}, and the delay is over")
 
     def asked(self) -> tuple[Watchfulness, list[Step]]:
         """Decides when the check of all bookies is requested."""
-        return self._audit([], "asked for")
+        return self._audit([], "requested")
 
     def _audit(self, steps: list[Step], reason: str) -> tuple[Watchfulness, list[Step]]:
         if self.delayed:

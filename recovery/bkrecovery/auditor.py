@@ -1,4 +1,4 @@
-"""The auditor: hears of lost bookies, looks through all ledgers, and puts those that lack copies into the queue.
+"""The auditor: watches for lost bookies, scans all ledgers, and adds those that lack copies to the queue.
 
     at the start     delay written if none is stored → bookies watched → delay watched → bookie check
     bookies change   what audit_plan decides with the delay that the store has
@@ -7,7 +7,7 @@
     on request       any of them: a command leaves a request (meta.recovery_board), the result is kept there
 
 One loop takes the events one after another; the other checks run beside it, because they can take hours and a lost
-bookie shall not wait for them. While auto recovery is disabled nothing is audited.
+bookie must not wait for them. While auto recovery is disabled no audit runs.
 Source: Auditor.java; the checks themselves are in bkrecovery.checks.
 """
 
@@ -49,7 +49,7 @@ class _Event(Enum):
 
 
 class Auditor:
-    """Audits until it is cancelled. Make one when the election is won; name is for the results of its checks."""
+    """Audits until it is cancelled. Created when the election is won; name is stored in the results of its checks."""
 
     def __init__(
         self,
@@ -69,14 +69,14 @@ class Auditor:
         self._queue = underreplication
         self._settings = settings
         self._state = Watchfulness()
-        self._events: set[_Event] = set()  # each at most once: they say that something is to be read, not what
+        self._events: set[_Event] = set()  # Each at most once: an event triggers a read, and does not carry data.
         self._woken = asyncio.Event()
         self._available: frozenset[BookieId] = frozenset()
         self._timers: dict[_Event, asyncio.TimerHandle] = {}
         self._delay_cancel: Cancel | None = None
 
     async def run(self) -> None:
-        """Everything in the order above."""
+        """Runs all steps in the order above."""
         await self._queue.ensure()
         await self._queue.init_delay(self._settings.lost_bookie_delay_s)
         known = await self._bookkeeper.registry.known()
@@ -101,7 +101,7 @@ class Auditor:
             await self._withdraw()
 
     def _start_beside(self) -> list[asyncio.Task[None]]:
-        """What runs beside the loop of events."""
+        """The tasks that run beside the event loop."""
         settings = self._settings
         work = {
             "check of all ledgers": self._check_for_ever(CheckName.ALL, settings.ledger_check_s),
@@ -117,12 +117,12 @@ class Auditor:
         return tasks
 
     async def _withdraw(self) -> None:
-        """No more requests; where the store does not answer, the end of the session says so."""
+        """Stops accepting requests; if the store does not answer, the end of the session does."""
         try:
             async with asyncio.timeout(WITHDRAW_TIMEOUT_S):
                 await self._board.withdraw()
         except (BkctlError, TimeoutError) as e:
-            _log.warning("the auditor's note could not be taken back: %s", e)
+            _log.warning("cannot remove the auditor's node: %s", e)
 
     # -- events ---------------------------------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class Auditor:
             self._delay_cancel = await self._queue.watch_delay(written)
 
     async def _next_event(self) -> None:
-        """Waits for events and sees to one of them."""
+        """Waits for events and handles one of them."""
         while not self._events:
             self._woken.clear()
             await self._woken.wait()
@@ -182,10 +182,10 @@ class Auditor:
             case _Event.BOOKIE_CHECK:
                 if self._settings.bookie_check_s > 0:
                     self._later(_Event.BOOKIE_CHECK, self._settings.bookie_check_s)
-                # a bookie that is waited for gets its time, unlike in Java's periodic check: nothing is lost by it
+                # The delay of a lost bookie is respected, unlike in Java's periodic check, which loses nothing.
                 state, steps = self._state, [] if self._state.delayed else [AuditNow("the periodic check")]
         await self._apply(steps)
-        self._state = state  # only now: after a failure the next event decides again
+        self._state = state  # Set only now: after a failure the next event decides again.
 
     async def _apply(self, steps: Iterable[Step]) -> None:
         for step in steps:
@@ -205,10 +205,10 @@ class Auditor:
     # -- checks ---------------------------------------------------------------------------------------------------
 
     async def run_check(self, name: CheckName) -> CheckResult:
-        """Runs a check to its end, keeps its result, and answers the requests for it that were there before it began.
+        """Runs a check, stores its result, and answers the requests that existed before it started.
 
         Raises:
-            BkctlError: it failed, which is kept too.
+            BkctlError: it failed, which is stored too.
         """
         answers = tuple(sorted(self._asked[name]))[:SERVED_MAX]
         found, start_ms = Found(), self._clock.now_ms()
@@ -228,23 +228,25 @@ class Auditor:
         return result
 
     async def _keep(self, result: CheckResult) -> None:
-        """A result that cannot be kept is no reason to stop."""
+        """Stores a result; a failure is logged."""
         try:
             await self._board.keep(result)
             for request in result.served:
                 await self._board.answered(request)
                 self._asked[result.check].discard(request)
         except BkctlError as e:
-            _log.warning("the result of the check %s is not kept: %s", result.check, e)
+            _log.warning("cannot store the result of check %s: %s", result.check, e)
             if result.check is CheckName.BOOKIES and result.served:
                 self._later(_Event.REQUEST, RETRY_S)  # a client waits for the result; the other checks run again anyway
 
     async def check_bookies(self) -> CheckResult:
-        """Marks every ledger that names a bookie which is not registered."""
+        """Marks every ledger that names an unregistered bookie."""
         return await self.run_check(CheckName.BOOKIES)
 
     async def check_ledgers(self) -> CheckResult:
-        """Asks bookies for the first and last entries of every fragment of every ledger; marks what is missing."""
+        """Asks bookies for the first and last entries of every fragment of every ledger; marks ledgers that lack
+        copies.
+        """
         return await self.run_check(CheckName.ALL)
 
     async def _check_for_ever(self, name: CheckName, interval_s: float) -> None:
@@ -256,7 +258,7 @@ class Auditor:
                 self._wanted[name].clear()
                 await self.run_check(name)
             except BkctlError as e:
-                _log.warning("the check %s failed: %s", name, e)
+                _log.warning("check %s failed: %s", name, e)
                 await asyncio.sleep(RETRY_S)
 
     async def _due(self, name: CheckName, interval_s: float) -> None:
@@ -270,18 +272,18 @@ class Auditor:
             pass
 
     async def _look_for_overdue(self) -> None:
-        """Counts what waits too long, more often than the check of placement does."""
+        """Counts overdue ledgers, more often than the check of placement."""
         while True:
             await asyncio.sleep(min(max(self._settings.recovery_grace_s, 1.0), OVERDUE_LOOK_S))
             try:
                 await self._checks.overdue(Found())
             except BkctlError as e:
-                _log.warning("the queue cannot be looked through: %s", e)
+                _log.warning("cannot read the queue: %s", e)
 
     # -- requests -------------------------------------------------------------------------------------------------
 
     async def _take_requests(self) -> None:
-        """Says that requests are taken, and takes them as they come, for as long as this auditor runs."""
+        """Announces that this auditor accepts requests, and serves them while it runs."""
         changed = asyncio.Event()
         while True:
             changed.clear()
@@ -294,9 +296,9 @@ class Auditor:
                 async with asyncio.timeout(REQUESTS_LOOK_S):
                     await changed.wait()
             except TimeoutError:
-                continue  # should a watch have been lost
+                continue  # In case a watch was lost.
             except BkctlError as e:
-                _log.warning("requests for checks cannot be read: %s", e)
+                _log.warning("cannot read the requests for checks: %s", e)
                 await asyncio.sleep(RETRY_S)
             finally:
                 if cancel is not None:
@@ -305,7 +307,7 @@ class Auditor:
     def _take(self, name: str, request: CheckRequest) -> None:
         if name in self._asked[request.check]:
             return
-        _log.info("%s asks for the check %s", request.who, request.check)
+        _log.info("%s requests check %s", request.who, request.check)
         self._asked[request.check].add(name)
         self.counts.requests += 1
         if request.check is CheckName.BOOKIES:
@@ -315,6 +317,6 @@ class Auditor:
 
 
 def _tell_end(task: asyncio.Task[None]) -> None:
-    """None of them ends by itself: an error here is a bug, and not to be found only when the auditor stops."""
+    """Logs the end of a task. No task ends without cancellation: an error here is a bug."""
     if not task.cancelled() and task.exception() is not None:
         _log.error("%s has ended", task.get_name(), exc_info=task.exception())

@@ -1,4 +1,4 @@
-"""Many requests to one bookie as one await: adds, and reads of single entries."""
+"""Batches of requests to one bookie in one await: adds, and reads of single entries."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from bkctl.model.ids import BookieId
 from bkctl.model.status import Status
 
 READ_VERSION: Final = 3
-"""What runs of entries are read with. To version 2 a Java bookie gives an entry only when the one before it has left,
-two switches of threads each (PacketProcessorBase.sendResponseAndWait); to version 3 as fast as it reads. What is in
-flight is bounded by the bytes of ByteBudget either way."""
+"""The protocol version for reading runs of entries. To version 2 a Java bookie returns an entry only when the one
+before it has left, two switches of threads each (PacketProcessorBase.sendResponseAndWait); to version 3 as fast as it
+reads. What is in flight is bounded by the bytes of ByteBudget either way."""
 _OK: Final = int(Status.OK)
 _new = tuple.__new__  # an Answer for each of a hundred thousand entries a second
 
 
 class Answer(NamedTuple):
-    """A bookie's answer about one entry; body is None unless status is OK. Negative statuses: see protocol.quorum."""
+    """A bookie's answer about one entry; body is set only if status is OK. Negative statuses: see protocol.quorum."""
 
     status: int
     body: bytes | None
@@ -121,7 +121,7 @@ async def add_entries(
 
 
 class Run:
-    """What one bookie gave or took of a run of entries: their bytes, and the statuses of those it refused."""
+    """The replies of one bookie about a run of entries: their bytes, and the statuses of failed ones."""
 
     __slots__ = ("_due", "bodies", "done", "refused")
 
@@ -132,7 +132,7 @@ class Run:
         self._due = count
 
     def read(self, replies: list[Reply]) -> None:
-        """Replies to reads; an entry without bytes is not there, whatever the status."""
+        """Replies to reads; an entry without bytes is missing, whatever the status."""
         bodies = self.bodies
         for reply in replies:
             body = reply[4]

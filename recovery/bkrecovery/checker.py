@@ -1,4 +1,4 @@
-"""Finds the fragments of a ledger that have lost copies: asks bookies, changes and fences nothing.
+"""Finds the fragments of a ledger that lack copies: reads from bookies, changes and fences nothing.
 
     an index of a fragment's ensemble             is bad
     its bookie is not registered                  yes, nothing is read
@@ -33,14 +33,14 @@ READS_IN_FLIGHT_MAX: Final = 2_000
 """Entries of one ledger asked for together when many are sampled."""
 ROUND_READS_MAX: Final = 1_500
 ROUND_BYTES_MAX: Final = 16 * 1024 * 1024
-"""What one round of reads of many ledgers asks for, entries and their bytes as the metadata tells their mean."""
+"""Limits of one round of reads of many ledgers: entries, and bytes estimated from the metadata's mean."""
 ROUNDS_IN_FLIGHT_MAX: Final = 4
 
 
 async def confirmed_end(context: ClientContext, ledger_id: int, metadata: LedgerMetadata, digest: Digest) -> int:
     """The last entry known to be confirmed, read without fencing.
 
-    Where too few bookies answer it is what the metadata proves: a writer starts a segment behind what is confirmed.
+    If too few bookies answer, the metadata is the proof: a writer starts a segment after the last confirmed entry.
     """
     if metadata.closed:
         return metadata.last_entry_id
@@ -73,7 +73,7 @@ async def known_end(
 
 
 class LedgerChecker:
-    """Looks at ledgers. percentage is auditorLedgerVerificationPercentage."""
+    """Checks ledgers. percentage is auditorLedgerVerificationPercentage."""
 
     def __init__(self, context: ClientContext, percentage: int = 0) -> None:
         self._context = context
@@ -87,9 +87,9 @@ class LedgerChecker:
         available: Collection[BookieId],
         known_end: int | None = None,
     ) -> list[Fragment]:
-        """The fragments with bad indexes; empty for a ledger that has all its copies, as far as was looked.
+        """The fragments with bad indexes; empty if all checked copies exist.
 
-        Entries of an open last fragment behind known_end are not asked for: they may be on their way to a bookie.
+        Entries of an open last fragment after known_end are not checked: adds may be in flight.
         """
         fragments = fragments_of(ledger_id, metadata, last_confirmed)
         if known_end is not None and not fragments[-1].settled:
@@ -104,8 +104,8 @@ class LedgerChecker:
     ) -> list[tuple[int, list[Fragment]]]:
         """check() of many closed ledgers: (ledger id, fragments with bad indexes) of those that lack copies, ascending.
 
-        The same verdicts. Where only first and last entries are looked at, the reads of many ledgers go to each
-        bookie together, with nothing to wait for each ledger by itself.
+        The same verdicts. If only first and last entries are checked, the reads of many ledgers go to each
+        bookie together, without a wait for each ledger.
         """
         found: dict[int, list[Fragment]] = {}
         if self._percentage > 0:
@@ -149,7 +149,7 @@ class LedgerChecker:
         return fragment.with_bad(index for index in indexes if index not in good)
 
     async def _sound(self, fragment: Fragment, index: int) -> bool:
-        """True if the bookie gives the entries that were picked."""
+        """True if the bookie returns the picked entries."""
         chosen = sample(fragment, index, self._percentage, self._context.world.random)
         for start in range(0, len(chosen), READS_IN_FLIGHT_MAX):
             part = chosen[start : start + READS_IN_FLIGHT_MAX]
@@ -159,7 +159,7 @@ class LedgerChecker:
         return True
 
     async def _unwritten(self, fragment: Fragment) -> bool:
-        """True if every bookie of the write set says that it has no such entry."""
+        """True if every bookie of the write set replies that it does not have the entry."""
         entry_id = fragment.first_entry_id
         bookies = [fragment.bookies[index] for index in fragment.write_set(entry_id)]
         found = await asyncio.gather(
@@ -183,7 +183,7 @@ class _Round:
         return self.count >= ROUND_READS_MAX or self.size_bytes >= ROUND_BYTES_MAX
 
     def add(self, ledger_id: int, metadata: LedgerMetadata, available: Collection[BookieId]) -> None:
-        """What is to be read of one ledger; a place whose bookie is away is bad without a read."""
+        """The reads for one ledger; an index whose bookie is not registered is bad without a read."""
         at, before = len(self.ledgers), self.count
         self.ledgers.append((ledger_id, metadata))
         size, quorum, ensembles = metadata.ensemble_size, metadata.write_quorum_size, metadata.ensembles
@@ -206,7 +206,7 @@ class _Round:
 
 
 def _rounds(ledgers: Iterable[tuple[int, LedgerMetadata]], available: Collection[BookieId]) -> Iterator[_Round]:
-    """The ledgers in rounds, each made when it is asked for."""
+    """Yields the ledgers in rounds."""
     one = _Round()
     for ledger_id, metadata in ledgers:
         one.add(ledger_id, metadata, available)

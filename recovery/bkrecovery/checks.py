@@ -1,13 +1,14 @@
 """The auditor's four checks, as loops over all ledgers: each reads, decides with a pure function, and marks or reports.
 
-    check       looks at                                       marks
+    check       reads                                          marks
     bookies     metadata: who names a bookie that is gone      yes, with the bookies
     all         metadata, and some entries of each fragment    yes, with the bookies that lack entries
     placement   metadata, racks; closed ledgers                where placement is repaired, and can be: with no bookie
     replicas    the bookies' own lists; closed ledgers         no
 
-While auto recovery is disabled none begins, and one under way stops; that counts as its end, as in Java. A ledger
-whose metadata cannot be read is logged and skipped: Java's bookie check stops there, and the next auditor after it.
+While auto recovery is disabled none starts, and one in progress stops, which is recorded as its end, as in Java. A
+ledger whose metadata cannot be read is logged and skipped: Java's bookie check stops there, and the next auditor after
+it.
 Source: AuditorBookieCheckTask.java, AuditorCheckAllLedgersTask.java, AuditorPlacementPolicyCheckTask.java,
 AuditorReplicasCheckTask.java.
 """
@@ -69,7 +70,7 @@ class Checks:
         self._clock = bookkeeper.context.world.clock
 
     async def run(self, name: CheckName, found: Found) -> None:
-        """One check; what it finds goes to found, which holds something also if the check fails."""
+        """One check; what it finds goes to found, which is filled also if the check fails."""
         loop = asyncio.get_running_loop()
         start, well = loop.time(), False
         try:
@@ -99,7 +100,7 @@ class Checks:
             found.clear()
             snapshot = await take_snapshot(self._bookkeeper.ledgers, self._bookkeeper.registry, self._broken(found))
             if await self._queue.enabled():
-                break  # otherwise it was switched off while we looked: what we saw may be meant
+                break  # Else auto recovery was disabled during the scan: the lost bookies may be intended.
         counts.snapshot_ms.add((loop.time() - start) * 1000)
         marks, publishing = decide(snapshot), loop.time()
         await each(marks, MARKS_IN_FLIGHT_MAX, partial(self._mark, found))
@@ -116,7 +117,9 @@ class Checks:
         if await self._queue.mark(mark.ledger_id, mark.missing):
             self._counts.marked += 1
             found.figures["marked"] += 1
-            found.note(mark.ledger_id, f"lost {', '.join(mark.missing)}" if mark.missing else "lies badly")
+            found.note(
+                mark.ledger_id, f"lost {', '.join(mark.missing)}" if mark.missing else "violates the placement policy"
+            )
 
     # -- all ledgers ----------------------------------------------------------------------------------------------
 
@@ -149,7 +152,7 @@ class Checks:
     async def _check_closed(
         self, found: Found, records: Sequence[LedgerRecord], available: Collection[BookieId]
     ) -> None:
-        """Closed ledgers need no look for their end, and are read together."""
+        """Checks closed ledgers together, as their ends are known."""
         ledgers = [(record.ledger_id, record.metadata) for record in records]
         bad = await self._checker.check_closed(ledgers, available)
         for record in records:
@@ -167,7 +170,7 @@ class Checks:
     # -- placement ------------------------------------------------------------------------------------------------
 
     async def placement(self, found: Found) -> None:
-        """Judges every segment of every closed ledger, and counts the ledgers that wait for repair too long."""
+        """Checks the placement of every segment of every closed ledger, and counts overdue ledgers."""
         await self.overdue(found)
         rule = await current_rule(self._bookkeeper.context)
         writable = sorted(await self._bookkeeper.registry.writable())
@@ -182,7 +185,7 @@ class Checks:
     def _judge(
         self, found: Found, rule: PlacementRule, record: LedgerRecord, writable: Collection[BookieId]
     ) -> Mark | None:
-        """Counts a ledger; a mark if it is to be moved, and there is somewhere to move it to."""
+        """Counts a ledger; returns a mark if it is to be moved and another bookie is available."""
         metadata, quorum = record.metadata, record.metadata.write_quorum_size
         if not metadata.closed:
             return None
@@ -198,14 +201,14 @@ class Checks:
         found.figures["repairable"] += better
         if self._settings.repair_placement and better:
             return Mark(record.ledger_id, ())
-        words = "" if better else ", and no writable bookie would help"
+        words = "" if better else ", and no writable bookie improves it"
         found.note(
             record.ledger_id, f"{', '.join(bad[0].bookies)} from entry {bad[0].first_entry_id}: too few racks{words}"
         )
         return None
 
     async def overdue(self, found: Found) -> None:
-        """Counts the ledgers that are in the queue for longer than underreplicatedLedgerRecoveryGracePeriod."""
+        """Counts the ledgers in the queue for longer than underreplicatedLedgerRecoveryGracePeriod."""
         if self._settings.recovery_grace_s <= 0:
             return
         late = await overdue(self._queue, self._settings.recovery_grace_s, self._clock.now_ms())
@@ -214,7 +217,8 @@ class Checks:
         found.figures["overdue"] = self._counts.overdue = len(late)
         if late:
             shown = ", ".join(str(ledger_id) for ledger_id, _ in late[:TOLD_MAX])
-            _log.error("%d ledgers lack copies for longer than %g s: %s%s", len(late), self._settings.recovery_grace_s,
+            _log.error(("%d ledgers have been under-replicated for longer than "
+                       "%g s: %s%s"), len(late), self._settings.recovery_grace_s,
                        shown, " …" if len(late) > TOLD_MAX else "")  # fmt: skip
 
     # -- replicas -------------------------------------------------------------------------------------------------
@@ -242,19 +246,19 @@ class Checks:
         found.figures["with_silent_bookies"] += bool(silent)
         for bookie, why in lists.newly_silent():
             found.figures["silent_bookies"] += 1
-            found.note(record.ledger_id, f"{bookie} does not tell which entries it has: {why}")
+            found.note(record.ledger_id, f"{bookie} does not return its list of entries: {why}")
         if worst is None:
             return
         found.figures[verdict(record.metadata, worst)] += 1
         text = f"entry {worst.entry_id} has {worst.copies} of {record.metadata.write_quorum_size} copies"
-        text += f", {worst.lacking} entries lack some" if worst.lacking > 1 else ""
+        text += f", {worst.lacking} entries lack copies" if worst.lacking > 1 else ""
         found.note(record.ledger_id, text)
         _log.warning("ledger %d: %s", record.ledger_id, text)
 
-    # -- what they share ------------------------------------------------------------------------------------------
+    # -- shared ------------------------------------------------------------------------------------------
 
     async def _records(self, found: Found) -> AsyncIterator[list[LedgerRecord]]:
-        """All ledgers, a directory at a time, until auto recovery is switched off."""
+        """All ledgers, a directory at a time, until auto recovery is disabled."""
         ledgers = self._bookkeeper.ledgers
         await self._queue.wait_enabled()
         async for ledger_ids in ledgers.ids():
@@ -267,7 +271,7 @@ class Checks:
         def note(ledger_id: LedgerId, error: BadBytes) -> None:
             found.broken(ledger_id, error)
             if found.figures["broken_ledgers"] <= TOLD_MAX:
-                _log.error("the metadata of ledger %d cannot be read, it is not audited: %s", ledger_id, error)
+                _log.error("cannot read the metadata of ledger %d; skipping it: %s", ledger_id, error)
 
         return note
 
@@ -278,7 +282,7 @@ def _mark_of(ledger_id: int, bad: Iterable[Fragment]) -> Mark:
 
 
 async def each(items: Iterable[T], at_once: int, work: Callable[[T], Coroutine[Any, Any, None]]) -> None:
-    """Does work for every item, at most at_once of them at a time; the first error ends it and is raised."""
+    """Calls work for every item, at most at_once concurrently; the first error cancels the others and is raised."""
     left = iter(items)
 
     async def lane() -> None:

@@ -1,4 +1,4 @@
-"""Takes everything off bookies while they live: claimed, read-only, copied, handed over, verified.
+"""Drains running bookies: claim, read-only, copy, hand over, verify.
 
     claim      a node in the metadata store names who drains the bookie; an ephemeral child: a process drains it now.
                A second operator gets an error; after a crash the drain resumes
@@ -35,16 +35,18 @@ from bkrecovery.plan import LedgerMove, MovePlan
 VERSION: Final = 1
 CLAIM_ROUNDS_MAX: Final = 10
 STALE_WAIT_S: Final = 15.0
-"""How long the claim of a process that died is waited for: its session ends by then."""
+"""Wait for the claim of a dead process, whose session expires by then."""
 DRAIN_ROUNDS_MAX: Final = 10
-"""Looks at all metadata: each finds only what came to the bookie during the one before."""
+"""Scans of all metadata: each finds only ledgers placed on the bookie during the one before."""
 WATCHES_MAX: Final = 10_000
-"""Open ledgers waited for together; others have their turn after these."""
+"""Open ledgers awaited concurrently; others follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrainClaim:
-    """Who drains a bookie, and how it was before. done: everything is off it. cancelled_by: whoever is at it stops."""
+    """The claim of a drain: its operator, and the bookie's mode before. done: no ledger names the bookie. cancelled_by:
+    the draining process must stop.
+    """
 
     by: str
     since_ms: int
@@ -70,7 +72,7 @@ class DrainClaim:
             return cls(**record)
         except (ValueError, TypeError, KeyError, AttributeError):
             raise Corrupt(
-                "no claim of a drain", source=source, offset=0, expected="JSON, version 1", found=data
+                "not a claim of a drain", source=source, offset=0, expected="JSON, version 1", found=data
             ) from None
 
 
@@ -104,7 +106,7 @@ class DrainClaims:
         return DrainClaim.decode(node.data, path), node.stat.version
 
     async def take(self, bookie: BookieId, claim: DrainClaim, wait_s: float = STALE_WAIT_S) -> DrainClaim:
-        """Becomes the one who drains a bookie, or goes on where a process that ended left off; returns what holds.
+        """Claims a bookie for a drain, or takes over the claim of a process that has ended; returns the claim.
 
         Raises:
             Conflict: another process drains it now.
@@ -121,14 +123,14 @@ class DrainClaims:
                 await self._wait_gone(bookie, wait_s)
                 continue
             except NotFound:
-                continue  # a cancel was faster
+                continue  # A cancel came first.
             found = await self.read(bookie)
             if found is None:
                 continue
             held = replace(found[0], by=claim.by, cancelled_by=None, done=False)
             await self.store.set(path, held.encode(), found[1])
             return held
-        raise Conflict(f"the claim on bookie {bookie} changes all the time", bookie=bookie)
+        raise Conflict(f"the claim on bookie {bookie} keeps changing", bookie=bookie)
 
     async def _wait_gone(self, bookie: BookieId, wait_s: float) -> None:
         """Waits until no process drains it; the claim of a dead process ends with its session.
@@ -149,9 +151,9 @@ class DrainClaims:
                 await gone.wait()
         except TimeoutError:
             found = await self.read(bookie)
-            by = found[0].by if found else "somebody"
+            by = found[0].by if found else "another process"
             raise Conflict(
-                f"bookie {bookie} is being drained by {by} at this moment",
+                f"bookie {bookie} is being drained by {by} now",
                 hint="bkctl bookie drain --cancel stops it",
                 bookie=bookie,
             ) from None
@@ -159,7 +161,7 @@ class DrainClaims:
             cancel()
 
     async def leave(self, bookie: BookieId, *, done: bool) -> None:
-        """This process is not at it any more; done keeps that everything is off the bookie."""
+        """Releases the claim of this process; done records that no ledger names the bookie."""
         path = self.path(bookie)
         found = await self.read(bookie)
         if found is not None and done:
@@ -170,13 +172,13 @@ class DrainClaims:
     async def cancelling(
         self, bookie: BookieId, who: str, wait_s: float = STALE_WAIT_S
     ) -> AsyncIterator[DrainClaim | None]:
-        """Stops whoever is at it, waits until it has stopped, and gives the claim; None where there is none.
+        """Cancels the drain, waits until its process has stopped, and yields the claim; without a claim: None.
 
-        It is forgotten once the block has given the bookie its mode back: what breaks off before leaves the claim,
-        which tells the next cancel how the bookie was.
+        Deletes the claim after the block has restored the bookie's mode: if the block fails, the claim stays and
+        records the mode for the next cancel.
 
         Raises:
-            Conflict: the drain was taken up again meanwhile.
+            Conflict: the drain was restarted meanwhile.
         """
         path = self.path(bookie)
         found = await self.read(bookie)
@@ -192,7 +194,7 @@ class DrainClaims:
         await self.forget(bookie)
 
     async def forget(self, bookie: BookieId) -> None:
-        """Removes the claim, if it exists, as once the bookie is out of the cluster."""
+        """Deletes the claim, if it exists."""
         await self._forget(f"{self.path(bookie)}/worker")
         await self._forget(self.path(bookie))
 
@@ -210,7 +212,7 @@ class DrainClaims:
             try:
                 found = await self.read(bookie)
                 if found is None:
-                    return "somebody"
+                    return "another process"
                 if found[0].cancelled_by is not None:
                     return found[0].cancelled_by
                 await changed.wait()
@@ -221,7 +223,7 @@ class DrainClaims:
 async def until_registered(
     registry: BookieRegistry, condition: Callable[[RegisteredBookies], bool], wait_s: float | None
 ) -> bool:
-    """Waits, by a watch, until the lists of bookies are so; False if that takes longer than wait_s."""
+    """Waits, by a watch, until the lists of bookies satisfy a condition; False after wait_s."""
     so = asyncio.Event()
 
     def look(found: RegisteredBookies) -> None:
@@ -240,12 +242,12 @@ async def until_registered(
 
 
 class Drain:
-    """Empties bookies with a job whose open ledgers wait; the claim and the mode are the caller's.
+    """Empties bookies with a job, and waits for open ledgers; the caller handles the claim and the mode.
 
     Args:
         job: with OpenLedgers.WAIT or FENCE.
-        wait_s: for the writers of open ledgers, from the moment when nothing else is left; None for ever.
-        waiting: hears of the ledgers that are waited for, whenever they change.
+        wait_s: for the writers of open ledgers, after all other ledgers are done; None: no limit.
+        waiting: called with the awaited ledgers, whenever they change.
     """
 
     def __init__(
@@ -256,9 +258,9 @@ class Drain:
         self._waiting = waiting
 
     async def run(self, plan: MovePlan, done: Callable[[MoveResult], None] = lambda _: None) -> list[MoveResult]:
-        """Applies the plan, then whatever came meanwhile, until all metadata says that nothing is left.
+        """Executes the plan, then handles ledgers placed meanwhile, until no metadata names the bookies.
 
-        Returns the last result of every ledger; those with an error, or still waiting, name the bookies yet.
+        Returns the last result of every ledger; those with an error, or still waiting, still name the bookies.
         """
         found: dict[int, MoveResult] = {}
 
@@ -291,7 +293,7 @@ class Drain:
         note: Callable[[MoveResult], None],
         done: Callable[[MoveResult], None],
     ) -> None:
-        """Waits for the writers of open ledgers: each change of a ledger's metadata is a new look at it."""
+        """Waits for the writers of open ledgers: checks a ledger after each change of its metadata."""
         todo = dict(moves)
         changed: asyncio.Queue[int] = asyncio.Queue()
         cancels: dict[int, Cancel] = {}
@@ -327,7 +329,7 @@ class Drain:
 
 
 def note_all(results: Iterable[MoveResult], note: Callable[[MoveResult], None]) -> None:
-    """Hands on every result."""
+    """Reports every result."""
     for result in results:
         note(result)
 
@@ -337,16 +339,16 @@ def _clean(result: MoveResult) -> bool:
 
 
 def drained(claims: dict[BookieId, DrainClaim]) -> frozenset[BookieId]:
-    """The bookies that copies keep away from; a drain that was cancelled keeps nothing away, though its claim stays."""
+    """The bookies that must not receive copies; a cancelled drain does not count, though its claim may stay."""
     return frozenset(bookie for bookie, claim in claims.items() if claim.cancelled_by is None)
 
 
 def refuse_drained(claims: dict[BookieId, DrainClaim], targets: Iterable[BookieId]) -> None:
-    """Copies must not go to a bookie that is being drained.
+    """Checks that no target of copies is being drained.
 
     Raises:
-        Refused: one of these is.
+        Refused: one is.
     """
     for bookie in sorted(set(targets) & set(drained(claims))):
         claim = claims[bookie]
-        raise Refused(f"bookie {bookie} is being drained by {claim.by}: it takes no copies", bookie=bookie)
+        raise Refused(f"bookie {bookie} is being drained by {claim.by}: it accepts no copies", bookie=bookie)

@@ -1,8 +1,7 @@
-"""How long the queue will take: what is to be copied, by the rate at which workers copy now.
+"""Estimates when the queue is empty: bytes to copy, divided by the current rate of workers.
 
-What a marked ledger costs is estimated from metadata, no bookie is asked: the entries of each segment that the named
-bookies store, with the ledger's average entry. A ledger that is not closed, and one marked without a bookie (it is to
-be looked at), count as ledgers of unknown size.
+The size of a marked ledger is estimated from metadata: the entries of each segment that the named bookies store, times
+the ledger's average entry size. A ledger that is not closed, or is marked without a bookie, has an unknown size.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from bkctl.model.ledger import LedgerMetadata
 
 
 def bytes_to_copy(metadata: LedgerMetadata, missing: Collection[BookieId]) -> int | None:
-    """Bytes of payload that the named bookies store of a ledger; None where that is not known."""
+    """Bytes of payload that the named bookies store of a ledger; None if unknown."""
     if not metadata.closed or not missing:
         return None
     count = metadata.last_entry_id + 1
@@ -42,7 +41,7 @@ class Estimate:
 def estimate(
     ledgers: int, size_bytes: int, unknown: int, bytes_per_s: float, ledgers_per_s: float, *, enabled: bool
 ) -> Estimate:
-    """What is left by what is done a second. bytes_per_s is what workers publish, ledgers_per_s what was watched."""
+    """Divides the remaining work by the rate. bytes_per_s is published by workers, ledgers_per_s was measured."""
     if not ledgers:
         return Estimate(0.0, "the queue is empty")
     if not enabled:
@@ -51,9 +50,9 @@ def estimate(
     if by_bytes is not None:
         known = ledgers - unknown
         if unknown and known:
-            return Estimate(by_bytes * ledgers / known, "by bytes; ledgers of unknown size count as the average")
+            return Estimate(by_bytes * ledgers / known, "by bytes; ledgers of unknown size with the average size")
         if not unknown:
             return Estimate(by_bytes, "by bytes")
     if ledgers_per_s > 0:
         return Estimate(ledgers / ledgers_per_s, "by ledgers")
-    return Estimate(None, "no worker copies now")
+    return Estimate(None, "no worker is copying now")

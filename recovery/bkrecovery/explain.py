@@ -1,10 +1,10 @@
-"""Reports what a recovery would find, and changes nothing: it does not fence, write back or close.
+"""Reports the expected result of a recovery without fencing, writing back or closing.
 
     question                                   answer from
     could the writer be fenced for sure?       who answers: no ack quorum without a bookie that did (Quorum.covered)
-    where would the ledger end?                entries behind the last confirmed, asked of every bookie of their write
+    where would the ledger end?                entries after the last confirmed, read from every bookie of their write
                                                sets: the first one that none gives
-    could an acknowledged entry be cut off?    that entry may be on Qa bookies, if so many of its write set do not say
+    could an acknowledged entry be lost?       that entry may be on Qa bookies, if so many of its write set do not say
                                                explicitly that they do not have it
     what if these bookies never return?        the same, with them counted as bookies that have nothing
 
@@ -36,18 +36,18 @@ from bkrecovery.calls import read_entries
 from bkrecovery.ledger import DECLARED_LOST
 
 ENTRIES_MAX: Final = 20_000
-"""Entries looked at behind the last confirmed one: more than a writer has under way."""
+"""Entries checked after the last confirmed one: more than a writer has in flight."""
 ENTRIES_AT_ONCE: Final = 250
-"""Entries that every bookie is asked for at a time."""
+"""Entries requested from every bookie at a time."""
 NOT_ASKED: Final = "not asked"
 V3: Final = 3
 
 
 @dataclass(slots=True)
 class BookieAnswer:
-    """What one bookie of the last ensemble says. beyond are the entries it has behind the last confirmed one.
+    """The state of one bookie of the last ensemble. beyond are its entries after the last confirmed one.
 
-    explicit_lac is the last confirmed entry that a writer told apart from its entries; None where it has none.
+    explicit_lac is the explicit last confirmed entry; None if the bookie has none.
     """
 
     bookie: BookieId
@@ -61,11 +61,11 @@ class BookieAnswer:
 
 @dataclass(slots=True)
 class Explanation:
-    """What recovery would find. closes_at None: it would have to wait for waits_for.
+    """The expected result of a recovery. closes_at None: it would have to wait for waits_for.
 
     end_entry_id is the first entry that no bookie returns, end_answers what each bookie of its write set replied.
-    could_lose: closing there could cut off an entry that was acknowledged; holes: entries before it that only the
-    bookies declared lost had.
+    could_lose: closing there could truncate an acknowledged entry; holes: entries before it that only the bookies
+    declared lost stored.
     """
 
     ledger_id: int
@@ -89,7 +89,7 @@ class Explanation:
 
     @property
     def can_recover(self) -> bool:
-        """True if a recovery now would come to an end."""
+        """True if a recovery could close the ledger now."""
         return self.closes_at is not None
 
 
@@ -100,7 +100,7 @@ async def explain_recovery(
     lost: AbstractSet[BookieId] = frozenset(),
     digest_type: DigestType | None = None,
 ) -> Explanation:
-    """What recovering this ledger would find now, with the bookies in lost counted as gone for good.
+    """Explains a recovery of this ledger now, with the bookies in lost treated as permanently lost.
 
     Raises:
         NoSuchLedger; Unauthorized: another password than the metadata's.
@@ -117,7 +117,7 @@ async def explain_metadata(
     lost: AbstractSet[BookieId] = frozenset(),
     digest_type: DigestType | None = None,
 ) -> Explanation:
-    """The same for a ledger whose metadata were this."""
+    """The same for a ledger with this metadata."""
     password = metadata.password or b"" if password is None else password
     if metadata.closed:  # nothing is read
         digest = bookkeeper.digest_of(metadata, ledger_id, password)
@@ -127,7 +127,7 @@ async def explain_metadata(
 
 
 class _Look:
-    """One look at the last ensemble of one ledger."""
+    """One inspection of the last ensemble of one ledger."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class _Look:
         self._entries: dict[int, dict[int, int]] = {}  # entry id → ensemble index → status
 
     async def run(self) -> Explanation:
-        """Asks, then concludes."""
+        """Reads from the bookies, then draws conclusions."""
         metadata = self._metadata
         registered = await self._bookkeeper.registry.registered()
         known = registered.writable | registered.read_only
@@ -165,7 +165,7 @@ class _Look:
         if metadata.closed:
             found.closes_at = metadata.last_entry_id
             found.last_confirmed_found = metadata.last_entry_id
-            found.verdict = f"it is closed at entry {metadata.last_entry_id}: there is nothing to recover"
+            found.verdict = f"it is closed at entry {metadata.last_entry_id}: nothing to recover"
             return found
         await asyncio.gather(*(self._ask(index, answer) for index, answer in enumerate(found.bookies)))
         best = max((a.last_confirmed for a in found.bookies if a.last_confirmed is not None), default=NO_ENTRY)
@@ -208,7 +208,7 @@ class _Look:
             return None
 
     async def _look_behind(self, found: Explanation) -> None:
-        """Asks every bookie for what it should have behind the last confirmed entry, one entry too many."""
+        """Reads from every bookie its entries after the last confirmed one, until one entry is missing everywhere."""
         first = found.last_confirmed_found + 1
         highest = max((a.last_entry_id for a in found.bookies if a.last_entry_id is not None), default=NO_ENTRY)
         end = min(max(highest, first - 1) + 2, first + ENTRIES_MAX)
@@ -239,7 +239,7 @@ class _Look:
     # -- concluding -----------------------------------------------------------------------------------------------
 
     def _verdict(self, entry_id: int, *, lost_is_absent: bool) -> tuple[Verdict, ReplicaRead]:
-        """Recovery's verdict on an entry, from the answers that are here.
+        """Recovery's verdict on an entry, from the replies so far.
 
         A lost bookie does not have it if all others of the write set reply that they do not.
         """
@@ -279,8 +279,8 @@ class _Look:
             self._must_wait(found, fenced=found.fencing_covered)
         elif end is None:
             found.verdict = (
-                f"more than {ENTRIES_MAX} entries lie behind the last confirmed one: recovery reads on from there, and"
-                " what lies behind was not looked at"
+                f"more than {ENTRIES_MAX} entries follow the last confirmed one: recovery reads all "
+                "of them, this check stopped there"
             )
             found.waits_for, found.closes_at = [], None
             found.next = f"bkctl ledger recover {found.ledger_id}"
@@ -288,21 +288,21 @@ class _Look:
             self._would_close(found, end)
 
     def _must_wait(self, found: Explanation, *, fenced: bool) -> None:
-        """Recovery cannot know; what would be lost if the silent bookies never came back."""
+        """The conclusion that recovery must wait, and the loss if the silent bookies never return."""
         silent, end = ", ".join(found.waits_for), found.end_entry_id
         found.could_lose = True
         if not fenced:
-            why = f"an ack quorum of {found.ack_quorum_size} can still be formed without any bookie that answered"
+            why = f"the bookies that did not answer can still form an ack quorum of {found.ack_quorum_size}"
         else:
-            why = f"entry {end} may have been acknowledged: too few of its bookies say that they do not have it"
+            why = f"entry {end} may have been acknowledged: too few of its bookies reply that they do not have it"
         gone = self._end_without(found.waits_for)
         if gone is None:
-            then = "the end could not be told even then"
+            then = "the end would still be unknown"
         else:
             then = f"it would be closed at entry {gone - 1}, and entry {gone} and later ones may be lost"
-        found.verdict = f"recovery has to wait for {silent}: {why}. If they never come back, {then}"
+        found.verdict = f"recovery must wait for {silent}: {why}. If they never return, {then}"
         words = " ".join(f"--declare-lost {b}" for b in found.waits_for)
-        found.next = f"start {silent}; only if gone for good: bkctl ledger recover {found.ledger_id} {words}"
+        found.next = f"start {silent}; only if permanently lost: bkctl ledger recover {found.ledger_id} {words}"
 
     def _end_without(self, gone: Iterable[BookieId]) -> int | None:
         """The first entry that is on none of the bookies that answer."""
@@ -323,19 +323,19 @@ class _Look:
             found.verdict += f"; entry {end} and later ones may have been acknowledged and would be lost"
         else:
             found.verdict += (
-                f", and no acknowledged entry would be lost: {', '.join(denied)} leave fewer than"
-                f" {found.ack_quorum_size} bookies that could have entry {end}"
+                f", and no acknowledged entry would be lost: {', '.join(denied)} do not have it, "
+                f"which leaves fewer than {found.ack_quorum_size} bookies for entry {end}"
             )
         if found.holes:
-            found.verdict += f"; {found.holes} entries before it were only on bookies declared lost"
+            found.verdict += f"; {found.holes} entries before it are only on bookies declared lost"
         if found.left_over and found.could_lose:
-            found.verdict += f"; {len(found.left_over)} entries behind it that other bookies have would be cut off too"
+            found.verdict += f"; {len(found.left_over)} entries after it on other bookies would be truncated too"
         elif found.left_over:
-            found.verdict += f"; entries behind {end} that some bookie has were never acknowledged"
+            found.verdict += f"; entries after {end} on some bookies were never acknowledged"
         found.next = f"bkctl ledger recover {found.ledger_id}"
 
     def _holes(self, last_entry_id: int) -> int:
-        """Entries up to this one that only lost bookies had, as the metadata tells."""
+        """The number of entries up to this one that only lost bookies stored, by the metadata."""
         count, metadata = 0, self._metadata
         ends = [e.first_entry_id - 1 for e in metadata.ensembles[1:]] + [last_entry_id]
         for ensemble, end in zip(metadata.ensembles, ends, strict=True):

@@ -1,6 +1,6 @@
-"""Fences a ledger without closing it: its writer can add nothing more, and the end is still open.
+"""Fences a ledger without closing it: its writer cannot add entries any more, and its end is not determined.
 
-The metadata says IN_RECOVERY afterwards, until the ledger is recovered. Fencing cannot be taken back.
+The metadata says IN_RECOVERY afterwards, until the ledger is recovered. Fencing cannot be undone.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ async def fence_ledger(
     """Marks the ledger IN_RECOVERY and fences bookies until no ack quorum without a fenced one is left.
 
     Raises:
-        LedgerClosed: there is nothing to fence. NoSuchLedger; Unauthorized: another password.
+        LedgerClosed: a closed ledger cannot be fenced. NoSuchLedger; Unauthorized: another password.
         Unavailable: too few bookies answered to be sure; the ledger is IN_RECOVERY, try again.
     """
     report = await run_recovery(bookkeeper, ledger_id, password, digest_type, fence_only=True)
     if report.metadata.closed:
         raise LedgerClosed(
-            f"ledger {ledger_id} is closed at entry {report.metadata.last_entry_id}: there is nothing to fence",
+            f"ledger {ledger_id} is closed at entry {report.metadata.last_entry_id}: nothing to fence",
             status=Status.OK,
             ledger_id=ledger_id,
         )

@@ -1,4 +1,4 @@
-"""Fragments: the part of a ledger that one ensemble holds, with the ensemble indexes that have lost theirs.
+"""Fragments: the part of a ledger that one ensemble holds, with the ensemble indexes whose copies are missing.
 
     segment of the metadata     its fragment covers
     not the last one            [its first entry, the next one's first entry - 1]
@@ -27,8 +27,8 @@ PERCENT: Final = 100
 class Fragment:
     """Entries first_entry_id to last_entry_id of a ledger (none if last < first) on the bookies of one ensemble.
 
-    bad are the indexes whose copies are missing, ascending. settled: no writer writes here any more.
-    last says that it is the ledger's last segment.
+    bad are the indexes whose copies are missing, ascending. settled: no writer can add to it. last: it is the ledger's
+    last segment.
     """
 
     ledger_id: int
@@ -45,11 +45,11 @@ class Fragment:
         return holds(entry_id, index, len(self.bookies), self.write_quorum_size)
 
     def write_set(self, entry_id: int) -> tuple[int, ...]:
-        """The indexes that store the entry, in the order a reader asks them."""
+        """The indexes that store the entry, in the order of reads."""
         return write_set(entry_id, len(self.bookies), self.write_quorum_size)
 
     def striped(self, index: int) -> tuple[int, int] | None:
-        """The first and last entry that the bookie at this index stores, or None for nothing."""
+        """The first and last entry that the bookie at this index stores, or None if it stores none."""
         return striped_ends(self.first_entry_id, self.last_entry_id, index, len(self.bookies), self.write_quorum_size)
 
     def stores(self, index: int) -> Iterator[int]:
@@ -57,7 +57,7 @@ class Fragment:
         return (e for e in range(self.first_entry_id, self.last_entry_id + 1) if self.holds(e, index))
 
     def copy_range(self) -> tuple[int, int] | None:
-        """From the first to the last entry that a bad index stores; None where there is nothing to copy."""
+        """From the first to the last entry that a bad index stores; without such an entry: None."""
         ends = [found for index in self.bad if (found := self.striped(index)) is not None]
         return (min(first for first, _ in ends), max(last for _, last in ends)) if ends else None
 
@@ -73,7 +73,7 @@ class Fragment:
 def fragments_of(ledger_id: int, metadata: LedgerMetadata, last_confirmed: int) -> list[Fragment]:
     """All fragments of a ledger, none of them bad yet.
 
-    last_confirmed counts where the ledger is not closed: what its bookies say, read without fencing. An earlier
+    last_confirmed takes effect if the ledger is not closed: it is read from its bookies without fencing. An earlier
     segment whose end it does not reach is left alone: either it was read too low, or entries are missing.
     """
     found = []
@@ -107,8 +107,8 @@ def may_be_unwritten(fragment: Fragment) -> bool:
 
 
 def sample(fragment: Fragment, index: int, percentage: int, random: Random) -> list[int]:
-    """The entries to read of the bookie at this index to believe that it has its part: the first, the last, and so
-    many in between that percentage of the range is looked at. Empty where the bookie stores nothing."""
+    """The entries to read from the bookie at this index to check its part: the first, the last, and so
+    many in between that percentage of the range is checked. Empty if the bookie stores nothing."""
     ends = fragment.striped(index)
     if ends is None:
         return []

@@ -78,7 +78,7 @@ Report = Callable[[Finding], None]
 
 @unique
 class Trust(Enum):
-    """What the old `ledgers` is worth. NONE: empty, unreadable, or older than the entry logs. ROWS: what it has is
+    """The validity of the old `ledgers`. NONE: empty, unreadable, or older than the entry logs. ROWS: what it has is
     right, but no bkctl.index says that nothing is missing. COMPLETE: a ledger that it does not have was deleted, or
     is created by the replay of the journals."""
 
@@ -89,7 +89,7 @@ class Trust(Enum):
 
 @dataclass(slots=True)
 class OldLedgers:
-    """The rows of one place in the old `ledgers`; flags: rows with negative ids, which are no ledgers."""
+    """The rows of one place in the old `ledgers`; flags: rows with negative ids, which are not ledgers."""
 
     rows: dict[int, LedgerData] = field(default_factory=dict)
     flags: dict[bytes, bytes] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class OldLedgers:
 
 @dataclass(frozen=True, slots=True)
 class PlacePlan:
-    """What is rebuilt in one ledger directory. old: what is there of each database, in words."""
+    """The rebuild of one ledger directory. old: the state of each database, as text."""
 
     place: Place
     logs: tuple[Numbered, ...]
@@ -111,7 +111,8 @@ class PlacePlan:
 class Rebuilt:
     """The new index of one ledger directory.
 
-    without_key: ledgers without a master key; fenced_here: ledgers whose fence was lost, fenced to be safe.
+    without_key: ledgers without a master key; fenced_here: ledgers fenced as a precaution, because their fence flag was
+    lost.
     """
 
     index_dir: str
@@ -125,15 +126,17 @@ class Rebuilt:
 
 
 def check_stopped(layout: Layout) -> None:
-    """Raises Refused if a bookie runs on the directories, ours or Java's."""
+    """Raises Refused if a bookie is running on the directories, ours or Java's."""
     lock = runs_on(BookieFiles(tuple(f / CURRENT for f in layout.all), (), (), (), ()))
     if lock is not None:
-        raise Refused(f"a bookie runs on these directories ({lock} is locked)", hint="stop it first", file=str(lock))
+        raise Refused(
+            f"a bookie is running on these directories ({lock} is locked)", hint="stop it first", file=str(lock)
+        )
 
 
 @contextmanager
 def locked(layout: Layout) -> Iterator[None]:
-    """Holds the directories of a bookie, so that none starts there.
+    """Locks the directories of a bookie, so that none starts there.
 
     Raises:
         Refused: a bookie runs there.
@@ -143,13 +146,15 @@ def locked(layout: Layout) -> Iterator[None]:
         for folder in layout.all:
             release = SystemDisk().lock(folder / OWN_LOCK_NAME)
             if release is None:
-                raise Refused(f"a bookie runs on {folder}", hint="stop it first", file=str(folder / OWN_LOCK_NAME))
+                raise Refused(
+                    f"a bookie is running on {folder}", hint="stop it first", file=str(folder / OWN_LOCK_NAME)
+                )
             stack.callback(release)
         yield
 
 
 def plan(layout: Layout) -> list[PlacePlan]:
-    """What there is to rebuild from; reads names and sizes only.
+    """The sources of a rebuild; reads names and sizes only.
 
     Raises:
         Refused: an index directory holds .idx files that are not imported.
@@ -165,7 +170,7 @@ def plan(layout: Layout) -> list[PlacePlan]:
 
 
 def _refuse_idx(place: Place) -> None:
-    """Files that were imported stay behind; where bkctl.index was written they are of no use."""
+    """Refuses .idx files that are not imported; with bkctl.index they are leftovers of an import."""
     if (place.logs / INDEX_STATE_NAME).exists():
         return
     try:
@@ -266,7 +271,7 @@ def _rebuild_place(
 
 
 def _merged(row: LedgerData | None, journal: LedgerData | None, trust: Trust) -> LedgerData:
-    """What is known of a ledger."""
+    """The known state of a ledger."""
     found = row or LedgerData(fenced=True)
     if journal is not None:
         key = found.master_key if found.master_key.strip(b"\0") else journal.master_key
@@ -299,7 +304,7 @@ def _old_ledgers(place: Place, report: Report) -> OldLedgers:
 
 
 def _trust(place: Place, path: Path) -> Trust:
-    """How far the old rows are from those of the last checkpoint."""
+    """The difference between the old rows and those of the last checkpoint."""
     state, note = database_state(path), place.logs / INDEX_STATE_NAME
     if state is None or not state[1]:
         return Trust.NONE
@@ -313,7 +318,7 @@ def _trust(place: Place, path: Path) -> Trust:
 
 
 def _journal_ledgers(layout: Layout, step: Step, report: Report) -> dict[int, LedgerData]:
-    """What the journals say of ledgers: keys, fences, explicit LACs. An entry says that its ledger exists."""
+    """The state of ledgers in the journals: keys, fences, explicit LACs. An entry proves that its ledger exists."""
     found: dict[int, LedgerData] = {}
     none = LedgerData()
     for folder in layout.journals:
@@ -361,7 +366,7 @@ class _Writer:
         self._batch, self._rows = self._new_batch(raw_mode=True), 0
 
     def close(self) -> None:
-        """Writes what is left."""
+        """Writes the remaining rows."""
         try:
             self._write()
             self._database.flush()

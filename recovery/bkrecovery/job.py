@@ -44,15 +44,15 @@ from bkrecovery.resume import CopyLog
 LEDGERS_AT_ONCE: Final = 16
 LEDGERS_AT_ONCE_MAX: Final = 256
 ROUNDS_MAX: Final = 5
-"""Looks at one ledger: its recovery changes it once, another process may change it again."""
+"""Attempts for one ledger: its recovery changes it once, another process may change it again."""
 COPIES: Final = "copies"
-"""In the note of a job's state: how far the copies of large fragments are (resume.py)."""
-TOO_MANY_ERRORS: Final = "not tried: too many others had failed"
+"""Key in a job's state: the progress of copies of large fragments (resume.py)."""
+TOO_MANY_ERRORS: Final = "not tried: too many ledgers failed"
 
 
 @dataclass(slots=True)
 class MoveResult:
-    """The result of one ledger: error is None if nothing is left to do. waiting: its writer still uses the bookie."""
+    """The result of one ledger: without error, it is done. waiting: its writer still uses the bookie."""
 
     ledger_id: int
     fragments: int = 0
@@ -63,7 +63,7 @@ class MoveResult:
 
 @dataclass(slots=True)
 class JobOptions:
-    """How a job works. max_errors None: however many; to None: any writable bookie takes copies."""
+    """The options of a job. max_errors None: no limit; to None: copies go to any writable bookie."""
 
     open_ledgers: OpenLedgers = OpenLedgers.FENCE
     parallel: int = LEDGERS_AT_ONCE
@@ -85,7 +85,7 @@ class JobRecord:
         self.copies = CopyLog(self._copies, self._tick)
 
     def begin(self, ledger_ids: Iterable[int]) -> None:
-        """These are to be done now."""
+        """Sets the remaining ledgers."""
         self._left = dict.fromkeys(ledger_ids)
         here = set(map(str, self._left))
         for name in [name for name in self._copies if name.partition(":")[0] not in here]:
@@ -93,7 +93,7 @@ class JobRecord:
         self.save()
 
     def note(self, result: MoveResult) -> None:
-        """One more was done, or failed."""
+        """Records that a ledger was done, or failed."""
         if result.error is None and not result.waiting:
             self._left.pop(result.ledger_id, None)
             self.state.failed.pop(result.ledger_id, None)
@@ -104,7 +104,7 @@ class JobRecord:
             self._store(asyncio.get_running_loop().time())
 
     def _tick(self) -> None:
-        """Something went on: writes the file if that was long ago."""
+        """Records progress; writes the file if the last write is long ago."""
         if self._file is not None:
             self._store(asyncio.get_running_loop().time())
 
@@ -114,7 +114,7 @@ class JobRecord:
             self._store(None)
 
     def end(self) -> None:
-        """Nothing is left: there is nothing to remember."""
+        """Deletes the state of a completed job."""
         if self._file is not None:
             self._file.remove()
 
@@ -126,7 +126,7 @@ class JobRecord:
 
 @dataclass(slots=True)
 class MoveJob:
-    """Takes ledgers off bookies. Subclasses look for other things to repair: `look`.
+    """Moves ledgers off bookies. Subclasses repair something else: `look`.
 
     Attributes:
         password, digest_type: of ledgers whose metadata has none; digest_type None detects it from the entries.
@@ -178,7 +178,7 @@ class MoveJob:
     async def _records(
         self, ledger_ids: Iterable[int] | None, blocked: list[tuple[int, str]]
     ) -> AsyncIterator[LedgerRecord]:
-        """The ledgers to look at; those whose metadata is broken are blocked."""
+        """The ledgers to check; those whose metadata is broken are blocked."""
         ledgers = self.bookkeeper.ledgers
 
         def broken(ledger_id: LedgerId, error: BadBytes) -> None:
@@ -197,12 +197,12 @@ class MoveJob:
         return self.password if metadata.password is None else metadata.password
 
     async def look(self, ledger_id: int, metadata: LedgerMetadata) -> LedgerMove | None:
-        """What one ledger needs; None for nothing."""
+        """The move of one ledger; None if it needs none."""
         waits = self.options.open_ledgers is OpenLedgers.WAIT
         return plan_ledger(ledger_id, metadata, self.bookies, waits=waits)
 
     def choice(self, candidates: set[BookieId], quarantined: set[BookieId]) -> TargetChoice:
-        """Who chooses the targets of the plan."""
+        """The placement that chooses the plan's targets."""
         return TargetChoice(self.placement, candidates, quarantined, self.begun)
 
     def begun(self, fragment: Fragment) -> Mapping[int, BookieId]:
@@ -215,7 +215,7 @@ class MoveJob:
         """Executes the plan; continues after ledgers that fail, up to max_errors. done is called for each ledger.
 
         Raises:
-            SessionExpired, and whatever else is no fault of one ledger.
+            SessionExpired, and other errors that are not specific to one ledger.
         """
         found: list[MoveResult] = []
         counts, loop = self.replicator.counts, asyncio.get_running_loop()
@@ -237,7 +237,7 @@ class MoveJob:
         return sorted(found, key=lambda result: result.ledger_id)
 
     async def _in_lanes(self, plan: MovePlan, found: list[MoveResult], done: Callable[[MoveResult], None]) -> None:
-        """As many ledgers at a time as options.parallel says, whenever it says so: `set_parallel`."""
+        """Runs options.parallel ledgers concurrently; `set_parallel` changes it."""
         left, lanes = iter(plan.moves), 0
 
         async def lane() -> None:
@@ -259,7 +259,7 @@ class MoveJob:
                     nonlocal lanes
                     for _ in range(lanes, min(self.options.parallel, len(plan.moves))):
                         lanes += 1
-                        group.create_task(lane(), name="work by hand")
+                        group.create_task(lane(), name="manual job")
 
                 more()
                 self._more_lanes = lambda: more() if lanes else None  # without one all is done
@@ -267,7 +267,7 @@ class MoveJob:
             self._more_lanes = None
 
     def set_parallel(self, parallel: int) -> None:
-        """So many ledgers at a time from now on; those that are under way are finished."""
+        """Sets the number of concurrent ledgers; those in progress are finished."""
         self.options.parallel = parallel
         if self._more_lanes is not None:
             self._more_lanes()
@@ -293,12 +293,12 @@ class MoveJob:
         return result
 
     async def verify(self) -> list[int]:
-        """Ledgers of which something is still to be done, as all metadata tells now."""
+        """The ledgers that still need work, by all metadata as of now."""
         plan = await self.plan()
         return sorted({move.ledger_id for move in plan.moves} | {ledger_id for ledger_id, _ in plan.blocked})
 
     async def _clear(self, move: LedgerMove, result: MoveResult) -> None:
-        """Until nothing is left to do. Only what the plan said is fenced."""
+        """Repeats until the ledger is done. Fences it only if the plan includes it."""
         known: Known | None = None
         for _ in range(ROUNDS_MAX):
             if known is None:
@@ -309,7 +309,7 @@ class MoveJob:
                 return
             if now.fence and not now.waits:
                 if not move.fence:
-                    result.error = "it was closed when this was planned and is open now"
+                    result.error = "it was closed when the plan was made and is open now"
                     return
                 await recover_ledger(self.bookkeeper, move.ledger_id, self.password_of(metadata), self.digest_type)
                 result.fenced = True
@@ -326,14 +326,14 @@ class MoveJob:
                 result.waiting = True
                 return
             if result.fragments == before:
-                result.error = "it is open, and its bookies do not tell that what is to be copied is confirmed"
+                result.error = "it is open, and its bookies do not confirm the entries to copy"
                 return
-        result.error = "it changes all the time"
+        result.error = "it keeps changing"
 
     async def _repair(
         self, planned: LedgerMove, now: LedgerMove, known: Known, result: MoveResult
     ) -> BkctlError | None:
-        """Copies every settled fragment that needs it; returns the first error once all had their turn."""
+        """Copies every settled fragment that needs it; returns the first error after trying all."""
         metadata = known.metadata
         password = self.password_of(metadata)
         digest = await self.bookkeeper.find_digest(metadata, now.ledger_id, password, self.digest_type)
@@ -352,11 +352,11 @@ class MoveJob:
     async def repair(
         self, replicator: Replicator, fragment: Fragment, metadata: LedgerMetadata, keys: LedgerKeys, known: Known
     ) -> None:
-        """Brings the copies of one fragment where they should be."""
+        """Copies one fragment to its targets."""
         await replicator.repair(fragment, metadata, keys, known)
 
     async def _settled(self, now: LedgerMove, metadata: LedgerMetadata, keys: LedgerKeys) -> list[Fragment]:
-        """The fragments that may be copied. Of an open ledger, what its bookies say is confirmed counts."""
+        """The fragments that may be copied. Of an open ledger, those that its bookies confirm."""
         if metadata.closed:
             return list(now.fragments)
         end = await confirmed_end(self.bookkeeper.context, now.ledger_id, metadata, keys.digest)

@@ -1,11 +1,11 @@
-"""What others ask of a job that runs: another rate, another number of ledgers at a time, an end.
+"""Requests to a running job: change the rate, change the parallelism, cancel.
 
     <directory>/bookie-drain-1a2b….json       what the job remembers, written by the job alone (job_state.py)
     <directory>/bookie-drain-1a2b….lock       held while a process works on it
     <directory>/bookie-drain-1a2b….control    what is asked of it, written by others; read every LOOK_S
 
-A request holds for the run that it was made in: a job forgets what was asked when it takes its lock, and when it
-gives it back. The process that removes a lock file holds it.
+A request applies to the current run: a job deletes requests when it takes its lock, and when it releases it. The
+process that removes a lock file holds it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from bkrecovery.job_state import CONTROL_SUFFIX, LOCK_SUFFIX, RATE_FILE, SUFFIX,
 
 VERSION: Final = 1
 LOOK_S: Final = 0.5
-"""Between two looks of a running job at what is asked of it."""
+"""Between two polls of a running job for requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobControl:
-    """What is asked: None leaves a thing as it is. rate <= 0 is no limit; its unit is the job's (bytes, ledgers)."""
+    """A request: None leaves a setting unchanged. rate <= 0: no limit; its unit is the job's (bytes, ledgers)."""
 
     rate: float | None = None
     parallel: int | None = None
@@ -54,7 +54,7 @@ class JobControl:
                 raise ValueError("values of another kind")
             return found
         except (ValueError, TypeError, KeyError, AttributeError) as e:
-            raise Refused(f"{source} is no request to a job that can be read: {e}", hint="remove the file") from None
+            raise Refused(f"{source} is not a valid request to a job: {e}", hint="remove the file") from None
 
 
 def _sound(control: JobControl) -> bool:
@@ -72,7 +72,7 @@ class ControlFile:
         self._disk = disk
 
     def read(self) -> JobControl:
-        """What is asked; nothing where there is no file.
+        """The current request; empty without a file.
 
         Raises:
             Refused: the file is damaged.
@@ -82,17 +82,17 @@ class ControlFile:
         return JobControl.decode(self._disk.read(self.path), str(self.path))
 
     def ask(self, **changes: Any) -> JobControl:
-        """Asks for this too; what was asked before stays."""
+        """Adds to the request; earlier settings stay."""
         control = replace(self.read(), **changes)
         self._disk.replace(self.path, control.encode())
         return control
 
     async def obey(self, apply: Callable[[JobControl], None], unreadable: Callable[[str], None]) -> str:
-        """Receives requests until one asks for the job's end; returns the requester.
+        """Handles requests until one cancels the job; returns the requester.
 
         Args:
-            apply: does what is asked; called once for each change.
-            unreadable: hears of a damaged file, once; it is not obeyed.
+            apply: applies a request; called once for each change.
+            unreadable: called once for a damaged file, which is ignored.
         """
         known, told = JobControl(), False
         while True:
@@ -112,7 +112,7 @@ class ControlFile:
 
 @dataclass(frozen=True, slots=True)
 class KnownJob:
-    """A job that is remembered. error: why its file cannot be read; state is None then."""
+    """A stored job. error: why its file cannot be read; then without a state."""
 
     path: Path
     state: JobState | None
@@ -121,7 +121,7 @@ class KnownJob:
 
     @property
     def name(self) -> str:
-        """What people call it: the file's name."""
+        """Its name: that of the file."""
         return self.path.name.removesuffix(SUFFIX)
 
 
@@ -147,7 +147,7 @@ def known_job(disk: Disk, path: Path) -> KnownJob | None:
 
 
 def is_running(disk: Disk, path: Path) -> bool:
-    """True if a process works on the job of this file now."""
+    """True if a process runs the job of this file now."""
     lock = path.with_suffix(LOCK_SUFFIX)
     if not disk.exists(lock):
         return False

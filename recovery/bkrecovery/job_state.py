@@ -3,8 +3,8 @@
     {"version": 1, "kind": "bookie recover", "cluster": "…", "subjects": ["b1:3181"], "started_ms": …,
      "left": [7, 9], "done": 120, "failed": {"8": "why"}, "bytes_copied": …, "seconds": …, "cursor": null, "note": {}}
 
-It is a help, never the truth: what is done shows in the ledgers' metadata, so a file that is a second old, or lost,
-costs a look at ledgers and nothing else. A lock beside it keeps a second run of the same job on this machine out.
+The file is an optimization only: the ledgers' metadata shows what is done, so a stale or lost file costs only another
+scan. A lock file beside it prevents a second run of the same job on this machine.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ NAME_DIGITS: Final = 12
 
 @dataclass(slots=True)
 class JobState:
-    """How far a job has come. left is None before it has a plan; cursor is where a scan of all ledgers continues.
+    """The progress of a job. left: the remaining ledgers, None before it has a plan; cursor: where a scan of all
+    ledgers continues.
 
-    seconds counts time spent copying, over all runs; note holds what one kind of job wants to know again.
+    seconds counts time spent copying, over all runs; note contains data of one kind of job.
     """
 
     kind: str
@@ -50,7 +51,7 @@ class JobState:
 
     @property
     def begun(self) -> bool:
-        """True once there is something to go on from."""
+        """True if a run can be resumed from it."""
         return self.left is not None or self.cursor is not None
 
     def encode(self) -> bytes:
@@ -83,13 +84,13 @@ class JobState:
 
 def _unreadable(source: str, why: str) -> Refused:
     return Refused(
-        f"{source} is no state of a job that can be read: {why}",
-        hint="--restart forgets it and plans anew; what is done stays done",
+        f"{source} is not a valid job state: {why}",
+        hint="--restart discards it and plans from scratch; completed work is kept",
     )
 
 
 def state_path(directory: Path, kind: str, cluster: str, subjects: Sequence[str]) -> Path:
-    """Where the state of a job is, by what it does and to whom: the same command finds it again."""
+    """The path of a job's state, derived from its kind and subjects, so that the same command finds it again."""
     key = "\0".join((kind, cluster, *sorted(subjects)))
     digest = hashlib.sha256(key.encode()).hexdigest()[:NAME_DIGITS]
     return directory / f"{kind.replace(' ', '-')}-{digest}{SUFFIX}"
@@ -99,7 +100,7 @@ class JobFile:
     """The file of one job. Reading needs no lock; before the first write it is taken: `acquire`.
 
     Args:
-        restart: forget what is there.
+        restart: discard the stored state.
     """
 
     def __init__(self, disk: Disk, path: Path, *, restart: bool = False) -> None:
@@ -112,12 +113,12 @@ class JobFile:
         self._saved_at = float("-inf")
 
     def acquire(self) -> None:
-        """Keeps other runs of this job on this machine out, until `close` or the end of the process.
+        """Locks the job against other runs on this machine, until `close` or the end of the process.
 
-        What was asked of an earlier run is forgotten here, and what is asked from now on is not.
+        Requests to an earlier run are deleted here; later ones are kept.
 
         Raises:
-            Conflict: one is at work. Refused: nothing can be written there.
+            Conflict: another run has the lock. Refused: the file cannot be written.
         """
         try:
             self._disk.make_dirs(self.path.parent)
@@ -126,15 +127,17 @@ class JobFile:
                 self._forget_requests()
         except OSError as e:
             raise Refused(
-                f"the job cannot be remembered in {self.path}: {e.strerror or e}",
-                hint="--state FILE puts it elsewhere, BKCTL_STATE_DIR all of them",
+                f"cannot write the job state {self.path}: {e.strerror or e}",
+                hint="use --state FILE for another file, or BKCTL_STATE_DIR for another directory",
                 path=str(self.path),
             ) from None
         if self._release is None:
-            raise Conflict(f"another bkctl on this machine works on the same job ({self.path})", path=str(self.path))
+            raise Conflict(
+                f"another bkctl process on this machine runs the same job ({self.path})", path=str(self.path)
+            )
 
     def close(self) -> None:
-        """Lets others in. Idempotent."""
+        """Releases the lock. Idempotent."""
         if self._release is not None:
             release, self._release = self._release, None
             try:
@@ -147,7 +150,7 @@ class JobFile:
             self._disk.remove(self._control)
 
     def load(self, kind: str, cluster: str, subjects: Sequence[str], now_ms: int) -> JobState:
-        """What the last run left, or the state of a job that begins.
+        """The state of the last run, or that of a new job.
 
         Raises:
             Refused: the file cannot be read, or is that of another job.
@@ -171,7 +174,7 @@ class JobFile:
         self._disk.replace(self.path, state.encode())
 
     def remove(self) -> None:
-        """Forgets the job, and leaves nothing behind."""
+        """Deletes the job's files."""
         if self._disk.exists(self.path):
             self._disk.remove(self.path)
         if self._release is not None and self._disk.exists(self._lock):
@@ -179,14 +182,14 @@ class JobFile:
 
 
 def measured_rate(disk: Disk, directory: Path) -> float | None:
-    """Bytes a second of the last job here that copied much, or None."""
+    """Bytes per second of the last large job on this machine, or None."""
     try:
         found = json.loads(disk.read(directory / RATE_FILE))["bytes_per_s"]
         return float(found) if found > 0 else None
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # it is a guess for a plan, and worth no error
+        return None  # Only an estimate for plans: a failure is ignored.
 
 
 def keep_measured_rate(disk: Disk, directory: Path, bytes_per_s: float) -> None:
-    """Remembers how fast a job copied."""
+    """Stores the rate of a job."""
     disk.replace(directory / RATE_FILE, json.dumps({"version": VERSION, "bytes_per_s": round(bytes_per_s)}).encode())

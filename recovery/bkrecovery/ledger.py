@@ -1,7 +1,7 @@
-"""Recovers a ledger whose writer is gone: fences it, finds its end, writes back what may be on too few bookies, closes.
+"""Recovers a ledger whose writer is gone: fences it, recovers its last entries, closes it.
 
-This changes the ledger and stops its writer for good; reading a ledger as it is needs nothing of this. The decisions
-are `bkctl.protocol.recovery`'s; here are the hands, and the report of what every quorum answered.
+This changes the ledger and stops its writer permanently; reading a ledger does not need it. `bkctl.protocol.recovery`
+makes the decisions; this module executes them and reports the replies of every quorum.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ NOT_WAITED_FOR: Final = "not waited for"
 ANSWERS_KEPT_MAX: Final = 10_000
 """Entries whose answers are kept, for the sake of lost bookies, before those that are confirmed are forgotten."""
 DECLARED_LOST: Final = "declared lost"
-"""In a report: not asked, an operator said that it is gone for good."""
+"""In a report: not contacted, because an operator declared it lost."""
 
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What a recovery found and did.
+    """The result of a recovery.
 
-    fencing and end tell, by bookie, what was answered to the fencing reads, and to the reads of the first entry that
+    fencing and end contain, by bookie, the replies to the fencing reads, and to the reads of the first entry that
     turned out not to exist: the two quorums that the result rests on. closed_by_us is False if the ledger was
     closed before, or by another process meanwhile.
     """
@@ -74,16 +74,16 @@ async def recover_ledger(
     *,
     lost: AbstractSet[BookieId] = frozenset(),
 ) -> RecoveryReport:
-    """Recovers and closes a ledger; a closed one is left as it is. With password None that of the metadata counts.
+    """Recovers and closes a ledger; a closed one is not changed. With password None that of the metadata is used.
 
     digest_type takes effect only for metadata that names none; None detects it from the entries then.
-    lost are bookies that an operator declares gone for good: they are not asked, count as fenced, and are not waited
-    for. Acknowledged entries that only they had are cut off or become holes (explain.py tells); where another bookie
-    that does not answer now may have an entry, it is waited for as ever.
+    lost are bookies that an operator declares permanently lost: they are not contacted, are treated as fenced, and are
+    not waited for. Acknowledged entries that only they stored are truncated or become holes (explain.py reports them);
+    if another bookie that does not answer now may have an entry, recovery waits for it as usual.
 
     Raises:
         NoSuchLedger; Unauthorized: another password.
-        Unavailable: too few bookies answered; nothing was cut off, try again when they are back.
+        Unavailable: too few bookies answered; nothing was truncated, retry when they are available again.
         NotEnoughBookies: entries cannot be written back to enough bookies.
         Conflict: another process changed the ledger in a way that recovery does not expect.
     """
@@ -125,7 +125,7 @@ async def run_recovery(
 
 
 class _RecoveryDriver(CoreDriver):
-    """Carries out what a RecoveryCore decides, and fills in the report."""
+    """Executes the actions of a RecoveryCore, and fills in the report."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class _RecoveryDriver(CoreDriver):
         self._error: BkctlError | None = None
 
     async def run(self) -> None:
-        """From the claim to the end."""
+        """Runs from the claim to the close."""
         self.perform(self.core.start())
         await self._settled.wait()
         self._finish_report()
@@ -154,7 +154,7 @@ class _RecoveryDriver(CoreDriver):
             raise self._error
 
     def told(self, action: Action) -> None:
-        """Reads go out; the rest is for the report."""
+        """Sends reads; records other actions for the report."""
         match action:
             case SendRead():
                 self._send_read(action)
@@ -239,7 +239,9 @@ class _RecoveryDriver(CoreDriver):
     # -- bookies declared lost ------------------------------------------------------------------------------------
 
     def _speak_for_the_lost(self, action: SendRead) -> None:
-        """What a lost bookie says waits for what the others say: it must not outvote them, nor be enough alone."""
+        """Delays the reply for a lost bookie until the others have replied: it must not outvote them, nor suffice
+        alone.
+        """
         entry_id = action.entry_id
         if entry_id == NO_ENTRY:
             self._fence_the_lost(action.index)
@@ -252,7 +254,7 @@ class _RecoveryDriver(CoreDriver):
         self._release(entry_id)
 
     def _fence_the_lost(self, index: int) -> None:
-        """Lost bookies count as fenced, once all others had their say about what is confirmed."""
+        """Treats lost bookies as fenced, after all others have replied."""
         bookies = self.core.fenced_ensemble
         lost = [i for i, bookie in enumerate(bookies) if bookie in self.lost]
         self._fencing.add(index)
@@ -262,7 +264,9 @@ class _RecoveryDriver(CoreDriver):
                 self.perform(self.core.fencing_answered(i, Status.NO_LEDGER, None))
 
     def _release(self, entry_id: int) -> None:
-        """Once all others have answered: if none has the entry, the lost had none either; else it is unknown."""
+        """Replies for lost bookies after all others: if none has the entry, the lost ones do not either; else it is
+        unknown.
+        """
         metadata = self.core.metadata
         bookies = metadata.ensemble_of(entry_id).bookies
         indexes = write_set(entry_id, metadata.ensemble_size, metadata.write_quorum_size)

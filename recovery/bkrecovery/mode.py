@@ -1,4 +1,4 @@
-"""Makes a running bookie read-only, or writable again, as its operator: ours by gRPC, Java's by its HTTP server.
+"""Makes a running bookie read-only, or writable again: bkctl's by gRPC, Java's by its HTTP server.
 
     registered endpoint   read-only                                          writable
     grpc (ours)           SetReadOnly, with who and why                      SetWritable
@@ -27,7 +27,7 @@ from bkctl.model.ids import BookieId
 TIMEOUT_S: Final = 15.0
 PATH: Final = "/api/v1/bookie/state/readonly"
 ANYWHERE: Final = ("0.0.0.0", "::")
-"""What Java registers as the host of its HTTP server."""
+"""The host that Java registers for its HTTP server."""
 
 
 class NoWay(Refused):
@@ -37,10 +37,10 @@ class NoWay(Refused):
 
 
 async def set_mode(registry: BookieRegistry, bookie: BookieId, *, read_only: bool, who: str, why: str) -> str:
-    """Sets the mode; returns by which way. Whether the bookie follows shows in its registration.
+    """Sets the mode; returns the interface that was used. The registration shows the new mode.
 
     Raises:
-        NoWay: the bookie has neither port. Unavailable: it is not registered, or does not answer. Refused: it says no.
+        NoWay: the bookie has neither port. Unavailable: it is not registered, or does not answer. Refused: it refuses.
     """
     try:
         info = await registry.service_info(bookie)
@@ -55,9 +55,9 @@ async def set_mode(registry: BookieRegistry, bookie: BookieId, *, read_only: boo
     http_endpoint = await usable(info.endpoint(HTTP_PROTOCOL), host)
     if http_endpoint is None:
         raise NoWay(
-            f"bookie {bookie} has no admin port that this machine can reach: its mode cannot be changed from here",
+            f"bookie {bookie} has no admin port reachable from this machine: cannot change its mode from here",
             hint="run this on the bookie's machine, or set adminGrpcAddress or httpServerEnabled on the bookie; "
-            "--leave-writable drains it all the same, and new ledgers may be placed on it meanwhile",
+            "--leave-writable drains it anyway, but new ledgers may be placed on it meanwhile",
             bookie=bookie,
         )
     await asyncio.to_thread(_put, http_endpoint, host, bookie, read_only)
@@ -77,4 +77,6 @@ def _put(endpoint: Endpoint, bookie_host: str, bookie: BookieId, read_only: bool
     finally:
         connection.close()
     if answer.status != http.client.OK:
-        raise ServerError(f"bookie {bookie} stays as it is: HTTP {answer.status}: {text}", status=answer.status)
+        raise ServerError(
+            f"bookie {bookie} did not change its mode: HTTP {answer.status}: {text}", status=answer.status
+        )

@@ -1,4 +1,4 @@
-"""Ledgers that lack copies for too long: no worker repairs them, or none can."""
+"""Ledgers that have been under-replicated for too long."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ READ_BATCH: Final = 1_000
 
 
 def too_old(markers: Iterable[tuple[int, Marker]], grace_s: float, now_ms: int) -> list[tuple[int, float]]:
-    """(ledger, seconds) of those marked longer than grace_s ago; marks without a time do not count, as in Java."""
+    """(ledger, seconds) of those marked longer than grace_s ago; marks without a time are ignored, as in Java."""
     aged = ((i, (now_ms - marker.ctime_ms) / 1000) for i, marker in markers if marker.ctime_ms is not None)
     return [(ledger_id, age_s) for ledger_id, age_s in aged if age_s > grace_s]
 

@@ -1,4 +1,4 @@
-"""How fast and how often: a rate of bytes, and growing pauses after failures.
+"""Rate limits: a rate of bytes, and growing pauses after failures.
 
     failure of a ledger   0      1      2      3      4      5 and more
     pause                 P/32   P/16   P/8    P/4    P/2    P               P = lockReleaseOfFailedLedgerGracePeriod
@@ -18,7 +18,7 @@ REMEMBERED_MAX: Final = 2000
 """Failed ledgers remembered; the one that failed longest ago is forgotten first."""
 PIECE_MIN: Final = 16 * 1024
 BURST_S: Final = 0.25
-"""What a rate lets pass at once after a rest, in seconds of its own."""
+"""The burst of a rate after an idle time, in seconds of the rate."""
 
 
 class FailurePauses:
@@ -40,7 +40,7 @@ class FailurePauses:
 class ByteRate:
     """Lets bytes pass at a rate; asks loop.time(), so the simulator's clock will do. Rates <= 0 mean no limit.
 
-    Bytes go when their own time is over, not when that of those before them is: a large piece is no burst.
+    Bytes go when their own time is over, not when that of those before them is: a large piece causes no burst.
     """
 
     def __init__(self, bytes_per_s: float) -> None:
@@ -65,7 +65,7 @@ class ByteRate:
         return max(self._free_at - now, 0.0)
 
     def piece(self, size: int) -> int:
-        """What to take at a time instead of size bytes: a quarter of a second's worth, within reason."""
+        """The bytes to take at a time instead of size: a quarter of a second's worth, within limits."""
         return size if self.bytes_per_s <= 0 else min(size, max(PIECE_MIN, int(self.bytes_per_s * BURST_S)))
 
     async def take(self, size: int) -> None:

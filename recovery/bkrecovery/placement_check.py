@@ -1,4 +1,4 @@
-"""Whether ledgers lie on bookies as the placement policy wants it, and which bookies would set right what does not.
+"""Checks whether ledgers adhere to the placement policy, and chooses bookies that repair violations.
 
     a segment is          each of its write sets has
     STRICT                as many racks as the policy asks for: min(minNumRacksPerWriteQuorum, Qw)
@@ -39,7 +39,7 @@ class Adherence(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PlacementRule:
-    """What the policy asks of an ensemble.
+    """The requirements of the policy for an ensemble.
 
     Args:
         place_of: the rack, or region, of a bookie; None for the policy that places at random.
@@ -160,23 +160,23 @@ class ChosenPlacement:
         self._targets = targets
 
     def choose(self, ensemble_size: int, write_quorum_size: int, candidates: AbstractSet[BookieId]) -> list[BookieId]:
-        """No new ensembles are made here."""
+        """Raises: this placement creates no new ensembles."""
         raise NotEnoughBookies("this placement only replaces")
 
     def replace(
         self, ensemble: Sequence[BookieId], index: int, write_quorum_size: int, candidates: AbstractSet[BookieId]
     ) -> BookieId:
-        """The chosen one, while it can be written to."""
+        """The chosen bookie, if it is still writable."""
         target = self._targets.get(index)
         if target is None or target not in candidates:
-            raise NotEnoughBookies(f"{target} was chosen for its rack, and cannot be written to")
+            raise NotEnoughBookies(f"{target} was chosen for its rack, but is not writable any more")
         return target
 
 
 def misplaced(
     rule: PlacementRule, fragments: Iterable[Fragment], candidates: Sequence[BookieId]
 ) -> list[tuple[Fragment, Mapping[int, BookieId]]]:
-    """The fragments of a closed ledger that lie badly and can be moved: with the indexes to move as the bad ones."""
+    """The fragments of a closed ledger that violate the placement policy and can be moved, with the indexes to move."""
     found = []
     for fragment in fragments:
         targets = rule.improve(fragment.bookies, fragment.write_quorum_size, candidates)

@@ -1,4 +1,4 @@
-"""What a manual job is going to do: which fragments are copied from where to where, how much, and what cannot be done.
+"""The plan of a manual job: fragments to copy, sources, targets, sizes, and ledgers that are blocked.
 
     a fragment that names a bookie to leave         the plan
     settled, another replica of all it stores       copy; the targets are chosen here, and taken if they still can be
@@ -6,7 +6,7 @@
     settled, no other bookie for it                 blocked
     the end of a ledger that is not closed          fence and close it first, or wait for its writer, or leave it
 
-Everything here is a function of metadata and of who is registered; nothing is asked of bookies.
+All functions use only metadata and the lists of registered bookies.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bkrecovery.fragment import Fragment, fragments_of
 
 @unique
 class OpenLedgers(Enum):
-    """What happens to a ledger that is not closed and whose last ensemble is to change."""
+    """The handling of a ledger that is not closed and whose last ensemble is to change."""
 
     FENCE = "fence"
     LEAVE = "leave"
@@ -34,9 +34,9 @@ class OpenLedgers(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LedgerMove:
-    """What is to be done for one ledger.
+    """The planned work for one ledger.
 
-    entries and size_bytes are what its bad indexes store; size_bytes None: not known. targets has, for each of the
+    entries and size_bytes are what its bad indexes store; size_bytes None: unknown. targets has, for each of the
     fragments, its new bookies by index; none for what has to be closed first. waits: for the ledger's writer.
     """
 
@@ -83,7 +83,7 @@ class MovePlan:
         return [move.ledger_id for move in self.moves if move.waits]
 
     def seconds(self, bytes_per_s: float) -> float | None:
-        """How long the copying takes at this rate; None where the rate is not known."""
+        """How long the copying takes at this rate; None if the rate is unknown."""
         return self.size_bytes / bytes_per_s if bytes_per_s > 0 else None
 
     def flows(self) -> tuple[dict[BookieId, int], dict[BookieId, int]]:
@@ -167,7 +167,7 @@ class PlannedPlacement:
 def plan_ledger(
     ledger_id: int, metadata: LedgerMetadata, bookies: Collection[BookieId], *, waits: bool = False
 ) -> LedgerMove | None:
-    """What it takes to free one ledger of these bookies; None if it names none of them. No targets are chosen yet."""
+    """The move of one ledger off these bookies; None if it does not name them. No targets are chosen yet."""
     fragments = affected(fragments_of(ledger_id, metadata, metadata.last_ensemble.first_entry_id - 1), bookies)
     return move_of(ledger_id, metadata, fragments, waits=waits) if fragments else None
 
@@ -201,7 +201,7 @@ def affected(fragments: Iterable[Fragment], bookies: Collection[BookieId]) -> li
 def with_targets(
     move: LedgerMove, choice: Targets, available: AbstractSet[BookieId]
 ) -> tuple[LedgerMove | None, str | None]:
-    """The move as it can be carried out, with its targets; and what of it cannot be, and why.
+    """The executable part of the move, with its targets; and the reasons for the blocked parts.
 
     available are the bookies that are registered, writable or not: all that can be read from.
     """
@@ -218,7 +218,7 @@ def with_targets(
         if reason is None and len(found) < len(fragment.bad):
             reason = f"no other writable bookie for the fragment at entry {fragment.first_entry_id}"
         why = why or reason
-        if found:  # some of its copies are better than none
+        if found:  # A part of the copies is better than none.
             kept.append(fragment)
             targets.append(found)
     if not kept:

@@ -1,4 +1,4 @@
-"""What a worker does, measured and published: the ledgers it has, since when, and how fast it copies."""
+"""The published state of a worker: its ledgers, since when, and its rate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bkctl.meta.recovery_board import RecoveryBoard
 from bkctl.world import Clock
 
 PUBLISH_S: Final = 5.0
-"""How often, while there is something to tell."""
+"""Interval of publishing while the state changes."""
 RATE_WINDOW_S: Final = 30.0
 END_TIMEOUT_S: Final = 3.0
 _log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 @unique
 class LedgerState(StrEnum):
-    """Why a worker has a ledger's lock."""
+    """Why a worker holds a ledger's lock."""
 
     COPYING = "copying"
     GRACE = "grace"
@@ -45,12 +45,12 @@ class RateMeter:
         return (total - before) / (now_s - since_s) if now_s > since_s else 0.0
 
     def rest(self, now_s: float, total: int) -> None:
-        """Nothing is going on: what was before does not count for what comes."""
+        """Resets the rate while idle."""
         self._seen = deque([(now_s, total)])
 
 
 class Progress:
-    """The ledgers of one worker; publish_for_ever tells them.
+    """The ledgers of one worker, published by publish_for_ever.
 
     Args:
         totals: (bytes copied, ledgers repaired, ledgers failed) since the start.
@@ -73,11 +73,11 @@ class Progress:
         self._ledgers[ledger_id] = LedgerNote(ledger_id, state.value, self._clock.now_ms())
 
     def leave(self, ledger_id: int) -> None:
-        """The worker has done with the ledger."""
+        """Removes a ledger that the worker has finished."""
         self._ledgers.pop(ledger_id, None)
 
     async def publish_for_ever(self) -> None:
-        """Publishes while there is news, at most every PUBLISH_S; takes it back in the end."""
+        """Publishes changes, at most every PUBLISH_S; deletes the node at the end."""
         loop = asyncio.get_running_loop()
         meter, told = RateMeter(loop.time()), None
         try:
@@ -96,7 +96,7 @@ class Progress:
             await self._end()
 
     async def _publish(self, copied: int, repaired: int, failed: int) -> bool:
-        """False if the store does not take it: it is tried again."""
+        """False if the store fails: it is retried."""
         shown = sorted(self._ledgers.values(), key=lambda note: (note.state != LedgerState.COPYING, note.ledger_id))
         note = WorkerNote(
             self._worker, self._host, self._clock.now_ms(), int(self.bytes_per_s), copied, repaired, failed,
@@ -106,7 +106,7 @@ class Progress:
         try:
             await self._board.publish(name, note)
         except BkctlError as e:
-            _log.debug("what the worker does could not be published: %s", e)
+            _log.debug("cannot publish the state of the worker: %s", e)
             return False
         self._published = name
         return True
@@ -118,4 +118,4 @@ class Progress:
             async with asyncio.timeout(END_TIMEOUT_S):
                 await self._board.unpublish(self._published)
         except (BkctlError, TimeoutError) as e:
-            _log.debug("the worker's note ends with the session: %s", e)
+            _log.debug("cannot delete the worker's node, which the end of the session removes: %s", e)

@@ -21,7 +21,7 @@ WATCHES_MAX: Final = 1_000
 LIST_IN_FLIGHT_MAX: Final = 64
 LOOK_AGAIN_S: Final = 15.0
 LOOK_AT_ALL_MAX: Final = 256
-"""Markers; a longer queue is not looked through again for every ledger that is taken from it."""
+"""Markers; a longer queue is not scanned again for every ledger that is taken from it."""
 
 
 class QueueWatch:
@@ -40,11 +40,11 @@ class QueueWatch:
 
     @property
     def more(self) -> bool:
-        """True while the last look has found more than was given out."""
+        """True while the last scan has found more ledgers than were returned."""
         return bool(self._backlog)
 
     async def free(self, wanted: int) -> list[LedgerId]:
-        """Marked ledgers without a lock; `changed` tells when to ask again.
+        """Marked ledgers without a lock; `changed` returns when to call it again.
 
         All of them, as of now, ascending. In a long queue `wanted` of them at random, of those found at the last look
         at the whole queue: some may be gone or locked by now, which taking the lock will show.
@@ -78,7 +78,7 @@ class QueueWatch:
         return directories
 
     async def changed(self) -> None:
-        """Returns when something has changed since the last look, or it is time to look anyway."""
+        """Returns when the queue has changed since the last scan, or when a periodic scan is due."""
         try:
             async with asyncio.timeout(LOOK_AGAIN_S):
                 await self._changed.wait()
@@ -86,7 +86,7 @@ class QueueWatch:
             pass
 
     def seen(self) -> None:
-        """Forgets changes so far, without a look: for now there is no room for more work."""
+        """Discards changes so far without a scan, as no more work can be accepted now."""
         self._changed.clear()
 
     def look_again(self) -> None:
@@ -116,7 +116,7 @@ class QueueWatch:
         return fired
 
     def close(self) -> None:
-        """Takes the watches off."""
+        """Removes the watches."""
         cancels, self._cancels = self._cancels, {}
         for cancel in cancels.values():
             cancel()

@@ -50,16 +50,16 @@ def why_not(metadata: LedgerMetadata, old: BookieId, new: BookieId, *, open_too:
         if old in ensemble.bookies and new in ensemble.bookies:
             return f"the segment at entry {ensemble.first_entry_id} names {new} as well"
     if metadata.state is LedgerState.OPEN and old in metadata.last_ensemble.bookies and not open_too:
-        return "it is open: a writer that lives would lose it"
+        return "it is open: a running writer would lose it"
     return None
 
 
 class Rename:
-    """One renaming.
+    """One rename.
 
     Args:
-        rate: ledgers a second; <= 0 for as fast as it goes.
-        open_too: also where a writer may be at work.
+        rate: ledgers per second; <= 0: no limit.
+        open_too: also open ledgers, which may have a writer.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Rename:
         return results
 
     def set_rate(self, rate: float) -> None:
-        """So many ledgers a second from now on; <= 0 for as fast as it goes."""
+        """Changes the limit in ledgers per second; <= 0: no limit."""
         self._rate.change(asyncio.get_running_loop().time(), rate)
 
     async def _one(self, ledger_id: int) -> MoveResult:
@@ -152,7 +152,7 @@ class Rename:
 
 
 async def move_cookie(registry: BookieRegistry, old: BookieId, new: BookieId) -> bool:
-    """Gives the old id's cookie to the new one, in the metadata store; False if it was given before.
+    """Moves the old id's cookie to the new id in the metadata store; False if it was moved before.
 
     The bookie's directories hold cookies of their own, which must be changed on its machine.
 

@@ -1,9 +1,9 @@
-"""Takes the end of a closed ledger back: CLOSED → IN_RECOVERY by compare-and-set, so that recovery determines it again.
+"""Reopens a closed ledger: CLOSED → IN_RECOVERY by compare-and-set, so that recovery determines its end again.
 
-For a ledger that was closed in the wrong place: bookies were thought lost and came back with entries behind the end.
-It is never opened for writing again: its bookies are fenced, and its writer has gone on to another ledger. Recovery
-starts behind what its bookies say is confirmed and takes every entry it finds, so it may close further on; it closes
-in front of the old end only where entries have been lost, and that is refused unless asked for.
+For a ledger that was closed too early: bookies were declared lost and returned with entries after its end. It never
+becomes writable again: its bookies are fenced, and its writer uses another ledger. Recovery starts after the last entry
+that its bookies confirm and includes every entry it finds, so the ledger may become longer; it becomes shorter only if
+entries have been lost, which is refused unless requested.
 
     state now     what happens
     CLOSED        IN_RECOVERY, if recovery would come to an end, not in front of the old one
@@ -24,7 +24,7 @@ from bkrecovery.explain import Explanation, explain_metadata
 
 @dataclass(frozen=True, slots=True)
 class ReopenPlan:
-    """What is known before: the metadata and its version, and what recovery would find. explanation None: no need."""
+    """The plan of a reopen: the metadata and its version, and the expected result of recovery, if needed."""
 
     ledger_id: int
     metadata: LedgerMetadata
@@ -33,12 +33,12 @@ class ReopenPlan:
 
     @property
     def closes_at(self) -> int | None:
-        """Where recovery would close it now; None where it would have to wait."""
+        """Where recovery would close it now; None if it would have to wait."""
         return self.explanation.closes_at if self.explanation is not None else None
 
     @property
     def refusal(self) -> str | None:
-        """Why reopening it now could make things worse; None where it cannot."""
+        """Why reopening it now could lose data; None if it cannot."""
         if self.metadata.state is not LedgerState.CLOSED:
             return None
         old = self.metadata.last_entry_id
@@ -47,14 +47,14 @@ class ReopenPlan:
             return f"ledger {self.ledger_id} could not be closed again: {reason}"
         if self.closes_at < old:
             return (
-                f"ledger {self.ledger_id} would be closed at entry {self.closes_at}, in front of its end at {old}:"
-                " entries that readers have seen would be cut off"
+                f"ledger {self.ledger_id} would be closed at entry {self.closes_at}, before its end at {old}: "
+                "entries that clients may have read would be truncated"
             )
         return None
 
 
 async def plan_reopen(bookkeeper: BookKeeper, ledger_id: int, password: bytes | None = None) -> ReopenPlan:
-    """Looks, without fencing, at what recovery would make of a closed ledger.
+    """Plans the reopening of a closed ledger, without fencing.
 
     Raises:
         NoSuchLedger; Unauthorized: another password. Refused: it is open.
@@ -62,7 +62,7 @@ async def plan_reopen(bookkeeper: BookKeeper, ledger_id: int, password: bytes | 
     metadata, version = await bookkeeper.ledgers.read(ledger_id)
     if metadata.state is LedgerState.OPEN:
         raise Refused(
-            f"ledger {ledger_id} is open: it has no end that could be taken back",
+            f"ledger {ledger_id} is open: only a closed ledger can be reopened",
             hint=f"bkctl ledger recover {ledger_id} closes it",
         )
     if metadata.state is LedgerState.IN_RECOVERY:
@@ -74,7 +74,7 @@ async def plan_reopen(bookkeeper: BookKeeper, ledger_id: int, password: bytes | 
 async def reopen_ledger(bookkeeper: BookKeeper, plan: ReopenPlan) -> Version:
     """Sets the ledger to IN_RECOVERY if it has not changed since the plan; returns the new version.
 
-    A last ensemble that starts behind the old end of the ledger, as an empty one may, stays: recovery begins there.
+    A last ensemble that starts after the old end of the ledger, as an empty one may, stays: recovery begins there.
 
     Raises:
         Conflict: it has changed.

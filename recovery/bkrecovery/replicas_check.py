@@ -1,4 +1,4 @@
-"""Which entries have fewer copies than they should: bookies are asked for the list of all entries of a ledger.
+"""Finds entries with too few copies, from the bookies' lists of all entries of a ledger.
 
     the entry of a ledger with the fewest copies has     the ledger counts as
     none                                                 no_replica
@@ -94,7 +94,7 @@ def _scarcest(have: Sequence[bytearray], start: int, stop: int, write_quorum_siz
 
 
 def verdict(metadata: LedgerMetadata, found: Scarcest) -> str:
-    """The name of the figure that the ledger counts for."""
+    """The name of the counter for this ledger."""
     if found.copies == 0:
         return "no_replica"
     return "below_ack_quorum" if found.copies < metadata.ack_quorum_size else "below_write_quorum"
@@ -131,7 +131,7 @@ class EntryLists:
     async def check_ledger(
         self, ledger_id: int, metadata: LedgerMetadata
     ) -> tuple[Scarcest | None, dict[BookieId, str]]:
-        """What a closed ledger's bookies say of its entries; and of those that said nothing, why."""
+        """The entry lists of a closed ledger's bookies; and the errors of those that returned none."""
         bookies = asked_of(metadata)
         answers = await asyncio.gather(*(self.ask(bookie, ledger_id) for bookie in bookies))
         given = dict(zip(bookies, answers, strict=True))
@@ -139,9 +139,9 @@ class EntryLists:
         return worst, {bookie: answer for bookie, answer in given.items() if isinstance(answer, str)}
 
     async def ask(self, bookie: BookieId, ledger_id: int) -> list[range] | str:
-        """The runs of entries of a ledger that a bookie has, ascending; or why it does not tell."""
+        """The runs of entries of a ledger on a bookie, ascending; or the error."""
         if bookie in self.silent:
-            return "not asked any more"
+            return "not contacted any more after repeated failures"
         try:
             connection = self._context.pool.connection(bookie, V3, ledger_id)
             reply = await connection.call(lambda c: c.list_entries(ledger_id), self._context.config.read_timeout_s)

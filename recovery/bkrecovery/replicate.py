@@ -1,8 +1,8 @@
-"""Brings back the copies that ledgers have lost: every index whose bookie is gone, or does not give its entries.
+"""Restores the missing copies of ledgers: of every index whose bookie is lost, or does not return its entries.
 
-The same engine as taking ledgers off bookies (job.py), with another look at a ledger: its bookies are asked for their
-entries (checker.py). A bookie of `bookies` counts as gone whatever it says. Where there is no other bookie for an
-index, and its own takes entries, what it lacks is given back to it (`mend`): the metadata stays as it is then.
+The same engine as taking ledgers off bookies (job.py), with another check of a ledger: its bookies are read
+(checker.py). A bookie of `bookies` is treated as lost in any case. If no other bookie is available for an index, and
+its own is writable, missing entries are written back to it (`mend`): the metadata stays as it is then.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ReplicateJob(MoveJob):
         return move_of(ledger_id, metadata, found, waits=waits) if found else None
 
     def choice(self, candidates: set[BookieId], quarantined: set[BookieId]) -> TargetChoice:
-        """Another bookie, or the same one once more."""
+        """Chooses another bookie, or the same one again."""
         return OrTheSame(self.placement, candidates, quarantined, self.begun)
 
     async def repair(
@@ -65,7 +65,7 @@ class ReplicateJob(MoveJob):
 
 
 class OrTheSame(TargetChoice):
-    """A choice that takes the bookie itself where there is no other, and it is writable."""
+    """A placement that chooses the bookie itself if no other is available, and it is writable."""
 
     def of(self, fragment: Fragment) -> dict[int, BookieId]:
         """For each bad index, if possible."""
@@ -76,10 +76,10 @@ class OrTheSame(TargetChoice):
 
 
 async def mend(replicator: Replicator, fragment: Fragment, index: int, keys: LedgerKeys) -> int:
-    """Gives the bookie at an index the entries that it should have and does not give; returns how many.
+    """Writes missing entries back to the bookie at an index; returns how many.
 
     Raises:
-        UnreadableEntries: no other bookie has one of them. TargetFailed: it does not take them.
+        UnreadableEntries: no other bookie has one of them. TargetFailed: the bookie refuses them.
     """
     context, bookie = replicator.context, fragment.bookies[index]
     own = list(fragment.stores(index))

@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 
 
 class UnreadableEntries(Unavailable):
-    """No replica gives these entries. lost are those that every replica says it does not have."""
+    """No replica returns these entries. lost are those that every replica reports as missing."""
 
     kind = "unreadable_entries"
 
@@ -74,18 +74,18 @@ class UnreadableEntries(Unavailable):
 
 
 class TargetFailed(Unavailable):
-    """A bookie did not take its copies."""
+    """A bookie refused its copies."""
 
     kind = "target_failed"
 
     def __init__(self, bookie: BookieId, status: int) -> None:
-        super().__init__(f"bookie {bookie} does not take copies: {status_name(status)}", bookie=bookie)
+        super().__init__(f"bookie {bookie} refuses copies: {status_name(status)}", bookie=bookie)
         self.bookie = bookie
 
 
 @dataclass(slots=True)
 class CopyCounts:
-    """What was done since the process began; read by metrics."""
+    """Counters since the process started; read by metrics."""
 
     entries_read: int = 0
     bytes_read: int = 0
@@ -117,7 +117,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class LedgerKeys:
-    """What opens a ledger: the digest of its entries, the key its bookies want to see."""
+    """The credentials of a ledger: the digest of its entries, and its master key."""
 
     digest: Digest
     master_key: bytes
@@ -127,8 +127,8 @@ class Replicator:
     """Repairs fragments. One for a process: budget, rate and counts are shared by all that it copies.
 
     Attributes:
-        under_way: the copies that are being made, by ledger and first entry of the fragment.
-        on_copied: hears of copies as targets acknowledge them: (ledger id, bytes).
+        under_way: the copies in progress, by ledger and first entry of the fragment.
+        on_copied: called as targets acknowledge copies: (ledger id, bytes).
         log: where the progress of large fragments is kept for another process; None keeps none.
     """
 
@@ -152,10 +152,10 @@ class Replicator:
         metadata before it is changed, and is what was written then.
 
         Raises:
-            NotEnoughBookies: there is no other bookie at all. UnreadableEntries: no replica has them, now or for ever.
+            NotEnoughBookies: no other bookie is available. UnreadableEntries: no replica returns them.
             Unavailable, Conflict: try again later. NoSuchLedger: it was deleted.
         """
-        assert fragment.settled, "a fragment that may grow is not to be copied"
+        assert fragment.settled, "a fragment that may grow must not be copied"
         failed: set[BookieId] = set()
         for _ in range(TARGET_ATTEMPTS_MAX):
             targets = await self._targets(fragment, failed)
@@ -177,12 +177,12 @@ class Replicator:
             if self.log is not None:
                 self.log.end(fragment)
             return targets if changed else {}
-        raise Unavailable(f"{TARGET_ATTEMPTS_MAX} times in a row bookies failed to take copies: {', '.join(failed)}")
+        raise Unavailable(f"{TARGET_ATTEMPTS_MAX} consecutive bookies failed to accept copies: {', '.join(failed)}")
 
     async def probe(
         self, fragment: Fragment, metadata: LedgerMetadata, keys: LedgerKeys, entry_ids: Sequence[int]
     ) -> None:
-        """Reads entries that could not be read before: no need to copy everything in front of them again.
+        """Reads entries that could not be read before, so that earlier entries are not copied again in vain.
 
         Raises:
             UnreadableEntries: they still cannot be read.
@@ -219,7 +219,7 @@ class Replicator:
             if segment is None or not left:
                 return None
             if not set(left.values()).isdisjoint(segment.bookies):
-                raise Conflict(f"ledger {fragment.ledger_id}: somebody else repairs the same fragment")
+                raise Conflict(f"ledger {fragment.ledger_id}: another client repairs the same fragment")
             return metadata.replacing(fragment.first_entry_id, left)
 
         first = (known.metadata, known.version) if known is not None else None
@@ -232,7 +232,7 @@ class Replicator:
 class _Candidates:
     """The bookies that may take copies, asked for again after CANDIDATES_KEPT_S: many small ledgers share an answer.
 
-    One that went meanwhile refuses its copies, and is replaced by another.
+    A bookie that stopped meanwhile fails to accept copies, and is replaced by another.
     """
 
     def __init__(self) -> None:
@@ -467,7 +467,7 @@ async def _together(work: Sequence[Coroutine[Any, Any, T]]) -> Sequence[T]:
 
 
 def _first(group: BaseExceptionGroup[BkctlError]) -> BkctlError:
-    """The error that tells most: what cannot be read, before what can be tried elsewhere."""
+    """The most important error: unreadable entries before failed targets."""
     flat: list[BkctlError] = []
     todo: list[BaseException] = [group]
     while todo:

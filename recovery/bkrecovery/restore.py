@@ -1,4 +1,4 @@
-"""Puts copies back that an audit did not find sound: on the bookie where they belong, from the others that hold them.
+"""Restores copies that an audit found missing or damaged, on their own bookies, from the other replicas.
 
     finding                          what is done
     BKC401, BKC107, BKC404 (one      read from the other bookies of the write set, digest checked; added to the bookie
@@ -53,7 +53,7 @@ FindingItem = Mapping[str, Any]
 class Hole:
     """Entries first_entry_id to last_entry_id (None: to the end) that one bookie should give and does not.
 
-    sure: the bookie's copy is wrong though its digest fits, so it is replaced whatever it looks like.
+    sure: the bookie's copy is wrong although its digest is valid, so it is always replaced.
     """
 
     ledger_id: int
@@ -66,7 +66,7 @@ class Hole:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A finding that is not repaired here, and what to do instead."""
+    """A finding that is not repaired here, and the next step for it."""
 
     code: str
     subject: str
@@ -91,7 +91,7 @@ class RestorePlan:
 
 @dataclass(slots=True)
 class Restored:
-    """How one hole went. copied is 0 where the bookie gave sound copies already."""
+    """The result for one hole. copied is 0 if the bookie already returned valid copies."""
 
     hole: Hole
     copied: int = 0
@@ -99,7 +99,7 @@ class Restored:
 
 
 def plan_of(findings: Iterable[FindingItem], *, mark: bool = False) -> RestorePlan:
-    """What to do about findings; mark: nothing is copied here, ledgers with holes are marked for workers."""
+    """Plans the repair of findings; mark: ledgers with holes are marked for workers instead of copied."""
     holes: list[Hole] = []
     marks: dict[int, list[BookieId]] = {}
     lost: list[BookieId] = []
@@ -142,12 +142,12 @@ def _next(item: FindingItem, too_many: bool) -> str:
     if item["code"] == LOST_BOOKIE:
         return f"bkctl bookie recover {item['bookie_id']}, or --mark"
     if item["code"] in MISPLACED:
-        return "--mark lets a replication worker place it anew"
+        return "--mark lets a replication worker move it"
     return str(item["next"] or "")
 
 
 class Restorer:
-    """Carries a plan out."""
+    """Executes a plan."""
 
     def __init__(self, bookkeeper: BookKeeper) -> None:
         self._bookkeeper = bookkeeper
@@ -238,16 +238,16 @@ class _Filling:
             )
             refused = next((a.status for a in answers.values() if a.status != Status.OK), None)
             if refused is not None:
-                self.result.error = f"{hole.bookie} does not take copies: {status_name(refused)}"
+                self.result.error = f"{hole.bookie} refuses copies: {status_name(refused)}"
                 return
             again = await read_entries(context, hole.bookie, hole.ledger_id, sorted(found))
             self.result.copied += sum(again[e].body == body for e, body in found.items())
             differing = [e for e, body in found.items() if again[e].body != body]
             if differing:
-                self.result.error = f"{hole.bookie} still gives other bytes for entry {differing[0]}"
+                self.result.error = f"{hole.bookie} still returns other bytes for entry {differing[0]}"
         missing = [e for e in lacking if e not in found]
         if missing:
-            self.result.error = f"no sound copy of entry {missing[0]} and {len(missing) - 1} more on the other bookies"
+            self.result.error = f"no valid copy of entry {missing[0]} and {len(missing) - 1} more on the other bookies"
 
     async def _listed(self) -> set[int]:
         """The entries that the bookie says it has: what it gives may come from memory, read ahead of an index that

@@ -3,9 +3,9 @@
     {"7:0": {"targets": {"1": "b5:3181"}, "through": 41234}}
     ledger 7, fragment at 0: index 1 is copied to b5, which has acknowledged everything up to entry 41234
 
-Nothing is believed for being written here. An entry is passed over only where all of it holds: the same bookies are to
-take the copies again, each had acknowledged it, and each lists it as its own now; one that lost its disks does not.
-Only what is copied in one piece from the start counts; what was in flight behind it is copied again.
+The file alone is not trusted. An entry is skipped only if all of this is true: the targets are the same bookies, each
+had acknowledged it, and each lists it now; a bookie that lost its disks does not. Only entries copied without a gap
+from the start are skipped; later ones are copied again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bkrecovery.replicas_check import EntryLists
 ENTRIES_MIN: Final = 2_000
 """A smaller fragment is copied again sooner than it is asked for."""
 COPIES_MAX: Final = 1_000
-"""Fragments whose progress is kept; more are copied from their start if it comes to that."""
+"""Fragments whose progress is stored; others restart from scratch."""
 
 
 class CopyLog:
@@ -52,7 +52,7 @@ class CopyLog:
         end: int = min(found["through"], fragment.last_entry_id) + 1
         for index, answer in zip(targets, answers, strict=True):
             if isinstance(answer, str):
-                return first  # it does not tell
+                return first  # It does not return its list.
             end = first_missing((e for e in range(first, end) if fragment.holds(e, index)), answer, end)
         return end
 
@@ -72,7 +72,7 @@ class CopyLog:
 
 
 def first_missing(wanted: Iterable[int], runs: Sequence[range], end: int) -> int:
-    """The first of the wanted entries (ascending) that is in none of the runs (ascending); end if all are there."""
+    """The first of the requested entries (ascending) that is in none of the runs (ascending); end if all are there."""
     at = 0
     for entry_id in wanted:
         while at < len(runs) and runs[at].stop <= entry_id:
@@ -87,7 +87,7 @@ def _name(fragment: Fragment) -> str:
 
 
 def _sound(found: Any) -> dict[str, Any]:
-    """What `note` has written; anything else is as good as nothing."""
+    """Parses what `note` has written; invalid data is ignored."""
     sound = (
         isinstance(found, dict)
         and isinstance(found.get("through"), int)

@@ -10,7 +10,7 @@
     repairedPlacementPolicyNotAdhering-      repair_placement            ledgers that lie badly are moved
       BookieEnabled
     underreplicatedLedgerRecoveryGracePeriod recovery_grace_s            s in the queue, then it is logged; <= 0: never
-    auditorLedgerVerificationPercentage      verify_percentage           entries looked at between first and last
+    auditorLedgerVerificationPercentage      verify_percentage           entries checked between first and last
     openLedgerRereplicationGracePeriod       open_grace_s                ms; then an open ledger is fenced
     lockReleaseOfFailedLedgerGracePeriod     failure_pause_s             ms; the longest pause after a failure
     rwRereplicateBackoffMs                   retry_pause_s               ms; after a failure, before another is picked
@@ -19,7 +19,7 @@
       MarkTime
     digestType, passwd                       digest_type, password       of ledgers whose metadata has none
 
-Keys of Java's that have no use here are in UNUSED_KEYS, and told when auto recovery starts with them. Pulsar's
+Java's keys without effect are in UNUSED_KEYS, and logged when auto recovery starts with them. Pulsar's
 bookkeeper.conf sets rereplicationEntryBatchSize: as a bound of entries in flight it would make every such cluster
 copy at the pace of a round trip for each batch, which was not requested.
 Source: ServerConfiguration.java; for operators: docs/hooks/keys/autorecovery.toml.
@@ -56,9 +56,9 @@ RECOVERY_KEYS: Final = frozenset(
 """Every key that RecoverySettings.of reads."""
 
 UNUSED_KEYS: Final[Mapping[str, str]] = {
-    "rereplicationEntryBatchSize": "what is in flight is bounded by bytes; replicationRateByBytes slows copying down",
+    "rereplicationEntryBatchSize": "requests in flight are bounded by bytes; replicationRateByBytes slows copying down",
 }
-"""Keys of Java's auto recovery that change nothing here, and what to use instead."""
+"""Keys of Java's auto recovery that have no effect, and their replacements."""
 
 _DIGESTS = {"CRC32": DigestType.CRC32, "CRC32C": DigestType.CRC32C, "MAC": DigestType.HMAC, "DUMMY": DigestType.DUMMY}
 
@@ -113,7 +113,7 @@ class RecoverySettings:
 
 def unused(conf: Mapping[str, str]) -> list[str]:
     """A line for each key of UNUSED_KEYS that a configuration sets."""
-    return [f"{key} has no effect: {why}" for key, why in UNUSED_KEYS.items() if conf.get(key, "").strip()]
+    return [f"{key} is ignored: {why}" for key, why in UNUSED_KEYS.items() if conf.get(key, "").strip()]
 
 
 def _number(conf: Mapping[str, str], key: str, default: float) -> float:
@@ -136,5 +136,5 @@ def _flag(conf: Mapping[str, str], key: str, default: bool) -> bool:
 def _digest(conf: Mapping[str, str], default: DigestType) -> DigestType:
     text = conf.get("digestType", "").strip().upper()
     if text and text not in _DIGESTS:
-        raise UsageError(f"digestType = {text!r} is none of {', '.join(_DIGESTS)}")
+        raise UsageError(f"digestType = {text!r} is not one of {', '.join(_DIGESTS)}")
     return _DIGESTS[text] if text else default

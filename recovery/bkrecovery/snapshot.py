@@ -1,7 +1,7 @@
-"""Takes the picture of a cluster that decisions are taken against: every ledger's bookies, then who is registered.
+"""Reads a snapshot of a cluster for decisions: every ledger's bookies, then the registered bookies.
 
-The registered bookies are read last: one that came back while ledgers were read counts as there. Ledger ids are kept
-in arrays, 8 bytes a ledger and bookie: a hundred thousand ledgers on three bookies each take 2.4 MB.
+The registered bookies are read last: one that returned while ledgers were read counts as registered. Ledger ids are
+kept in arrays, 8 bytes a ledger and bookie: a hundred thousand ledgers on three bookies each take 2.4 MB.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bkctl.model.ledger import Ensemble
 async def take_snapshot(
     ledgers: LedgerStore, registry: BookieRegistry, on_bad: Callable[[LedgerId, BadBytes], None]
 ) -> ClusterSnapshot:
-    """The whole cluster. A ledger deleted meanwhile is left out; one whose metadata is broken goes to on_bad."""
+    """The whole cluster. A ledger deleted meanwhile is omitted; one whose metadata is broken goes to on_bad."""
     found: dict[BookieId, array[int]] = {}
     async for batch in ledgers.ensembles(on_bad):
         for ledger_id, ensembles in batch:

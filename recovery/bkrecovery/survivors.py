@@ -1,4 +1,4 @@
-"""Which entries of a ledger its bookies still hold: asks for the ends of every fragment, never fences.
+"""Finds out which entries of a ledger its bookies still store: reads the ends of every fragment, never fences.
 
 A bookie drops all entries of a deleted ledger in one garbage collection, so the first and the last entry that each
 ensemble index stores are read, from every bookie of their write sets.
@@ -25,11 +25,11 @@ from bkrecovery.fragment import Fragment, fragments_of, may_be_unwritten
 
 
 class Survivors(NamedTuple):
-    """What is left of a ledger.
+    """The remaining entries of a ledger.
 
     Args:
         read: the number of entries that were read.
-        lost: the first entry that no bookie has; None where each was found.
+        lost: the first entry that no bookie has; None if all were found.
         unknown: the first entry that no bookie gave while one of its bookies did not answer; None as above.
         silent: the bookies that did not answer.
         reduced: the number of read entries with fewer copies than the write quorum.

@@ -1,4 +1,4 @@
-"""A replication worker: picks marked ledgers, locks them, gives them back their copies.
+"""A replication worker: picks marked ledgers, locks them, restores their copies.
 
     one ledger            marked → locked → checked → fragments copied → checked again
     nothing is missing    marker deleted (unless marked again meanwhile), lock released
@@ -12,7 +12,7 @@
     it lies badly         where placement is repaired: moved, as copies of lost ones are made
     ledger deleted        marker deleted
 
-The lock belongs to the metadata session. When that expires everything under way stops; copies made so far do no harm,
+The lock belongs to the metadata session. When that expires everything in progress stops; copies made so far do no harm,
 for the ensembles change only by compare-and-set. Source: ReplicationWorker.java; docs/concepts/auto-recovery.md.
 """
 
@@ -89,7 +89,7 @@ class WorkerCounts:
 
 
 class ReplicationWorker:
-    """One worker. `holder` goes into its locks, for people: Java writes the host's name; `name` into its notes."""
+    """One worker. `holder` is written into its locks, as Java writes the host's name; `name` into its nodes."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class ReplicationWorker:
 
     @property
     def working_on(self) -> frozenset[int]:
-        """Ledgers that are being looked at or copied."""
+        """Ledgers that are being checked or copied."""
         return frozenset(self._busy)
 
     @property
@@ -139,7 +139,7 @@ class ReplicationWorker:
     # -- the loop -------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Works until it is cancelled; gives all locks back then."""
+        """Works until it is cancelled, then releases all locks."""
         cancel = self._queue.store.on_session(self._on_session)
         published = asyncio.create_task(self.progress.publish_for_ever(), name="progress of the worker")
         try:
@@ -149,7 +149,7 @@ class ReplicationWorker:
                     await self._pick()
                     await self._watch.changed()
                 except Unavailable as e:
-                    _log.warning("the queue of under-replicated ledgers cannot be read: %s", e)
+                    _log.warning("cannot read the queue of under-replicated ledgers: %s", e)
                     await asyncio.sleep(STORE_RETRY_S)
         finally:
             cancel()
@@ -159,7 +159,7 @@ class ReplicationWorker:
             await asyncio.gather(published, return_exceptions=True)
 
     async def _pick(self) -> None:
-        """Starts work on free ledgers, as many as may be at a time, in random order as others pick too."""
+        """Starts work on unlocked ledgers, up to the limit, in random order because other workers pick too."""
         await self._queue.wait_enabled()
         await self._sweep()
         if self._full():
@@ -180,13 +180,13 @@ class ReplicationWorker:
             self._spawn(self._work(ledger_id), f"re-replication of ledger {ledger_id}")
 
     async def _sweep(self) -> None:
-        """Gives back what this session has locked without knowing it, or could not give back when it wanted to."""
+        """Releases locks of this session without a running repair."""
         now = asyncio.get_running_loop().time()
         if now - self._swept_s < SWEEP_S:
             return
         for lock in await self._queue.own_locks():
             if lock.ledger_id not in self._busy | self._held:
-                _log.info("ledger %d: its lock was left over from a failure of the store", lock.ledger_id)
+                _log.info("ledger %d: releasing a lock left over from a failure of the store", lock.ledger_id)
                 await self._queue.release(lock)
         self._swept_s = now
 
@@ -194,7 +194,7 @@ class ReplicationWorker:
         return self._room() <= 0 or len(self._held) >= HELD_MAX
 
     def _room(self) -> int:
-        """How many more ledgers may be taken to work."""
+        """The number of ledgers that may still be started."""
         tried = len(self._busy) - len(self._copying) + self._resting
         return min(LEDGERS_TRIED_MAX - tried, LEDGERS_AT_ONCE_MAX - len(self._busy))
 
@@ -228,7 +228,7 @@ class ReplicationWorker:
 
     def _on_session(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:
-            _log.warning("the metadata session expired: %d ledgers are given up", len(self._tasks))
+            _log.warning("the metadata session expired: aborting the repair of %d ledgers", len(self._tasks))
             for task in self._tasks:
                 task.cancel()
         self._watch.look_again()
@@ -242,7 +242,7 @@ class ReplicationWorker:
     # -- one ledger -----------------------------------------------------------------------------------------------
 
     async def _work(self, ledger_id: int) -> None:
-        """Takes the lock, makes a pass, and does with the lock what the outcome asks for."""
+        """Takes the lock, runs a pass, and keeps or releases the lock by the outcome."""
         lock: HeldLock | None = None
         try:
             lock = await self._queue.lock(ledger_id, self._holder)
@@ -264,8 +264,8 @@ class ReplicationWorker:
             _log.warning("ledger %d: %s", ledger_id, e)
         except SessionExpired:
             raise
-        except Exception:  # a bug of ours: told at once, and not met again at once
-            _log.exception("ledger %d is not repaired, by a bug", ledger_id)
+        except Exception:  # A bug: log it, and pause before the next attempt.
+            _log.exception("failed to repair ledger %d because of a bug", ledger_id)
             self._held.add(ledger_id)
             self._not_busy(ledger_id)
             await self._pause(ledger_id)
@@ -285,10 +285,10 @@ class ReplicationWorker:
         try:
             await self._queue.release(lock)
         except Unavailable as e:  # the next sweep takes it, or the end of the session
-            _log.warning("the lock of ledger %d could not be given back: %s", lock.ledger_id, e)
+            _log.warning("cannot release the lock of ledger %d: %s", lock.ledger_id, e)
 
     async def _guarded_pass(self, ledger_id: int) -> Outcome:
-        """A pass whose errors are an outcome; only the end of the session is not."""
+        """Runs a pass and converts its errors to an outcome; only the end of the session is raised."""
         loop = asyncio.get_running_loop()
         start = loop.time()
         try:
@@ -299,7 +299,7 @@ class ReplicationWorker:
         except SessionExpired:
             raise
         except BkctlError as e:
-            _log.warning("ledger %d is not repaired: %s", ledger_id, e)
+            _log.warning("failed to repair ledger %d: %s", ledger_id, e)
             outcome = Outcome.FAILED
         if outcome in (Outcome.FAILED, Outcome.LOST):
             self._rest()
@@ -325,7 +325,7 @@ class ReplicationWorker:
         return Outcome.REPAIRED
 
     async def _not_repaired(self, ledger_id: int) -> Outcome:
-        """Tells a failure that may pass from entries that no bookie has."""
+        """Distinguishes a temporary failure from entries that no bookie has."""
         unreadable = self.unreadable.get(ledger_id)
         if unreadable is None or not unreadable.lost:
             return Outcome.FAILED
@@ -334,7 +334,7 @@ class ReplicationWorker:
         return Outcome.LOST if len(unreadable.lost) == len(unreadable.entry_ids) else Outcome.FAILED
 
     async def _move(self, ledger_id: int, metadata: LedgerMetadata, keys: LedgerKeys) -> None:
-        """Moves fragments that lie badly to bookies on other racks, where there are any; else they stay."""
+        """Moves fragments that violate the placement policy to bookies on other racks, if available."""
         context = self._bookkeeper.context
         candidates = sorted(await context.registry.writable())
         context.world.random.shuffle(candidates)
@@ -348,12 +348,12 @@ class ReplicationWorker:
             )
             mover.counts, mover.on_copied = self.replicator.counts, self.replicator.on_copied
             moved = await mover.repair(fragment, metadata, keys)
-            _log.info("ledger %d, fragment at %d, for its racks: %s", ledger_id, fragment.first_entry_id,
+            _log.info("ledger %d, fragment at %d, moved for its racks: %s", ledger_id, fragment.first_entry_id,
                       ", ".join(f"{fragment.bookies[i]} → {b}" for i, b in sorted(moved.items())))  # fmt: skip
         self.counts.ledgers_moved += bool(moves)
 
     async def _repair(self, fragment: Fragment, metadata: LedgerMetadata, keys: LedgerKeys) -> None:
-        """Copies one fragment; an error is logged, and the other fragments are copied all the same."""
+        """Copies one fragment; an error is logged, and the other fragments are still copied."""
         try:
             known = self.unreadable.get(fragment.ledger_id)
             if known is not None:
@@ -373,7 +373,7 @@ class ReplicationWorker:
         moved = ", ".join(f"{fragment.bookies[index]} → {target}" for index, target in sorted(targets.items()))
         _log.info(
             "ledger %d, entries %d to %d: %s", fragment.ledger_id, fragment.first_entry_id, fragment.last_entry_id,
-            moved or "repaired by somebody else",
+            moved or "repaired by another client",
         )  # fmt: skip
 
     async def _look(
@@ -392,7 +392,7 @@ class ReplicationWorker:
         return metadata, LedgerKeys(digest, master_key(password)), bad
 
     async def _is_to_be_closed(self, metadata: LedgerMetadata) -> bool:
-        """True for an unclosed ledger whose writer has lost it, or cannot write to all of its last ensemble."""
+        """True for an open ledger whose writer has lost it, or cannot write to all of its last ensemble."""
         if metadata.closed:
             return False
         if metadata.state is MetadataState.IN_RECOVERY:
@@ -402,17 +402,19 @@ class ReplicationWorker:
     # -- locks that are kept --------------------------------------------------------------------------------------
 
     async def _grace(self, ledger_id: int) -> None:
-        """Gives the writer its time; then, if it has not helped itself, recovers the ledger, which fences it."""
+        """Waits for the grace period; then recovers the ledger, which fences its writer, unless the writer has replaced
+        the lost bookies.
+        """
         self.progress.enter(ledger_id, LedgerState.GRACE)
         await asyncio.sleep(self._settings.open_grace_s)
         try:
             if not await self._queue.enabled():
-                _log.info("ledger %d: auto recovery was disabled meanwhile: its writer is left alone", ledger_id)
+                _log.info("ledger %d: auto recovery was disabled meanwhile: not fencing its writer", ledger_id)
                 return  # the marker stays, and gives it as much time again
             # what was confirmed since then may be on its way to the slowest bookie: it says nothing against the writer
             metadata, _, bad = await self._look(ledger_id, self._confirmed.get(ledger_id))
             if any(not fragment.settled for fragment in bad) or await self._is_to_be_closed(metadata):
-                _log.info("ledger %d: its writer does not replace lost bookies: recovering it", ledger_id)
+                _log.info("ledger %d: its writer has not replaced lost bookies: recovering it", ledger_id)
                 password = metadata.password if metadata.password is not None else self._settings.password
                 report = await recover_ledger(self._bookkeeper, ledger_id, password, self._settings.digest_type)
                 self.counts.ledgers_recovered += report.closed_by_us
@@ -421,7 +423,7 @@ class ReplicationWorker:
         except SessionExpired:
             raise
         except BkctlError as e:
-            _log.warning("ledger %d cannot be recovered: %s", ledger_id, e)
+            _log.warning("cannot recover ledger %d: %s", ledger_id, e)
             await self._pause(ledger_id)
 
     async def _pause(self, ledger_id: int) -> None:

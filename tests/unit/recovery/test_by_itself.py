@@ -173,7 +173,7 @@ def test_a_bookie_that_does_not_tell_is_told_and_not_asked_for_ever() -> None:
                 result.figures["silent_bookies"],
             )
             assert figures == (10, 10, 1)
-            assert [f.text for f in result.findings] == ["b0:3181 does not tell which entries it has: unreachable"]
+            assert [f.text for f in result.findings] == ["b0:3181 does not return its list of entries: unreachable"]
 
     simulate(scenario, bookies=3, version=2)
 
@@ -187,7 +187,7 @@ def test_a_bookie_that_was_given_up_is_told_once_whichever_ledger_is_through_fir
             await lists.ask(silent, 1)
         assert lists.newly_silent() == [(silent, "unreachable")]
         assert lists.newly_silent() == []
-        assert await lists.ask(silent, 1) == "not asked any more"
+        assert await lists.ask(silent, 1) == "not contacted any more after repeated failures"
 
     simulate(scenario, bookies=3, version=2)
 

@@ -155,7 +155,7 @@ def test_one_drains_and_the_other_is_told(stores: Stores) -> None:
         ours, theirs = DrainClaims(a, root), DrainClaims(b, root)
         assert await ours.all() == {}
         assert await ours.take(B0, CLAIM) == CLAIM
-        with pytest.raises(Conflict, match="ann@a at this moment"):
+        with pytest.raises(Conflict, match="ann@a now"):
             await theirs.take(B0, OTHER, wait_s=0.2)
         assert await theirs.all() == {B0: CLAIM}
         with pytest.raises(Refused, match="ann@a"):
@@ -246,7 +246,7 @@ def test_claims_are_in_nobodys_way(stores: Stores) -> None:
         assert [part async for part in LedgerStore(store, root).ids()] == []
         await check_nuke(store, root, None)
         await store.overwrite(claims.path(B0), b"not ours")
-        with pytest.raises(Corrupt, match="no claim"):
+        with pytest.raises(Corrupt, match="not a claim"):
             await claims.all()
 
     stores.run(scenario)

@@ -90,7 +90,7 @@ def test_what_lies_behind_a_lost_entry_is_cut_off_too_and_that_is_said() -> None
         cluster.kill(bookies[0])
         told = await explain_recovery(bookkeeper, ledger_id, lost={bookies[0]})
         assert (told.closes_at, told.could_lose, told.left_over) == (-1, True, [1, 2, 4, 5, 7, 8])
-        assert "6 entries behind it that other bookies have would be cut off too" in told.verdict
+        assert "6 entries after it on other bookies would be truncated too" in told.verdict
         assert (await recover_ledger(bookkeeper, ledger_id, lost={bookies[0]})).last_entry_id == -1
 
     simulate(scenario, bookies=5, read_timeout_s=2.0)

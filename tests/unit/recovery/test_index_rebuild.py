@@ -277,9 +277,9 @@ async def test_a_running_bookie_is_refused(tmp_path: Path) -> None:
     config = small(tmp_path)
     await written(config)
     found = layout(config)
-    with locked(found), pytest.raises(Refused, match="a bookie runs"), locked(found):
+    with locked(found), pytest.raises(Refused, match="a bookie is running"), locked(found):
         pass
-    with locked(found), pytest.raises(Refused, match="a bookie runs"):
+    with locked(found), pytest.raises(Refused, match="a bookie is running"):
         check_stopped(found)
     check_stopped(found)
 

@@ -42,7 +42,7 @@ def test_a_second_run_of_the_same_job_is_kept_out(tmp_path: Path) -> None:
     path = state_path(tmp_path, *KEY)
     first, second = JobFile(DISK, path), JobFile(DISK, path)
     first.acquire()
-    with pytest.raises(Conflict, match="works on the same job"):
+    with pytest.raises(Conflict, match="runs the same job"):
         second.acquire()
     first.close()
     second.acquire()

@@ -131,7 +131,7 @@ def test_what_has_no_sound_copy_is_told_and_nothing_is_invented() -> None:
         ]
         results = await Restorer(bookkeeper).apply(plan_of(findings))
         assert [result.copied for result in results] == [0, 0]
-        assert results[0].error == "no sound copy of entry 4 and 2 more on the other bookies"
+        assert results[0].error == "no valid copy of entry 4 and 2 more on the other bookies"
         assert results[1].error is None  # deleted meanwhile: it lacks nothing
 
     simulate(scenario, bookies=2, version=2)

@@ -49,7 +49,7 @@ def test_the_list_of_keys_is_what_is_read() -> None:
 def test_a_key_of_javas_that_has_no_use_here_is_told_not_obeyed() -> None:
     assert UNUSED_KEYS.keys().isdisjoint(RECOVERY_KEYS)
     (line,) = unused({"rereplicationEntryBatchSize": "100", "replicationRateByBytes": "1"})
-    assert line.startswith("rereplicationEntryBatchSize has no effect: ")
+    assert line.startswith("rereplicationEntryBatchSize is ignored: ")
     assert "replicationRateByBytes" in line
     assert unused({"rereplicationEntryBatchSize": " "}) == []
 
