@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None, env: Env | None = None) -> int:
-    """The bkctl command: arguments in, exit code out; nothing is raised.
+    """Runs the bkctl command; returns its exit code and never raises.
 
     Args:
-        argv: without the program's name; those of the process where None.
-        env: streams and environment; those of the process where None.
+        argv: without the program's name; None takes those of the process.
+        env: streams and environment; None takes those of the process.
     """
     import sys
 

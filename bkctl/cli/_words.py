@@ -1,4 +1,4 @@
-"""What may stand at the end of a command line that is being typed: for the completion of shells.
+"""The possible next words of a command line, for the completion of shells.
 
 Read from the tree of commands itself; only the verb that was named is imported.
 """
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def candidates(words: Sequence[str]) -> list[str]:
-    """The words that may stand in place of the last one, given those before it; none where any may, or a file.
+    """The candidates for the last word, given the words before it; empty if any word or a file may follow.
 
     Args:
-        words: the line without `bkctl`; the last one is what was typed of a word so far, maybe nothing.
+        words: the line without `bkctl`; the last one is the incomplete word, possibly empty.
     """
     *before, begun = words
     command: ClickCommand | None = build()

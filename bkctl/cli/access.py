@@ -1,4 +1,4 @@
-"""The way from a command to a cluster: the metadata store, what stands on it, the ledger client; opened when used."""
+"""The access of a command to a cluster: metadata store, registries and ledger client, opened when used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 StoreOpener: TypeAlias = "Callable[[str, float], Awaitable[MetadataStore]]"
 
 EXPLICIT_LAC_S: Final = 0.5
-"""How soon readers see an entry that no other follows, where the configuration does not say."""
+"""Delay until readers see the last entry, if the configuration does not set it."""
 
 
 class AccessEnv(Protocol):
@@ -60,7 +60,7 @@ class ClusterAccess:
     """One session with a cluster.
 
     Args:
-        env: says what this command may do; the store asks it before each change.
+        env: decides whether this command may change data; the store checks it before each change.
         uri: where the metadata is.
         store: the guarded store.
     """
@@ -79,14 +79,14 @@ class ClusterAccess:
         """The ledgers, laid out as the cluster's LAYOUT says.
 
         Raises:
-            NotFound: there is no cluster at this root. UsageError: the URI asks for another ledger manager.
+            NotFound: no cluster exists at this root. UsageError: the URI asks for another ledger manager.
         """
         from bkctl.meta.layout import open_ledgers
 
         return await open_ledgers(self.store, self.root, self.uri.manager, write=self.env.may_write)
 
     async def pulsar_path(self) -> str:
-        """The path that Pulsar's metadata are below: what BKCTL_PULSAR_PATH or the profile says, or where they are.
+        """The root path of Pulsar's metadata: BKCTL_PULSAR_PATH, the profile's setting, or the path found.
 
         A ledgers root /pulsar/ledgers has them beside it if there are clusters in /pulsar/admin; else they are at "/".
         """
@@ -104,7 +104,7 @@ class ClusterAccess:
         """Pulsar's metadata, as its brokers see them.
 
         Raises:
-            UsageError: BKCTL_PULSAR_PATH is no path.
+            UsageError: BKCTL_PULSAR_PATH is not a path.
         """
         from bkctl.meta.below import below
 
@@ -112,7 +112,7 @@ class ClusterAccess:
 
     @property
     def bookies(self) -> BookieRegistry:
-        """Who is registered."""
+        """The registered bookies."""
         from bkctl.meta.bookies import BookieRegistry
 
         return BookieRegistry(self.store, self.root)
@@ -128,7 +128,7 @@ class ClusterAccess:
         from bkctl.world import real_world
 
         config = ClientConfig.of(self.env.properties)
-        if not config.explicit_lac_s:  # somebody may follow what a person writes by hand
+        if not config.explicit_lac_s:  # A reader may follow entries that are typed by a person.
             config = replace(config, explicit_lac_s=EXPLICIT_LAC_S)
         racks_path = (await self.pulsar_path()).rstrip("/") + PULSAR_RACKS_PATH
         client = BookKeeper(await self.ledgers(), self.bookies, real_world(), config, racks_path=racks_path)
@@ -139,10 +139,10 @@ class ClusterAccess:
 
 
 def check_conf(env: AccessEnv) -> None:
-    """Refuses a command on a cluster whose configuration file asks for protection that is not supported.
+    """Refuses a command if the configuration file requests a security setting that is not supported.
 
     Raises:
-        UsageError: it does; names the keys.
+        UsageError: it does; the message names the keys.
     """
     from bkctl.model.security_keys import BOOKKEEPER_CLIENT, check_security
 

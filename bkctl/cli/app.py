@@ -3,7 +3,7 @@
 A verb module has `COMMAND = Command(…)` and a function `run(env, …)` whose other parameters are declared for typer.
 A parameter that is a dataclass is a group of options, which several verbs share: its fields are declared for typer.
 Names: `list.py` → `list`, `log_mark.py` → `log-mark`, `import_.py` → `import`; modules with a leading underscore
-are no verbs. A package inside a noun is a noun below it. `TOP_LEVEL` modules beside this file are verbs without one.
+are not verbs. A package inside a noun is a noun below it. `TOP_LEVEL` modules beside this file are verbs without one.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ def _flag(name: str, meaning: str, *flags: str) -> inspect.Parameter:
 
 
 _SECONDS: Final = typer.Option(
-    "--timeout", metavar="SECONDS", help="for the whole command, 0 for ever (BKCTL_TIMEOUT)", show_default=False
+    "--timeout", metavar="SECONDS", help="for the whole command, 0: no limit (BKCTL_TIMEOUT)", show_default=False
 )
-_VERBOSE: Final = typer.Option("-v", "--verbose", count=True, help="say more on stderr", show_default=False)
+_VERBOSE: Final = typer.Option("-v", "--verbose", count=True, help="more messages on stderr", show_default=False)
 
 GLOBAL_OPTIONS: Final = (
     _text(
         "metadata_uri",
-        "zk+hierarchical://h1:2181;h2:2181/ledgers (BKCTL_METADATA_URI); Pulsar's metadata are looked for beside the "
-        "ledgers (/pulsar for /pulsar/ledgers), then at /, or only where BKCTL_PULSAR_PATH says",
+        "zk+hierarchical://h1:2181;h2:2181/ledgers (BKCTL_METADATA_URI); Pulsar's metadata is searched beside "
+        "the ledgers (/pulsar for /pulsar/ledgers), then at /, or only where BKCTL_PULSAR_PATH says",
         "-m",
         "--metadata-uri",
         metavar="URI",
@@ -72,17 +72,17 @@ GLOBAL_OPTIONS: Final = (
         metavar="FORMAT",
     ),
     _option("timeout", float | None, None, _SECONDS),
-    _flag("quiet", "say less on stderr", "-q", "--quiet"),
+    _flag("quiet", "fewer messages on stderr", "-q", "--quiet"),
     _option("verbose", int, 0, _VERBOSE),
     _flag("yes", "do it without asking", "--yes"),
     _flag("dry_run", "show the plan, do nothing", "--dry-run"),
-    _flag("no_color", "no colours (NO_COLOR)", "--no-color"),
+    _flag("no_color", "no colors (NO_COLOR)", "--no-color"),
 )
 _GLOBAL_NAMES: Final = frozenset(p.name for p in GLOBAL_OPTIONS)
 
 
 def _take_globals(context: Context, values: dict[str, object]) -> Env:
-    """Lays the global options of this level over those of the levels before."""
+    """Overrides the global options of the levels before with those of this level."""
     env = cast(Env, context.obj)
     given = {name: values.pop(name) for name in _GLOBAL_NAMES}
     env.options = Options(**given).over(env.options)  # type: ignore[arg-type]
@@ -107,7 +107,7 @@ class Noun(TyperGroup):
         return _noun(module) if is_noun else _verb(module)
 
     def get_help(self, ctx: Context) -> str:
-        """What the noun is, its members in a line each, how to go on."""
+        """Formats the noun's description and one line for each member."""
         members = _members(self.package)
         rows = [_summary(*members[name], name) for name in self.list_commands(ctx)]
         nouns = [(name, text) for name, effect, text in rows if effect is None]
@@ -258,10 +258,10 @@ def build() -> Noun:
 
 
 def command_line_error(error: Exception, env: Env, arguments: Sequence[str]) -> BkctlError | None:
-    """Typer's own complaint about the command line as ours; None for any other error."""
+    """Converts Typer's own error about the command line; None for any other error."""
     if not isinstance(error, typer.BadParameter.__mro__[2]):  # ClickException, which typer keeps to itself
         return None
-    if env.options.output is None:  # the line was not read to its end: look for the format of the complaint by hand
+    if env.options.output is None:  # The line was not parsed completely: search it for the output format of the error.
         for flag, value in zip(arguments, [*arguments[1:], ""], strict=True):
             if flag in ("-o", "--output"):
                 env.options = Options(output=value).over(env.options)

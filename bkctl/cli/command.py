@@ -1,4 +1,4 @@
-"""What a verb says of itself: its effect, its table, its examples."""
+"""The declaration of a verb: its effect, its table, its examples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TIMEOUT_S_DEFAULT: Final = 60.0
 
 @unique
 class Effect(StrEnum):
-    """What a command may do to a cluster or a disk. Shown in its help, enforced by Env and its store."""
+    """The maximum effect of a command on a cluster or a disk. Shown in its help, enforced by Env and its store."""
 
     READS = "reads"
     PROBES = "probes"
@@ -21,16 +21,16 @@ class Effect(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """The words behind the class, for people."""
+        """The description of the class."""
         return _MEANINGS[self]
 
 
 _MEANINGS: Final = {
-    Effect.READS: "changes nothing and fences nothing",
+    Effect.READS: "changes and fences nothing",
     Effect.PROBES: "writes a test ledger and removes it again",
-    Effect.FENCES: "stops the ledger's writer for good; entries stay",
-    Effect.WRITES: "changes things after showing a plan; nothing is lost",
-    Effect.DELETES: "destroys data or metadata; asks for the name of what goes",
+    Effect.FENCES: "stops the ledger's writer permanently; entries stay",
+    Effect.WRITES: "changes data after showing a plan; nothing is lost",
+    Effect.DELETES: "deletes data or metadata; asks for the object's name",
 }
 
 

@@ -56,10 +56,10 @@ def run(
     shell: Annotated[str, typer.Argument(metavar="SHELL", help="bash, zsh or fish")],
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- WORD…]", help="what was typed so far: says what may come, one a line"),
+        typer.Argument(metavar="[-- WORD…]", help="words typed so far: prints the candidates, one a line"),
     ] = None,
 ) -> None:
-    """Prints what makes a shell complete nouns, verbs and options; source it, or put it where the shell looks."""
+    """Print the completion script of a shell."""
     script = SCRIPTS.get(shell)
     if script is None:
         raise UsageError(f"no completion for {shell!r}", hint=", ".join(SCRIPTS))

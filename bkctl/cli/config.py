@@ -14,13 +14,13 @@ LOCAL_CLUSTER_FILE = "local-cluster.json"
 
 
 def config_dir(environ: Mapping[str, str]) -> Path:
-    """Where a person's settings live."""
+    """The directory of the user's settings."""
     base = environ.get("XDG_CONFIG_HOME")
     return (Path(base) if base else _home(environ) / ".config") / "bkctl"
 
 
 def state_dir(environ: Mapping[str, str]) -> Path:
-    """Where bkctl remembers things between two commands."""
+    """The directory of state between two commands."""
     own = environ.get("BKCTL_STATE_DIR")
     if own:
         return Path(own)
@@ -37,7 +37,7 @@ def read_properties(path: Path) -> dict[str, str]:
     try:
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
     except FileNotFoundError:
-        raise NotFound(f"there is no configuration file {path}") from None
+        raise NotFound(f"configuration file does not exist: {path}") from None
     found: dict[str, str] = {}
     for line in text.replace("\\\n", "").splitlines():
         line = line.strip().removeprefix("export ")
@@ -70,13 +70,13 @@ def read_profile(name: str, environ: Mapping[str, str]) -> dict[str, str]:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8")).get("profile", {})
     except FileNotFoundError:
-        raise NotFound(f"there is no profile {name!r}: {path} does not exist") from None
+        raise NotFound(f"profile is not defined: {name!r}: {path} does not exist") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is no TOML file: {error}") from None
+        raise UsageError(f"{path} is not a TOML file: {error}") from None
     profile = tables.get(name) if isinstance(tables, dict) else None
     if not isinstance(profile, dict):
         known = ", ".join(sorted(tables)) if isinstance(tables, dict) else ""
-        raise NotFound(f"there is no [profile.{name}] in {path}", hint=f"there are: {known}" if known else None)
+        raise NotFound(f"[profile.{name}] is missing in {path}", hint=f"known profiles: {known}" if known else None)
     return {str(key).replace("_", "-"): str(value) for key, value in profile.items()}
 
 

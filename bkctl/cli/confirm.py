@@ -1,8 +1,8 @@
-"""Nothing is changed unseen: a plan is shown, confirmed, and then done exactly.
+"""Confirmation of changes: a plan is shown, confirmed, and then executed exactly.
 
 plan → --dry-run: the plan is the answer (stdout), exit 0
-     → --yes: go on
-     → a terminal: show, ask (deletes, and what may lose data: type the name of what goes)
+     → --yes: continue
+     → a terminal: show, ask (deletes, and what may lose data: type the name of the object)
      → no terminal: refused, exit 3
 """
 
@@ -18,13 +18,13 @@ from bkctl.model.text import escape, escape_controls
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a command is about to do, in words and as data.
+    """The planned changes of a command, as text and as data.
 
     Args:
-        summary: one sentence: what is done to what.
+        summary: one sentence: the action and its object.
         steps: what happens, in order.
         subject: the name of the object; deletes ask for it.
-        typed: ask for the subject whatever the effect: what is done may lose data.
+        typed: ask for the subject regardless of the effect, because the action may lose data.
     """
 
     summary: str
@@ -47,29 +47,29 @@ class DryRun(Exception):
 
 
 def confirm(plan: Plan, effect: Effect, *, yes: bool, dry_run: bool, answers: TextIO | None, messages: TextIO) -> None:
-    """Returns where the plan may be done.
+    """Returns if the plan may be executed.
 
     Args:
-        answers: the terminal that is asked, or None where there is none.
+        answers: the terminal to ask; without one: None.
         messages: where the plan and the question go.
 
     Raises:
-        DryRun: the plan was all that was asked for.
-        Refused: nobody confirmed.
+        DryRun: only the plan was requested.
+        Refused: the plan was not confirmed.
     """
     if dry_run:
         raise DryRun(plan)
     if yes:
         return
     if answers is None:
-        raise Refused(f"not confirmed: {plan.summary}", hint="--yes does it, --dry-run only shows the plan")
+        raise Refused(f"not confirmed: {plan.summary}", hint="--yes confirms the plan, --dry-run only shows it")
     messages.write(plan.text())
     if (effect is Effect.DELETES or plan.typed) and plan.subject:
         wanted: tuple[str, ...] = (plan.subject, escape(plan.subject))
-        question = f"type {escape(plan.subject)} to go on: "
+        question = f"type {escape(plan.subject)} to continue: "
     else:
         wanted = ("y", "Y", "yes")
-        question = "go on? [y/N] "
+        question = "continue? [y/N] "
     messages.write(question)
     messages.flush()
     if answers.readline().strip() not in wanted:

@@ -33,14 +33,15 @@ COMMAND = Command(
 def run(
     env: Env,
     broker: Annotated[
-        bool, typer.Option("--broker", help="Pulsar: kill the broker under the official Python client")
+        bool, typer.Option("--broker", help="demo with Pulsar: kill a broker used by the official Python client")
     ] = False,
 ) -> object:
-    """Shows, with real processes, how a ledger survives a dead bookie and a dead writer.
+    """Demonstrate with real processes how a ledger survives a lost bookie and writer.
 
     Starts a real ZooKeeper and four bookies in a temporary directory; kills a bookie while 20,000 entries are written;
-    stops the writer and recovers its ledger as somebody else; lets the old writer go on, and sees it fenced; reads
-    everything back. Exit 0 only if every acknowledged entry was read back. Touches no other cluster; cleans up.
+    stops the writer and recovers its ledger from another client; resumes the old writer and shows that it is fenced;
+    reads all entries back. Exit 0 only if every acknowledged entry was read back. Touches no other cluster; removes its
+    files and processes.
 
     With --broker: three bookies and two Pulsar brokers; the official Python client produces 20,000 messages of 20 keys
     and consumes them while the broker that owns the topic is killed with SIGKILL and the other takes over. Exit 0 only
@@ -61,7 +62,7 @@ def _demo(env: Env, broker: bool) -> Demo:
     from importlib import import_module
 
     for package in ("pulsar", "starlette", "uvicorn"):
-        import_module(package)  # what is missing is told before anything is started
+        import_module(package)  # Report missing packages before any process is started.
     from bkdaemon.local.broker_demo import BrokerDemo
 
     return BrokerDemo(MESSAGES, env.environ)
@@ -88,4 +89,4 @@ async def _tell(env: Env, demo: Demo, done: str) -> None:
             env.stdout.write(f"{step.step}. {step.title}  [{mark}, {step.seconds:.1f} s]\n   {step.words}\n")
             env.stdout.flush()
     verdict = done if env.exit is Exit.OK else "THE DEMO FAILED"
-    env.stdout.write(f"\nVerdict: {verdict} ({seconds:.1f} s). Everything that was started is gone again.\n")
+    env.stdout.write(f"\nVerdict: {verdict} ({seconds:.1f} s). All processes are stopped and their files removed.\n")

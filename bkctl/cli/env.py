@@ -1,4 +1,4 @@
-"""Everything a command may touch of the outside: streams, options, settings, the terminal. Tests bring their own."""
+"""The environment of a command: streams, options, settings, the terminal. Tests supply their own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONNECT_TIMEOUT_S: Final = 15.0
 CONNECT_SHARE: Final = 0.75
 """Of the time for the whole command."""
 NO_TIMEOUT: Final = 0.0
-"""`--timeout 0` waits for ever."""
+"""`--timeout 0`: no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Options:
 
 @dataclass(slots=True)
 class Env:
-    """The outside of one command. Streams are binary, so that `--raw` and tables share one stdout."""
+    """The environment of one command. Streams are binary, so that `--raw` and tables share one stdout."""
 
     stdin: BinaryIO
     stdout: TextIO
@@ -62,9 +62,9 @@ class Env:
     options: Options = field(default_factory=Options)
     command: Command = field(default_factory=lambda: Command(Effect.READS, ()))
     exit: Exit = Exit.OK
-    """What a command that ran through answers: FINDINGS says "no", or "some of many failed"."""
+    """The exit code of a completed command: FINDINGS means "no", or "some of many failed"."""
     store_opener: StoreOpener | None = None
-    """Opens the metadata store; None takes the one the URI names. Tests bring a store in memory."""
+    """Opens the metadata store; None takes the one the URI names. Tests supply a store in memory."""
     warnings: list[str] = field(default_factory=list)
     arguments: tuple[str, ...] = ()
     """The command line without the program's name."""
@@ -76,7 +76,7 @@ class Env:
     # -- settings: flags > environment > profile > configuration file > default > local cluster
 
     def setting(self, name: str) -> str | None:
-        """A setting by its long option's name, from environment or profile; None where neither has it."""
+        """A setting by its long option's name, from environment or profile; None if neither has it."""
         from_environment = self.environ.get("BKCTL_" + name.upper().replace("-", "_"))
         if from_environment:
             return from_environment
@@ -106,17 +106,17 @@ class Env:
         try:
             return Format(text)
         except ValueError:
-            raise UsageError(f"{text!r} is no output format", hint="one of " + ", ".join(Format)) from None
+            raise UsageError(f"{text!r} is not a valid output format", hint="one of " + ", ".join(Format)) from None
 
     @property
     def timeout_s(self) -> float | None:
-        """For the whole command; None waits for ever."""
+        """For the whole command; None: no limit."""
         value: float | None = self.options.timeout
         if value is None and (text := self.setting("timeout")) is not None:
             try:
                 value = float(text)
             except ValueError:
-                raise UsageError(f"timeout {text!r} is no number of seconds") from None
+                raise UsageError(f"timeout {text!r} is not a number of seconds") from None
         if value is None:
             return self.command.timeout_s
         if value < 0:
@@ -127,7 +127,7 @@ class Env:
     def connect_timeout_s(self) -> float:
         """For the first answer of a server: CONNECT_TIMEOUT_S, or less than the command's own timeout.
 
-        What does not answer is named then, where the end of the command's time would only say that it is over.
+        Shorter than the command's timeout, so that the error names the server that does not answer.
         """
         limit = self.timeout_s
         return CONNECT_TIMEOUT_S if limit is None else min(limit * CONNECT_SHARE, CONNECT_TIMEOUT_S)
@@ -137,7 +137,7 @@ class Env:
         """Where the metadata store is.
 
         Raises:
-            UsageError: nothing says it.
+            UsageError: no setting names it.
         """
         uri = self.options.metadata_uri or self.setting("metadata-uri") or config.metadata_uri_of(self.properties)
         if uri:
@@ -155,7 +155,7 @@ class Env:
 
     @property
     def state_dir(self) -> Path:
-        """Where bkctl remembers things between two commands."""
+        """The directory of state between two commands."""
         return config.state_dir(self.environ)
 
     # -- arguments
@@ -168,26 +168,26 @@ class Env:
         """Ledger ids with `-` and `@file` expanded."""
         return names.ledger_ids(given, self.stdin)
 
-    # -- words to people
+    # -- messages to the user
 
     def note(self, text: str) -> None:
-        """Says something on stderr, on one line without control characters, unless --quiet."""
+        """Writes a message to stderr, on one line without control characters, unless --quiet."""
         if not self.options.quiet:
             self.stderr.write(escape_controls(text) + "\n")
             self.stderr.flush()
 
     def warn(self, text: str) -> None:
-        """Notes what the answer's reader should know; said on stderr, and among the warnings of a list."""
+        """Adds a warning, which is written to stderr and to the warnings of a list."""
         self.warnings.append(text)
         self.note(f"warning: {text}")
 
     def detail(self, text: str) -> None:
-        """Says something on stderr, with -v only."""
+        """Writes a message to stderr, with -v only."""
         if self.options.verbose:
             self.note(text)
 
     def progress(self, unit: str, total: int | None = None) -> Progress:
-        """Shows on stderr how far long work has come; silent with --quiet, or where rows on the terminal show it."""
+        """Shows the progress of long work on stderr; silent with --quiet, or if rows go to the same terminal."""
         from bkctl.cli.progress import Progress
 
         terminal = _is_terminal(self.stderr)
@@ -196,7 +196,7 @@ class Env:
 
     @property
     def color(self) -> bool:
-        """False where colours are not wanted."""
+        """False if colors are disabled."""
         return not (self.options.no_color or self.environ.get("NO_COLOR"))
 
     @property
@@ -209,7 +209,7 @@ class Env:
 
     @property
     def may_write(self) -> bool:
-        """True once the command may change things: its effect says so, and it has been confirmed where it asks."""
+        """True if the command may change data: its effect permits it, and the plan is confirmed if required."""
         if self.command.effect is Effect.READS or self.options.dry_run:
             return False
         return self._confirmed or not self.command.asks or self.command.effect is Effect.PROBES
@@ -218,16 +218,16 @@ class Env:
         """Guards a change.
 
         Raises:
-            Refused: the command only reads, or nobody has confirmed its plan.
+            Refused: the command only reads, or its plan is not confirmed.
         """
         if not self.may_write:
-            raise Refused(f"{what}: refused, because this command's effect is {self.command.effect} and nothing more")
+            raise Refused(f"{what}: refused, because this command's effect is only {self.command.effect}")
 
     def confirm(self, plan: confirm.Plan) -> None:
-        """Shows the plan and returns once it may be done; see bkctl.cli.confirm.
+        """Shows the plan and returns once it is confirmed; see bkctl.cli.confirm.
 
         Raises:
-            Refused: nobody confirmed. DryRun: ends the command with exit 0.
+            Refused: the plan was not confirmed. DryRun: ends the command with exit 0.
         """
         if self.command.effect is Effect.READS:
             raise AssertionError("a command that reads has nothing to confirm")
@@ -274,20 +274,20 @@ class Env:
 
 
 class PatientStream(io.TextIOWrapper):
-    """Words for people, which nobody has to hear: where they cannot be written, the work goes on without them.
+    """A stream for messages that may be lost: if writing fails, the command continues without them.
 
-    A reader that has gone (`2>&1 | head`), a full disk under a log: neither may end a job half way.
+    A closed pipe (`2>&1 | head`) or a full disk under a log must not interrupt a job.
     """
 
     def write(self, text: str) -> int:
-        """Writes, or gives up writing for good."""
+        """Writes; after a failure drops all output."""
         try:
             return super().write(text)
         except OSError:
             return self._give_up(len(text))
 
     def flush(self) -> None:
-        """Flushes, or gives up writing for good."""
+        """Flushes; after a failure drops all output."""
         try:
             super().flush()
         except OSError:
@@ -297,15 +297,15 @@ class PatientStream(io.TextIOWrapper):
         import os
 
         try:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())  # for whoever else writes there, too
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())  # For other writers of the stream, too.
             super().flush()
         except (OSError, ValueError):
-            pass  # there is nobody to tell
+            pass  # The error cannot be reported anywhere.
         return size
 
 
 def system_env() -> Env:
-    """The Env of this process. Output is UTF-8 whatever the locale; a stream that is closed is as good as /dev/null."""
+    """The Env of this process. Output is UTF-8 whatever the locale; a closed stream is replaced by /dev/null."""
     import os
 
     stdin = sys.stdin.buffer if sys.stdin is not None else open(os.devnull, "rb")  # noqa: SIM115 - lives as long as we do

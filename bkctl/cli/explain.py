@@ -1,4 +1,4 @@
-"""`bkctl explain`: what the code of a finding means."""
+"""`bkctl explain`: explains the code of a finding."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ COMMAND = Command(
 
 def run(
     env: Env,
-    codes: Annotated[list[str] | None, typer.Argument(metavar="CODE…", help="such as BKC103; none lists all")] = None,
+    codes: Annotated[
+        list[str] | None, typer.Argument(metavar="CODE…", help="such as BKC103; default: all codes")
+    ] = None,
 ) -> object:
-    """Explains the code of a finding: what it means, whether data is lost, what to do next."""
+    """Explain the code of a finding: meaning, possible data loss, next step."""
     from bkinspect.finding import CODES, explain
 
     found = [explain(code) for code in env.names(codes or ())]

@@ -1,4 +1,4 @@
-"""What all work by hand on many ledgers shares: its options, the client, the plan in words, the work, its summary."""
+"""Shared by all jobs on many ledgers: options, client, the text of the plan, execution, summary."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHOWN_MAX: Final = 20
 """Ledgers, or bookies, named one by one in a plan."""
 COLUMNS: Final = ("ledger_id", "fragments", "fenced", "error")
 MEASURED_BYTES_MIN: Final = 16 * 1024 * 1024
-"""A job that copied less tells nothing about how fast the next one will be."""
+"""A job that copied less is too small to estimate the rate of the next one."""
 _RATE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kKMGT]?)(i?)(?:B(?:/s)?)?")
 _POWERS: Final = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
 
@@ -40,33 +40,35 @@ def parse_rate(text: str) -> float:
     """Bytes a second: 50000000, 50MB, 64MiB/s.
 
     Raises:
-        UsageError: anything else, or nothing at all.
+        UsageError: not a valid rate, or zero.
     """
     match = _RATE.fullmatch(text.strip())
     if match is None or float(match[1]) <= 0:
-        raise UsageError(f"--rate {text!r} is no rate", hint="bytes a second: 50000000, 50MB, 64MiB/s")
+        raise UsageError(f"--rate {text!r} is not a valid rate", hint="bytes per second: 50000000, 50MB, 64MiB/s")
     return float(match[1]) * (1024.0 if match[3] else 1000.0) ** _POWERS[match[2]]
 
 
 RateText = Annotated[
-    str | None, typer.Option("--rate", metavar="BYTES", help="copy so many bytes a second: 50MB, 64MiB/s")
+    str | None, typer.Option("--rate", metavar="BYTES", help="limit in bytes per second: 50MB, 64MiB/s")
 ]
 Parallel = Annotated[
-    int | None, typer.Option("--parallel", metavar="N", min=1, max=256, help="ledgers at a time; default 16")
+    int | None, typer.Option("--parallel", metavar="N", min=1, max=256, help="number of concurrent ledgers; default 16")
 ]
 MaxErrors = Annotated[
     int | None, typer.Option("--max-errors", metavar="N", min=0, help="stop after more failed ledgers than this")
 ]
-Restart = Annotated[bool, typer.Option("--restart", help="forget what an earlier run left, and plan anew")]
+Restart = Annotated[bool, typer.Option("--restart", help="discard the state of an earlier run and plan from scratch")]
 StateFile = Annotated[
-    Path | None, typer.Option("--state", metavar="FILE", help="remember the job there; default: below ~/.local/state")
+    Path | None, typer.Option("--state", metavar="FILE", help="file for the job's state; default: below ~/.local/state")
 ]
-To = Annotated[list[str] | None, typer.Option("--to", metavar="BOOKIE", help="copy to these only; may be repeated")]
+To = Annotated[
+    list[str] | None, typer.Option("--to", metavar="BOOKIE", help="copy only to this bookie; may be repeated")
+]
 
 
 @dataclass(frozen=True, slots=True)
 class JobMemory:
-    """The options that say how long a job tries, and where it is remembered."""
+    """The options for failures and state of a job."""
 
     max_errors: MaxErrors = None
     restart: Restart = False
@@ -88,7 +90,7 @@ class JobArguments(JobMemory):
 
 
 def who(env: Env) -> str:
-    """Who gives the command, for others to read."""
+    """The user of this command, as other clients see it."""
     import socket
 
     user = env.environ.get("USER") or env.environ.get("LOGNAME") or "bkctl"
@@ -109,17 +111,17 @@ class Session:
 
     @property
     def directory(self) -> Path:
-        """Where jobs are remembered."""
+        """The directory of job states."""
         return self.env.state_dir / "jobs"
 
     async def plan(self, only: Sequence[int] | None = None) -> MovePlan:
-        """The plan: of what an earlier run has left, or of these ledgers, or of all."""
+        """The plan: for the ledgers left by an earlier run, for the given ledgers, or for all."""
         left = self.state.left
         if left and only is None:
             when = rfc3339(self.state.started_ms)
             self.env.note(
-                f"going on with the job of {when}: {self.state.done} ledgers are done, {len(left)} are left"
-                f" ({self.file.path}; --restart plans anew)"
+                f"resuming the job of {when}: {self.state.done} ledgers are done, {len(left)} are left"
+                f" ({self.file.path}; --restart plans from scratch)"
             )
             plan = await self.job.plan(left)
             if plan.moves or plan.blocked:
@@ -127,13 +129,13 @@ class Session:
         return await self.job.plan(only)
 
     def begin(self) -> None:
-        """The plan is confirmed: from here on the job is remembered."""
+        """Starts storing the job's state, as its plan is confirmed."""
         self.file.acquire()
         self.job.record = self.record
         self.state.note |= started_by(self.env, self.arguments.bytes_per_s, self.job.options.parallel)
 
     def controlled(self) -> Controlled:
-        """What `bkctl job` asks of this run."""
+        """The requests of `bkctl job` to this run."""
         import asyncio
 
         def set_rate(rate: float) -> None:
@@ -154,7 +156,7 @@ class Session:
 
         steps = [_move_words(move) for move in plan.moves[:SHOWN_MAX]]
         if len(plan.moves) > SHOWN_MAX:
-            steps.append(f"and {len(plan.moves) - SHOWN_MAX} ledgers more")
+            steps.append(f"and {len(plan.moves) - SHOWN_MAX} more ledgers")
         given, taken = plan.flows()
         for sums, words in ((given, "read from"), (taken, "copy to")):
             largest = sorted(sums, key=lambda b: (-sums[b], b))[:SHOWN_MAX]
@@ -164,18 +166,20 @@ class Session:
         if plan.size_bytes:
             rate = self.arguments.bytes_per_s or measured_rate(PrivateDisk(), self.directory)
             if rate:
-                why = "--rate" if self.arguments.rate else "measured by the last job here"
+                why = "--rate" if self.arguments.rate else "measured by the last job on this machine"
                 seconds = plan.seconds(rate) or 0.0
-                steps.append(f"about {seconds:.0f} s for the closed ones at {size_words(rate)}/s ({why})")
+                steps.append(f"about {seconds:.0f} s for the closed ledgers at {size_words(rate)}/s ({why})")
             else:
-                steps.append("how long it takes is not known: no --rate is given, and no job here has measured one yet")
-        steps += [f"ledger {ledger_id} cannot be done: {reason}" for ledger_id, reason in plan.blocked[:SHOWN_MAX]]
+                steps.append(
+                    "duration unknown: no --rate is given, and no earlier job on this machine has measured one"
+                )
+        steps += [f"ledger {ledger_id} is skipped: {reason}" for ledger_id, reason in plan.blocked[:SHOWN_MAX]]
         if len(plan.blocked) > SHOWN_MAX:
-            steps.append(f"and {len(plan.blocked) - SHOWN_MAX} ledgers more cannot be done")
+            steps.append(f"and {len(plan.blocked) - SHOWN_MAX} more ledgers are skipped")
         return steps
 
     async def work(self, plan: MovePlan) -> list[dict[str, Any]]:
-        """Applies a plan; one item a ledger, with what stopped it. Exit 1 if any is left."""
+        """Executes a plan; yields one item a ledger, with its error. Exit 1 if any ledger is left."""
         with self.progress(len(plan.moves)) as done:
             results = await self.job.apply(plan, done)
         named = {result.ledger_id for result in results}
@@ -184,13 +188,13 @@ class Session:
         return items
 
     def progress(self, total: int) -> Working:
-        """Shows and counts the work; a context manager that gives what hears of each ledger."""
+        """Shows and counts progress; a context manager that yields the callback for each ledger."""
         return Working(self, total)
 
     def finish(self, items: list[dict[str, Any]]) -> None:
-        """The summary, the exit code, and what is remembered."""
+        """Writes the summary, the exit code and the job's state."""
         failed = [item for item in items if item["error"] is not None]
-        begun = self.job.record is not None  # else nothing was to be done, and there is nothing to remember
+        begun = self.job.record is not None  # Else the plan was empty, and there is no state to store.
         if failed:
             self.env.exit = Exit.FINDINGS
         if begun:
@@ -203,11 +207,11 @@ class Session:
             subject = f"ledger {item['ledger_id']}: "
             self.env.note(f"{subject}{item['error'].removeprefix(subject)}")
         if failed and begun:
-            self.env.note(f"the same command tries these again; the job is remembered in {self.file.path}")
+            self.env.note(f"the same command retries these; the job's state is in {self.file.path}")
 
 
 class Working:
-    """Shows how far a job has come, and says how to go on where it is interrupted."""
+    """Shows a job's progress, and how to resume it after an interruption."""
 
     def __init__(self, session: Session, total: int) -> None:
         self._session = session
@@ -235,7 +239,7 @@ class Working:
         self._controlled.__exit__(kind)
         if kind is not None:
             session.env.note(
-                f"stopped; the same command goes on from here (the job is remembered in {session.file.path})"
+                f"stopped; the same command continues from here (the job's state is in {session.file.path})"
             )
         elif session.job.replicator.counts.bytes_written >= MEASURED_BYTES_MIN and not session.arguments.rate:
             keep_measured_rate(
@@ -244,14 +248,14 @@ class Working:
 
 
 class Controlled:
-    """While it holds, a job that runs does what `bkctl job rate|cancel` ask of it.
+    """Executes requests of `bkctl job rate|cancel` for a block.
 
     Args:
         set_rate: takes bytes or ledgers a second, as the job counts; 0 for no limit.
         set_parallel: takes ledgers at a time; None where that cannot be changed.
 
     Raises:
-        Conflict: at its end, where somebody cancelled the job.
+        Conflict: at its end, if another command cancelled the job.
     """
 
     def __init__(
@@ -286,7 +290,7 @@ class Controlled:
         if self._by is not None and kind is asyncio.CancelledError:
             assert self._worker is not None
             self._worker.uncancel()
-            raise Conflict(f"the job was cancelled by {self._by}", hint="what is done stays done")
+            raise Conflict(f"the job was cancelled by {self._by}", hint="completed work is kept")
 
     async def _obey(self) -> None:
         self._by = await self._file.obey(self._apply, self._env.warn)
@@ -298,16 +302,18 @@ class Controlled:
         if asked.rate is not None and asked.rate != note.get("rate"):
             self._set_rate(asked.rate)
             note["rate"] = asked.rate
-            self._env.note(f"the rate is {asked.rate:g} a second now" if asked.rate > 0 else "there is no rate now")
+            self._env.note(
+                f"the rate limit is {asked.rate:g} per second now" if asked.rate > 0 else "the rate is unlimited now"
+            )
         if asked.parallel is not None and self._set_parallel is not None and asked.parallel != note.get("parallel"):
             self._set_parallel(asked.parallel)
             note["parallel"] = asked.parallel
-            self._env.note(f"{asked.parallel} ledgers at a time now")
+            self._env.note(f"{asked.parallel} concurrent ledgers now")
         self._record.save()
 
 
 def started_by(env: Env, rate: float, parallel: int | None) -> dict[str, Any]:
-    """What a job notes of the run that is at it."""
+    """The process that runs a job, as stored in its state."""
     import os
     import shlex
 
@@ -363,28 +369,28 @@ async def job_session(
 
 
 async def check_targets(cluster: ClusterAccess, to: frozenset[BookieId], emptied: frozenset[BookieId]) -> None:
-    """Every bookie of --to has to take copies.
+    """Checks that every bookie of --to accepts copies.
 
     Raises:
         UsageError: it is to be emptied. NotFound: the cluster does not know it. Refused: it is read-only. Unavailable:
             it is down.
     """
     for bookie in sorted(to & emptied):
-        raise UsageError(f"--to {bookie}: its own ledgers are to go elsewhere")
+        raise UsageError(f"--to {bookie}: it is being emptied itself")
     registered = await cluster.bookies.registered() if to else None
     for bookie in sorted(to - registered.writable) if registered is not None else ():
         if registered is not None and bookie in registered.read_only:
-            raise Refused(f"bookie {bookie} is read-only: it takes no copies", bookie_id=bookie)
+            raise Refused(f"bookie {bookie} is read-only: it accepts no copies", bookie_id=bookie)
         if bookie in await cluster.bookies.known():
-            raise Unavailable(f"bookie {bookie} is down: it takes no copies", bookie_id=bookie)
-        raise NotFound(f"there is no bookie {bookie}", hint="bkctl bookie list", bookie_id=bookie)
+            raise Unavailable(f"bookie {bookie} is down: it accepts no copies", bookie_id=bookie)
+        raise NotFound(f"bookie {bookie} does not exist", hint="bkctl bookie list", bookie_id=bookie)
 
 
 async def missing_ledgers(store: LedgerStore, ledger_ids: Sequence[int]) -> list[int]:
-    """Those that are no ledgers; one whose metadata is broken is one, and the plan says so.
+    """The ids without a ledger; a ledger with broken metadata exists, and the plan reports it.
 
     Raises:
-        NoSuchLedger: none of them is one.
+        NoSuchLedger: none of the ledgers exists.
     """
     broken: set[int] = set()
     found = {record.ledger_id async for record in store.read_many(ledger_ids, lambda e, _: broken.add(e))}
@@ -394,14 +400,14 @@ async def missing_ledgers(store: LedgerStore, ledger_ids: Sequence[int]) -> list
 
 
 def missing_item(ledger_id: int) -> dict[str, Any]:
-    """One that is no ledger."""
+    """An id without a ledger."""
     return blocked_item(ledger_id, "it is not in the metadata store")
 
 
 def remembered(
     env: Env, cluster: ClusterAccess, kind: str, subjects: Sequence[str], arguments: JobMemory
 ) -> tuple[JobFile, JobState]:
-    """The file of a job, and what it says."""
+    """The file of a job, and its state."""
     from bkrecovery.job_state import JobFile, state_path
 
     from bkctl.world import PrivateDisk, real_world
@@ -413,7 +419,7 @@ def remembered(
 
 
 def result_item(result: MoveResult) -> dict[str, Any]:
-    """One ledger as it went."""
+    """The result of one ledger."""
     error = result.error
     if error is None and result.waiting:
         error = "it is open, and its writer still uses the bookie"
@@ -432,22 +438,22 @@ def blocked_item(ledger_id: int, reason: str) -> dict[str, Any]:
 
 def _summary(what: str, plan: MovePlan) -> str:
     closed = len(plan.moves) - len(plan.fences) - len(plan.waits)
-    words = f"{what}: copy what {len(plan.moves)} ledgers have there to other bookies"
+    words = f"{what}: copy the entries of {len(plan.moves)} ledgers to other bookies"
     if plan.fences:
-        words += f", {len(plan.fences)} of them open: their writers are stopped"
+        words += f", {len(plan.fences)} of them open: their writers will be fenced"
     if plan.waits:
-        words += f", {len(plan.waits)} of them open: their writers are waited for"
+        words += f", {len(plan.waits)} of them open: waiting for their writers"
     if plan.size_bytes:
         words += f", {size_words(plan.size_bytes)} of {'the closed' if closed < len(plan.moves) else 'closed'} ones"
     if plan.blocked:
-        words += f"; {len(plan.blocked)} ledgers cannot be done"
+        words += f"; {len(plan.blocked)} ledgers are skipped"
     return words
 
 
 def _move_words(move: Any) -> str:
     words = f"ledger {move.ledger_id}: "
     if move.fence:
-        words += "wait for its writer to leave; " if move.waits else "fence and close it; "
+        words += "wait for its writer; " if move.waits else "fence and close it; "
     words += f"{len(move.fragments)} fragments, about {move.entries} entries"
     pairs = {
         (fragment.bookies[index], target)

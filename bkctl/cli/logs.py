@@ -1,4 +1,4 @@
-"""Log output of a command: one line a record, whatever text a client or a server supplied."""
+"""Log output of a command: one line a record, with escaped text of clients and servers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 DAEMON_FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
 COMMAND_FORMAT: Final = "%(levelname)s %(name)s: %(message)s"
 LIBRARIES: Final = ("kazoo", "grpc", "uvicorn")
-"""What logs at WARNING and above only, unless a command is quieter."""
+"""Loggers limited to WARNING and above."""
 INDENT: Final = "    "
 """Of the lines of a traceback, so that none looks like a record."""
 

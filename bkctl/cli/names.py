@@ -31,7 +31,7 @@ def expand(names: Iterable[str], stdin: BinaryIO) -> Iterator[str]:
                 with Path(name[1:]).open("rb") as file:
                     yield from _lines(file, name[1:])
             except FileNotFoundError:
-                raise NotFound(f"there is no file {name[1:]}") from None
+                raise NotFound(f"file does not exist: {name[1:]}") from None
         else:
             yield name
 

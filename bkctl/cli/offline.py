@@ -1,4 +1,4 @@
-"""What the verbs that read a bookie's files share: paths, what happens at a fault, digests, findings on stderr."""
+"""Shared by the verbs that read a bookie's files: paths, handling of damage, digests, findings on stderr."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Paths = Annotated[
 OnErrorOption = Annotated[
     str,
     typer.Option(
-        "--on-error", metavar="stop|resume", help="stop at the first fault, or report it and resume behind it"
+        "--on-error", metavar="stop|resume", help="stop at the first damage, or report it and resume after it"
     ),
 ]
 DigestName = Annotated[
@@ -46,9 +46,9 @@ DigestName = Annotated[
     ),
 ]
 WithMetadata = Annotated[
-    bool, typer.Option("--with-metadata", help="take digests and passwords from the metadata store")
+    bool, typer.Option("--with-metadata", help="read digest types and passwords from the metadata store")
 ]
-Payload = Annotated[bool, typer.Option("--payload", help="with the payload of each entry")]
+Payload = Annotated[bool, typer.Option("--payload", help="include the payload of each entry")]
 Ledger = Annotated[str | None, typer.Option("--ledger", metavar="LEDGER", help="only this ledger")]
 FirstEntry = Annotated[int | None, typer.Option("--from", metavar="ENTRY", help="first entry")]
 LastEntry = Annotated[int | None, typer.Option("--to", metavar="ENTRY", help="last entry")]
@@ -71,35 +71,35 @@ def configured(env: Env, keys: tuple[str, ...]) -> list[Path]:
 
 
 def logs_of(env: Env, paths: list[str] | None) -> list[Numbered]:
-    """The entry logs that PATH… or -c mean.
+    """The entry logs of PATH… or -c.
 
     Raises:
-        NotFound: there are none: nothing to check is not the same as nothing wrong.
+        NotFound: no entry log exists, so that "nothing checked" is not reported as "no damage".
     """
     from bkinspect.source import entry_logs
 
     found = entry_logs(paths or (), configured(env, LEDGER_KEYS))
     if not found:
-        raise NotFound("there are no entry logs", hint="*.log files are in the ledger directories")
+        raise NotFound("no entry logs found", hint="*.log files are in the ledger directories")
     return found
 
 
 def journals_of(env: Env, paths: list[str] | None) -> list[Numbered]:
-    """The journals that PATH… or -c mean.
+    """The journals of PATH… or -c.
 
     Raises:
-        NotFound: there are none.
+        NotFound: no journal exists.
     """
     from bkinspect.source import journals
 
     found = journals(paths or (), configured(env, JOURNAL_KEYS))
     if not found:
-        raise NotFound("there are no journals", hint="*.txn files are in the journal directories")
+        raise NotFound("no journals found", hint="*.txn files are in the journal directories")
     return found
 
 
 def with_payloads(file: Numbered, rows: Iterator[_Row], book: DigestBook) -> Iterator[dict[str, object]]:
-    """The rows of one file with a payload each; None of what is no entry, or whose digest's size is not known."""
+    """The rows of one file with a payload each; without one: None, or if the size of the digest is unknown."""
     from bkinspect.source import with_bodies
 
     for row, body in with_bodies(file, rows):
@@ -113,7 +113,7 @@ def ledger_id_of(text: str | None) -> int | None:
 
 
 def on_error_of(text: str) -> OnError:
-    """What --on-error means.
+    """Parses --on-error.
 
     Raises:
         UsageError: neither stop nor resume.
@@ -139,7 +139,7 @@ class Digests:
         """How the entries in these files are checked. ids_of: the ledgers in one, to ask the metadata store about.
 
         Raises:
-            UsageError: no such digest.
+            UsageError: not a valid digest type.
         """
         from bkinspect.digests import DigestBook
 
@@ -152,7 +152,7 @@ class Digests:
 
 
 def _known_digests(env: Env, ledger_ids: set[int]) -> dict[int, Digest]:
-    """The digests of ledgers as their metadata tells them; those without metadata are left out."""
+    """The digest types of ledgers from their metadata; ledgers without metadata are omitted."""
     import asyncio
 
     from bkctl.codec.checksum import digest_for
@@ -171,7 +171,7 @@ def _known_digests(env: Env, ledger_ids: set[int]) -> dict[int, Digest]:
 
 
 class Reporter:
-    """Takes findings: says them on stderr, keeps some as warnings, and makes the command answer 1."""
+    """Collects findings: reports them on stderr, keeps some as warnings, and sets exit code 1."""
 
     def __init__(self, env: Env) -> None:
         self._env = env
@@ -184,7 +184,7 @@ class Reporter:
             self.warnings.append(finding.line)
 
     def judge(self, finding: Finding) -> Finding:
-        """Lets the finding decide the exit code: what is only worth knowing does not."""
+        """Sets exit code 1 for a finding of severity warning or error."""
         if finding.severity != "info":
             self._env.exit = Exit.FINDINGS
         return finding

@@ -1,4 +1,4 @@
-"""What commands that delete ledgers do about owners: find them, refuse, or show them in the plan."""
+"""The handling of owners by commands that delete ledgers: find them, refuse, or show them in the plan."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from bkctl.meta.owners.base import Claim, OwnerPlugin
     from bkctl.meta.owners.search import Found, Unreadable
 
-Owned = Annotated[bool, typer.Option("--owned", help="delete also what a topic, a stream or an application uses")]
+Owned = Annotated[bool, typer.Option("--owned", help="delete ledgers even if a topic, stream or application uses them")]
 
 NAMESPACES: Final = "distributedlog-namespaces"
 """Setting with DistributedLog namespaces as absolute paths, separated by commas."""
 SHOWN_MAX: Final = 5
-_HINT: Final = "--owned deletes all the same"
+_HINT: Final = "--owned overrides"
 
 
 async def owner_plugins(cluster: ClusterAccess) -> tuple[OwnerPlugin, ...]:
     """The plug-ins, for all places of this metadata store where Pulsar and DistributedLog may have their metadata.
 
     Raises:
-        UsageError: BKCTL_PULSAR_PATH or BKCTL_DISTRIBUTEDLOG_NAMESPACES holds something else than paths.
+        UsageError: BKCTL_PULSAR_PATH or BKCTL_DISTRIBUTEDLOG_NAMESPACES contains a value that is not a path.
     """
     from bkctl.meta.owners.search import plugins
     from bkctl.meta.store import parent_of
@@ -94,7 +94,7 @@ def _some(names: list[str]) -> str:
 
 
 def check_readable(env: Env, unreadable: Unreadable, *, owned: bool) -> None:
-    """Refuses where the owners are not all known; warns where `owned` says that they do not matter.
+    """Refuses if some owners are unknown; with `owned` only warns.
 
     Raises:
         Refused: a node cannot be decoded, and `owned` is false.
@@ -103,8 +103,8 @@ def check_readable(env: Env, unreadable: Unreadable, *, owned: bool) -> None:
         return
     first = unreadable.messages[0] + _more(unreadable.count - 1, "nodes")
     if not owned:
-        raise Refused(f"the owners of ledgers are not known: {first}", hint=_HINT, nodes=unreadable.messages)
-    env.warn(f"the owners of ledgers are not known: {first}")
+        raise Refused(f"the owners of ledgers are unknown: {first}", hint=_HINT, nodes=unreadable.messages)
+    env.warn(f"the owners of ledgers are unknown: {first}")
 
 
 async def cluster_owners(env: Env, cluster: ClusterAccess, *, owned: bool) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""How far long work has come, on stderr: a line that moves at a terminal, a line now and then elsewhere."""
+"""Progress of long work on stderr: an updated line on a terminal, periodic lines elsewhere."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import time
 from typing import Final, TextIO
 
 MOVE_S: Final = 0.2
-"""Between two pictures at a terminal."""
+"""Between two updates on a terminal."""
 LINE_S: Final = 10.0
-"""Between two lines where nobody watches."""
+"""Between two lines without a terminal."""
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -17,7 +17,7 @@ class Progress:
 
     Args:
         out: stderr; None shows nothing.
-        terminal: True where out is one.
+        terminal: True if out is a terminal.
         unit: what the items are, in the plural.
         total: how many there will be, or None.
     """
@@ -33,7 +33,7 @@ class Progress:
         self._width = 0
 
     def add(self, items: int, size_bytes: int = 0) -> None:
-        """So many more are done."""
+        """Adds completed items."""
         self._items += items
         self._bytes += size_bytes
         now = time.monotonic()
@@ -42,13 +42,13 @@ class Progress:
             self._show(self._out, now)
 
     def end(self) -> None:
-        """Takes the moving line away."""
+        """Removes the updated line."""
         if self._out is not None and self._terminal and self._width:
             self._out.write("\r" + " " * self._width + "\r")
             self._out.flush()
 
     def text(self, elapsed_s: float) -> str:
-        """The counts in words."""
+        """The progress as text."""
         elapsed_s = max(elapsed_s, 1e-9)
         words = [f"{self._items}{f' of {self._total}' if self._total is not None else ''} {self._unit}"]
         if self._bytes:

@@ -1,11 +1,11 @@
-"""Pulsar's REST interface as a client: what the owner of a topic is asked to do. Java's brokers and ours.
+"""A client of Pulsar's REST interface, for brokers of Java and bkctl.
 
 Requests follow redirects from broker to broker, as pulsar-admin does, over http and https only. The token is sent to
 one origin (scheme, host and port), that of the broker which the metadata store names, and to those of
 BKCTL_BROKER_TOKEN_ORIGINS where it is set; a redirect to another origin is followed without it.
 
 Answers become the tree of errors: 404 not found, 409 conflict, 412 refused, 401 and 403 unauthorized, 503 and no answer
-unavailable, anything else the server's no.
+unavailable, any other status a server error.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ TOKEN: Final = "broker-token"
 TOKEN_ORIGINS: Final = "broker-token-origins"
 ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
 ANSWER_S_MAX: Final = 60.0
-"""For one answer where the command may take for ever, as pulsar-admin waits."""
+"""For one answer if the command has no time limit, as in pulsar-admin."""
 ANSWER_SHARE: Final = 0.75
-"""Of the time for the whole command: a broker that does not answer is named then, before the time is over."""
+"""Share of the command's timeout, so that the error names the broker that does not answer."""
 REDIRECT: Final = 307
 UNAUTHORIZED: Final = (401, 403)
 
@@ -61,15 +61,15 @@ class Admin:
         """With the command's own timeout, and the token of BKCTL_BROKER_TOKEN or the profile.
 
         Raises:
-            Unavailable: the broker tells no web address. UsageError: the token, or an origin of
+            Unavailable: the broker has registered no web address. UsageError: the token, or an origin of
                 BKCTL_BROKER_TOKEN_ORIGINS, is not valid.
         """
         if not base_url:
-            raise Unavailable("the broker tells no web address in the metadata store")
+            raise Unavailable("the broker has registered no web address in the metadata store")
         limit = env.timeout_s
         timeout_s = ANSWER_S_MAX if limit is None else limit * ANSWER_SHARE
         token = (env.setting(TOKEN) or "").strip()
-        if not token.isascii() or not token.isprintable():  # an error of the library would show it
+        if not token.isascii() or not token.isprintable():  # An error of the library would show the token.
             raise UsageError("BKCTL_BROKER_TOKEN holds a character that an HTTP header cannot have")
         return cls(base_url, timeout_s, token or None, _token_origins(env.setting(TOKEN_ORIGINS)))
 
@@ -78,7 +78,7 @@ class Admin:
         return await self.ask("GET", path)
 
     async def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """The answer of a request below /admin/v2: JSON, or text where it is none; None where it is empty.
+        """The answer of a request below /admin/v2: parsed JSON, else text; None if it is empty.
 
         Raises:
             NotFound, Conflict, Refused, Unauthorized, Unavailable, ServerError: with the broker's own words.
@@ -114,7 +114,7 @@ class Admin:
                 if isinstance(why, TimeoutError):
                     why, hint = f"no answer in {self._timeout_s:g} s", "--timeout SECONDS waits longer"
                 raise Unavailable(f"broker {url}: {why}", hint=hint, url=url) from None
-        raise Unavailable(f"{self.base_url} leads from broker to broker without an end", url=url)
+        raise Unavailable(f"{self.base_url} redirects from broker to broker in a loop", url=url)
 
     def _headers(self, url: str) -> dict[str, str]:
         shown = self._token is not None and origin(url) in self._token_origins
@@ -128,7 +128,7 @@ class Admin:
         return target
 
     def _token_hint(self, url: str) -> str:
-        """What to do where a broker wants to know who asks."""
+        """The hint for a broker that requires authentication."""
         if self._token is None:
             return "set BKCTL_BROKER_TOKEN to send a token to the broker"
         own, asked = origin(self.base_url), origin(url)
@@ -155,7 +155,7 @@ def _token_origins(text: str | None) -> frozenset[str] | None:
 
 
 async def _beside(work: Callable[[], Any]) -> Any:
-    """What blocking work returns, done in a thread that nobody has to wait for: ^C and time limits end the command."""
+    """Runs blocking work in a daemon thread, so that ^C and time limits end the command."""
     import asyncio
     import threading
 
@@ -171,7 +171,7 @@ async def _beside(work: Callable[[], Any]) -> Any:
             told = partial(tell, done.set_result, work())
         except BaseException as error:  # noqa: BLE001 - it is raised where it is awaited
             told = partial(tell, done.set_exception, error)
-        with suppress(RuntimeError):  # the command has ended without it
+        with suppress(RuntimeError):  # The command has ended meanwhile.
             loop.call_soon_threadsafe(told)
 
     threading.Thread(target=run, name="pulsar admin", daemon=True).start()
@@ -186,10 +186,10 @@ def _decoded(data: bytes) -> Any:
 
 
 def _error(status: int, data: bytes, url: str, hint: str) -> BkctlError:
-    """The broker's no."""
+    """Converts an error reply of the broker."""
     found = _decoded(data)
     words = found.get("reason") if isinstance(found, dict) else found
-    text = f"the broker says: {words or f'HTTP {status}'}"
+    text = f"the broker replied: {words or f'HTTP {status}'}"
     kinds: dict[int, type[BkctlError]] = {404: NotFound, 409: Conflict, 412: Refused, 503: Unavailable}
     if status in kinds:
         return kinds[status](text, status=status, url=url)

@@ -53,7 +53,7 @@ class Format(StrEnum):
 
 @dataclass(slots=True)
 class Listing:
-    """Many items with what a reader must know of them.
+    """A list of items with its time, warnings and completeness.
 
     partial and warnings may be changed while items is being consumed: they are written after the last item.
     """
@@ -70,7 +70,7 @@ def moment(name: str, time_ms: int | None) -> dict[str, str | int | None]:
 
 
 def rfc3339(time_ms: int | None) -> str | None:
-    """1700000000123 → 2023-11-14T22:13:20.123Z; a time that no calendar has is shown as it is."""
+    """1700000000123 → 2023-11-14T22:13:20.123Z; a time outside the calendar's range is shown as a number."""
     if time_ms is None:
         return None
     from datetime import UTC, datetime, timedelta
@@ -88,7 +88,7 @@ _ONE_LINE: Final = json.JSONEncoder(ensure_ascii=False)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AtLeast:
-    """A number of which only a part is known: null for machines, `≥ n` in a table."""
+    """A lower bound of an unknown number: null in JSON, `≥ n` in a table."""
 
     known: int
 
@@ -97,7 +97,7 @@ def plain(value: object) -> Plain:
     """The value as JSON knows it.
 
     Raises:
-        TypeError: a type that has no plain form: a mistake of the command that returned it.
+        TypeError: a type without a plain form, which is a bug of the command.
     """
     kind = type(value)
     if kind in _SCALARS:
@@ -208,8 +208,8 @@ class Renderer:
         out: the stream, stdout as a rule.
         style: the format.
         command: says which columns a table has.
-        terminal: True draws tables with rich, False plainly.
-        color: False draws without colours.
+        terminal: True draws tables with rich, False as plain text.
+        color: False draws without colors.
     """
 
     def __init__(self, out: TextIO, style: Format, command: Command, *, terminal: bool, color: bool) -> None:
@@ -272,7 +272,7 @@ class Renderer:
                 return _LineRows(self._out)
 
     def _shown(self, fields: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-        """Fields of a single item in a table: all but the machine's twin of a time."""
+        """Fields of a single item in a table: all but the `_ms` field of a time."""
         return ((k, v) for k, v in fields.items() if not (k.endswith("_ms") and k[:-3] in fields))
 
     def _draw(

@@ -37,7 +37,7 @@ def execute(env: Env, command: Command, function: Callable[..., object], argumen
     lists of items (each is written and flushed before the next is asked for).
     """
     env.command = command
-    if not env.format:  # an unknown format is refused before anything is done
+    if not env.format:  # An unknown format is rejected before the command starts.
         return Exit.USAGE
     try:
         with _alarm(env.timeout_s):
@@ -98,8 +98,8 @@ def _run_async(env: Env, work: Awaitable[Item]) -> Item:
 async def _ended_by_sigterm(work: Awaitable[Item]) -> Item:
     """Awaits the work; SIGTERM cancels it between two callbacks of the loop, never in the middle of one.
 
-    A signal handler that raises would break off whatever the loop is doing, such as the news that a child has ended,
-    for which the clean-up would then wait for ever.
+    A signal handler that raises would interrupt a callback of the loop, such as the notification that a child has
+    ended, for which the clean-up would then wait without end.
     """
     import asyncio
 
@@ -108,7 +108,7 @@ async def _ended_by_sigterm(work: Awaitable[Item]) -> Item:
     heard = asyncio.Event()
 
     def end() -> None:
-        if not heard.is_set():  # a second one does not cut the clean-up short
+        if not heard.is_set():  # A second signal does not interrupt the clean-up.
             heard.set()
             task.cancel()
 
@@ -122,7 +122,7 @@ async def _ended_by_sigterm(work: Awaitable[Item]) -> Item:
 
 
 def _log_to_stderr(env: Env) -> None:
-    """What libraries log is shown with -v (-vv: all of it); otherwise only what a command configures itself."""
+    """Shows log records of libraries with -v (-vv: all of them), else only those that a command configures itself."""
     import logging
 
     from bkctl.cli.logs import COMMAND_FORMAT, configure
@@ -153,12 +153,12 @@ def _alarm(timeout_s: float | None) -> Iterator[None]:
 
 
 def _timed_out(timeout_s: float | None) -> Unavailable:
-    return Unavailable(f"not done after {timeout_s:g} s", hint="--timeout SECONDS waits longer, 0 for ever")
+    return Unavailable(f"not completed within {timeout_s:g} s", hint="--timeout SECONDS waits longer, 0 without limit")
 
 
 def failed(env: Env, error: BaseException) -> Exit:
-    """Says on stderr what went wrong and gives the exit code for it."""
-    if isinstance(error, BrokenPipeError):  # the reader has seen enough, as in `| head`
+    """Reports an error on stderr; returns its exit code."""
+    if isinstance(error, BrokenPipeError):  # The reader has closed the pipe, as in `| head`.
         os.dup2(os.open(os.devnull, os.O_WRONLY), env.stdout.fileno())
         return env.exit
     if isinstance(error, KeyboardInterrupt):
@@ -179,12 +179,12 @@ def failed(env: Env, error: BaseException) -> Exit:
 def _wants_json(env: Env) -> bool:
     try:
         return env.format in (Format.JSON, Format.JSONL)
-    except BkctlError:  # the format itself is what is wrong
+    except BkctlError:  # The format itself is invalid.
         return False
 
 
 def _known(env: Env, error: BaseException) -> BkctlError:
-    """The error as one of our tree; what has no place there is a bug of ours."""
+    """Converts an error to a BkctlError; an unexpected exception is a bug."""
     match error:
         case BaseExceptionGroup() if len(error.exceptions) == 1:
             return _known(env, error.exceptions[0])
@@ -196,7 +196,7 @@ def _known(env: Env, error: BaseException) -> BkctlError:
             extra = _EXTRA_OF[name.split(".")[0]]
             return MissingExtra(f"this needs the package {name}", hint=f"pip install 'bkctl[{extra}]'")
         case FileNotFoundError():
-            return NotFound(f"there is no {error.filename or 'such file'}")
+            return NotFound(f"no such file: {error.filename or 'unknown'}")
         case PermissionError():
             return Refused(f"not permitted: {error.filename or error}")
         case IsADirectoryError() | NotADirectoryError():
@@ -222,7 +222,7 @@ def _bug(env: Env, error: BaseException) -> BkctlError:
             file.close()
         kept = f"the traceback is in {path}; please report it to {REPORT_AT}"
     except OSError:
-        kept = f"the traceback could not be kept; please report this to {REPORT_AT}"
+        kept = f"the traceback could not be saved; please report this to {REPORT_AT}"
     return BkctlError(
         f"a bug in bkctl: {type(error).__name__}: {error}".splitlines()[0], hint=kept, traceback=str(path)
     )

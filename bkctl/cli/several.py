@@ -1,4 +1,4 @@
-"""Doing one thing to several: what fails does not keep the others from being done."""
+"""Acting on several objects: a failure of one does not prevent the others."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 async def attempt(env: Env, given: Sequence[str], name: str, work: Awaitable[object]) -> None:
-    """Does one of the things that were given; if it fails, it is a warning, and the command ends with exit 1.
+    """Acts on one of several objects; a failure is a warning, and the command exits with 1.
 
     Raises:
-        BkctlError: it fails, and is the only one.
+        BkctlError: the action fails, and only one object was given.
     """
     try:
         await work
@@ -28,5 +28,5 @@ async def attempt(env: Env, given: Sequence[str], name: str, work: Awaitable[obj
 
 
 def all_of(names: Collection[str], what: str) -> str:
-    """What a plan calls them, and what has to be typed: the only one's name, or how many they are."""
+    """The subject of a plan, to be typed for confirmation: the only name, or the number of objects."""
     return next(iter(names)) if len(names) == 1 else f"{len(names)} {what}"

@@ -1,4 +1,4 @@
-"""Tables for people at a terminal, drawn by rich. A module of its own: rich is loaded for nothing else."""
+"""Tables for people at a terminal, drawn by rich. A module of its own: rich is imported only here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bkctl version`: what is installed."""
+"""`bkctl version`: shows the installed version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COMMAND = Command(effect=Effect.READS, examples=("bkctl version", "bkctl version
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What `version` answers."""
+    """The output of `version`."""
 
     version: str
     python: str
@@ -20,7 +20,7 @@ class Versions:
 
 
 def run(env: Env) -> Versions:
-    """Says which bkctl this is, and on what it runs."""
+    """Show the versions of bkctl, Python and its libraries."""
     import platform
     from importlib.metadata import version
 

@@ -74,7 +74,7 @@ def test_a_job_that_was_killed_goes_on_and_does_nothing_twice(local: Local) -> N
     before = ledgers(local)
     command = ("bookie", "decommission", victim, "--yes", "--parallel", 1)
     plan = local.json(*command, "--rate", "1MB", "--dry-run")["plan"]
-    assert any("--rate" in step and " s for the closed ones at " in step for step in plan["steps"])
+    assert any("--rate" in step and " s for the closed ledgers at " in step for step in plan["steps"])
     assert job_file(local, "decommission") is None
 
     def stopped(done: int, by: signal.Signals) -> subprocess.Popen[bytes]:
@@ -92,7 +92,7 @@ def test_a_job_that_was_killed_goes_on_and_does_nothing_twice(local: Local) -> N
             if process.poll() is None:
                 os.killpg(process.pid, by)
             _, err = process.communicate(timeout=TIMEOUT_S)
-        assert (b"the same command goes on from here" in err) == (by == signal.SIGINT), err
+        assert (b"the same command continues from here" in err) == (by == signal.SIGINT), err
         return process
 
     assert stopped(1, signal.SIGINT).returncode == 130
@@ -202,7 +202,7 @@ def test_a_living_bookie_is_drained_while_a_writer_is_at_work(local: Local) -> N
     wait_for(lambda: bookies(local)[victim] == "ro", 60, "it is read-only")
     if opened in naming(local, victim):
         waits = local.json("bookie", "drain", victim, "--dry-run")["plan"]["summary"]
-        assert "writers are waited for" in waits
+        assert "waiting for their writers" in waits
     out, err = writer.communicate(LINE * 5, timeout=TIMEOUT_S)  # its next add leaves the read-only bookie
     assert writer.returncode == 0, err
     assert len(out.splitlines()) == 5

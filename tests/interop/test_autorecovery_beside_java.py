@@ -54,9 +54,9 @@ def test_javas_tools_with_our_auditor(cluster: JavaCluster, ledgers: list[int]) 
         assert result["figures"] == {"ledgers": len(ledgers), "with_silent_bookies": 0}
         assert len(cluster.bkctl_json("autorecovery", "check", "--last")["items"]) == 4
         # Java's trigger and delay
-        asked = ours.text.count("audit of all bookies: asked for")
+        asked = ours.text.count("audit of all bookies: requested")
         cluster.shell("triggeraudit")
-        wait_for(lambda: ours.text.count("audit of all bookies: asked for") > asked, TIMEOUT_S, "the triggered audit")
+        wait_for(lambda: ours.text.count("audit of all bookies: requested") > asked, TIMEOUT_S, "the triggered audit")
         cluster.shell("lostbookierecoverydelay", "-set", "7")
         assert cluster.bkctl_json("autorecovery", "delay")["delay_s"] == 7
         assert re.search(r"\b7\b", cluster.shell("lostbookierecoverydelay", "-get"))

@@ -165,7 +165,7 @@ def test_a_running_job_on_java_bookies_is_cancelled_or_made_faster(cluster: Java
         asked = answer(cluster, "job", "rate", job["job"], "--rate", "none", "--parallel", 2, "--yes")
         assert (asked["rate"], asked["parallel"]) == (None, 2)
         code, words = work.end()
-        assert (code, "there is no rate now" in words) == (0, True), words
+        assert (code, "the rate is unlimited now" in words) == (0, True), words
     assert set(naming(cluster, victim)).isdisjoint(ledgers.values())
     for digest, ledger in ledgers.items():
         java_reads(cluster, ledger, digest)

@@ -1,1 +1,1 @@
-"""Audits: every ledger, every copy, every byte, read by Spark; results, differences, repair."""
+"""Audits: check every copy of every ledger with Spark; show, compare and repair results."""

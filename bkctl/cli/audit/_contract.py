@@ -42,7 +42,7 @@ Resume = Annotated[bool, typer.Option("--resume", help="continue the newest inte
 
 
 def contract_of(fail_on: str, allow: Sequence[str], suppressions: str | None) -> Contract:
-    """What fails the run.
+    """The conditions that fail the run.
 
     Raises:
         UsageError: an option or the suppression file is not valid. NotFound: the file does not exist.
@@ -67,7 +67,7 @@ class MetricsTargets:
 
     @property
     def asked(self) -> bool:
-        """True where metrics go anywhere."""
+        """True if a destination of metrics is set."""
         return self.file is not None or self.url is not None
 
     def send(self, env: Env, metrics: Callable[[], Iterable[Metric]]) -> None:
@@ -79,7 +79,7 @@ class MetricsTargets:
         try:
             text = exposition(metrics(), self.cluster)
         except BkctlError as error:
-            env.warn(f"no metrics of this run: {error.message}")
+            env.warn(f"failed to write the metrics of this run: {error.message}")
             return
         sends = [partial(write_file, self.file, text)] if self.file is not None else []
         sends += [partial(push, self.url, text)] if self.url is not None else []
@@ -175,7 +175,7 @@ def resumed(folder: Path) -> Path:
                 return run
         except (Refused, OSError):
             continue  # in progress, or of another user
-    raise NotFound(f"there is no interrupted audit in {folder}", hint="bkctl audit run without --resume starts one")
+    raise NotFound(f"no interrupted audit in {folder}", hint="bkctl audit run without --resume starts one")
 
 
 def folder_of(runs: Path, to: str | None, resume: bool, full: bool) -> str:
@@ -190,6 +190,6 @@ def folder_of(runs: Path, to: str | None, resume: bool, full: bool) -> str:
 
     if full:
         raise UsageError(
-            "--resume uses the files that were read, --full reads all of them again", hint="one of the two"
+            "--resume uses the files that were read, --full reads all of them again", hint="only one of the two"
         )
     return str(resumed(runs if to is None else local_path("--to", to)))

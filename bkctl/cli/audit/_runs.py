@@ -1,4 +1,4 @@
-"""What the verbs of `audit` share: where runs are, and how they are opened."""
+"""Shared by the verbs of `audit`: the location of runs, and opening them."""
 
 from __future__ import annotations
 

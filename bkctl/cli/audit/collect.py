@@ -41,7 +41,7 @@ def run(
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="read entry logs again that were read before")] = False,
 ) -> dict[str, object]:
-    """Writes the facts of one bookie below URI.
+    """Write the facts of one bookie below URI.
 
     Reads entry logs, journals and indexes of the bookie, which may run, at low priority on one core, without Spark.
     Entry logs that an earlier collection has read are not read again. `audit run --facts URI` checks the facts of

@@ -1,4 +1,4 @@
-"""`bkctl audit diff`: what two runs found differently."""
+"""`bkctl audit diff`: compares the findings of two runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(
     after: Annotated[str, typer.Argument(metavar="AFTER", help=RUN_HELP)],
     spark_conf: SparkConf = None,
 ) -> Listing:
-    """Lists findings that only one of two runs has: gone or new; exit 1 if there are new ones."""
+    """List findings that only one of two runs has. Exit 1: there are new findings."""
     from bkinspect.audit.results import difference, opened
 
     one, other = map(readable, runs_of(env, (before, after), spark_conf))

@@ -1,4 +1,4 @@
-"""`bkctl audit explain`: what a run's findings mean, and what to do about them."""
+"""`bkctl audit explain`: explains the findings of a run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(
     name: Annotated[str | None, typer.Argument(metavar="RUN|CODE", help=f"{RUN_HELP}; or a code")] = None,
     spark_conf: SparkConf = None,
 ) -> list[dict[str, object]]:
-    """Explains each code that a run found, with the number of findings; or one code."""
+    """Explain each code that a run found, with the number of findings; or one code."""
     from bkinspect.audit.results import about_run, find_run
     from bkinspect.finding import explain
 

@@ -1,4 +1,4 @@
-"""`bkctl audit repair`: puts back the copies that a run did not find sound, or marks their ledgers for the workers."""
+"""`bkctl audit repair`: repairs the copies that a run found missing or damaged, or marks their ledgers."""
 
 from __future__ import annotations
 
@@ -34,17 +34,18 @@ async def run(
     env: Env,
     name: Run = None,
     mark: Annotated[
-        bool, typer.Option("--mark", help="copy nothing here: mark the ledgers, workers of Java or ours repair them")
+        bool, typer.Option("--mark", help="mark the ledgers under-replicated instead of copying entries")
     ] = False,
     code: Annotated[list[str] | None, typer.Option("--code", metavar="CODE", help="only these codes")] = None,
     spark_conf: SparkConf = None,
 ) -> list[dict[str, object]]:
-    """Repairs what an audit found, as far as copies can: missing, damaged, differing and unindexed ones.
+    """Repair copies that an audit found missing, damaged, different or unindexed.
 
     Each entry is read from the other bookies of its write set, its digest checked, and added to the bookie that should
-    have it; ensembles stay as they are, nothing is fenced. --mark marks the ledgers under-replicated instead, those of
-    lost bookies and with misplaced copies too; workers look at the ends of fragments and at lost bookies, so a hole in
-    the middle needs the copying. Audit again afterwards. Exit 1: something is left, with what to do about it.
+    have it; ensembles do not change and no ledger is fenced. --mark marks the ledgers under-replicated instead,
+    including those of lost bookies and with misplaced copies; replication workers check the ends of fragments and lost
+    bookies only, so a gap in the middle needs copying. Audit again afterwards. Exit 1: some findings remain, with the
+    next step for each.
     """
     from bkinspect.audit.results import find_run, opened
     from bkrecovery.restore import Restorer, plan_of
@@ -55,7 +56,7 @@ async def run(
     if left:
         env.exit = Exit.FINDINGS
     if not plan.holes and not plan.marks and not plan.lost_bookies:
-        env.note("no finding that copies can repair")
+        env.note("no finding can be repaired by copying")
         return left
     env.confirm(_words(plan))
     async with env.cluster() as cluster, cluster.bookkeeper() as bookkeeper:
@@ -91,7 +92,7 @@ def _words(plan: RestorePlan) -> Plan:
     if len(plan.marks) > STEPS_SHOWN_MAX:
         steps.append(f"and {len(plan.marks) - STEPS_SHOWN_MAX} more")
     steps += [f"mark every ledger that names {bookie}" for bookie in plan.lost_bookies]
-    summary = f"put back copies in {holes} places of {ledgers} ledgers"
+    summary = f"restore copies in {holes} entry ranges of {ledgers} ledgers"
     if plan.marks or plan.lost_bookies:
         summary = f"mark {len(plan.marks)} ledgers, and those of {len(plan.lost_bookies)} lost bookies"
     return Plan(summary, tuple(steps))

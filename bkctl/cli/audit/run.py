@@ -1,4 +1,4 @@
-"""`bkctl audit run`: reads a cluster and says what is wrong with it."""
+"""`bkctl audit run`: audits a cluster."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _Checks = Annotated[_Texts, typer.Option("--check", metavar="NAME", help="only t
 _Offline = Annotated[
     _Texts, typer.Option("--offline", metavar="DIR", help="bookies' directories, known by their cookies")
 ]
-_Facts = Annotated[str | None, typer.Option("--facts", metavar="URI", help="what `audit collect` wrote")]
+_Facts = Annotated[str | None, typer.Option("--facts", metavar="URI", help="facts written by `audit collect`")]
 _Metadata = Annotated[
     str | None,
     typer.Option("--metadata", metavar="FILE|DIR|none", help="an export, ZooKeeper's files; none: disks alone"),
@@ -108,7 +108,7 @@ def run(
     metrics_file: MetricsFile = None,
     metrics_push: MetricsPush = None,
 ) -> Listing:
-    """Reads metadata, directories or running bookies, checks all of it, and lists what is wrong.
+    """Read metadata, directories or running bookies, checks all of it, and lists what is wrong.
 
     Facts and findings stay as Parquet tables beside report.html; `audit show`, `audit diff` and `audit sql` read them
     without Spark. Over a running cluster, ledgers with findings are read again, and only findings that are still there
@@ -147,7 +147,7 @@ def _audited(env: Env, request: Request, session: Any, targets: MetricsTargets) 
         return audit(session, request, _Progress(env)), local_copy(storage, tables=targets.asked)
     except KeyboardInterrupt:
         quieten(session)
-        env.note(f"stopped; bkctl audit run --to {request.to} goes on with the files that were read whole")
+        env.note(f"stopped; bkctl audit run --to {request.to} continues and keeps the files that were read completely")
         raise
     finally:
         session.stop()
@@ -201,14 +201,14 @@ def _sources(
         check_conf(env)
     live = where is not None and "://" in where and not stored and copies
     if live and (without := sorted({*checks} & OF_FILES)):
-        raise UsageError(f"{', '.join(without)}: there are no files among running bookies", hint="--offline DIR")
+        raise UsageError(f"{', '.join(without)}: running bookies give no files", hint="--offline DIR")
     if "ends" in checks and not live:
         raise UsageError("--check ends asks running bookies", hint="-m URI, without --offline and --no-copies")
     return Sources(where, folders, live, selection, full, namespaces=tuple(stream_namespaces(env)), facts=facts)
 
 
 def _check_facts(facts: str | None, offline: list[str], full: bool, sample: str | None) -> None:
-    """Refuses what does not go with --facts, and a URI of a file system that is not supported.
+    """Rejects options that exclude --facts, and a URI of a file system that is not supported.
 
     Raises:
         UsageError: as above. NotFound: no bookie was collected there.
@@ -225,10 +225,10 @@ def _check_facts(facts: str | None, offline: list[str], full: bool, sample: str 
 
 
 def _there(request: Request) -> None:
-    """Before Spark's seconds are spent: are there such checks, such directories, such metadata?
+    """Checks, before Spark starts, that the checks, directories and metadata exist.
 
     Raises:
-        NotFound: no.
+        NotFound: one does not exist.
     """
     from bkinspect.audit.checks import load
 
@@ -237,14 +237,14 @@ def _there(request: Request) -> None:
     if metadata is not None and "://" not in metadata:  # snapshots and logs of ZooKeeper may be two folders
         for path in [metadata] if Path(metadata).exists() else metadata.split(","):
             if not Path(path).exists():
-                raise NotFound(f"there is no metadata export {path}")
+                raise NotFound(f"metadata export does not exist: {path}")
     for folder in request.sources.offline:
         if not folder.is_dir():
-            raise NotFound(f"there is no directory {folder}")
+            raise NotFound(f"directory does not exist: {folder}")
 
 
 def _usable(place: str) -> Path | str:
-    """The folder for a run; before Spark's seconds are spent: can one be kept there?
+    """Checks, before Spark starts, that the folder for a run is writable.
 
     Raises:
         UsageError: it is not a directory, or is on a file system that is not supported.
@@ -256,10 +256,10 @@ def _usable(place: str) -> Path | str:
 
     to = run_place("--to", place)
     if isinstance(to, str):
-        return to  # only Spark can tell
+        return to  # Only Spark can check it.
     there = next(path for path in (to.absolute(), *to.absolute().parents) if path.exists())
     if not there.is_dir():
-        raise UsageError(f"--to {to}: {there} is no directory")
+        raise UsageError(f"--to {to}: {there} is not a directory")
     if not os.access(there, os.W_OK | os.X_OK):
         raise Refused(f"--to {to}: {there} cannot be written", hint="another --to")
     check_free(LocalStorage.of(to))
@@ -271,13 +271,13 @@ def _session(env: Env, master: str | None, conf: dict[str, str]) -> Any:
 
     from bkinspect.audit.session import session
 
-    if not logging.getLogger().handlers:  # py4j would tell an interrupt as tracebacks
+    if not logging.getLogger().handlers:  # py4j would log tracebacks at an interrupt.
         logging.getLogger().addHandler(logging.NullHandler())
     return session(master, conf, timeout_s=env.connect_timeout_s)
 
 
 def _answer(env: Env, request: Request, outcome: Outcome, folder: Path) -> Listing:
-    """The findings, and what there is to say of the run. folder: the run, or a local copy of it."""
+    """The findings, and a summary of the run. folder: the run, or a local copy of it."""
     from bkinspect.audit.results import opened
 
     for note in outcome.notes:
@@ -299,7 +299,7 @@ def _answer(env: Env, request: Request, outcome: Outcome, folder: Path) -> Listi
 
 
 class _Progress:
-    """Says on stderr what is done now: at each step, and how far it is every LINE_S."""
+    """Reports each step on stderr, and its progress every LINE_S."""
 
     def __init__(self, env: Env) -> None:
         self._env = env
@@ -338,7 +338,7 @@ def duration_ms(text: str) -> int:
     """
     match = _AGE.fullmatch(text)
     if match is None:
-        raise UsageError(f"{text!r} is no age", hint="30s, 10m, 2h, 7d")
+        raise UsageError(f"{text!r} is not a valid age", hint="30s, 10m, 2h, 7d")
     return int(match[1]) * _UNITS_MS[match[2]]
 
 
@@ -355,5 +355,5 @@ def moment_ms(text: str) -> int:
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"{text!r} is no time", hint="7d, or 2026-11-01T00:00:00Z") from None
+        raise UsageError(f"{text!r} is not a valid time", hint="7d, or 2026-11-01T00:00:00Z") from None
     return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -36,7 +36,7 @@ def run(
     ] = None,
     spark_conf: SparkConf = None,
 ) -> Listing:
-    """Lists what a run found, from its tables; Spark is not needed."""
+    """List the findings of a run, without Spark."""
     from bkinspect.audit.results import about_run, opened
     from bkinspect.finding import explain
 

@@ -1,4 +1,4 @@
-"""`bkctl audit sql`: questions to the tables of a run."""
+"""`bkctl audit sql`: queries the tables of a run."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ def run(
     name: RunOption = None,
     spark_conf: SparkConf = None,
 ) -> Listing:
-    """Asks the tables of a run: findings, ledgers, fragments, entries, index, bookies, topics, and the others.
+    """Query the tables of a run with SQL.
 
-    A copy can be several rows of entries (a journal, a log, two logs after a compaction): count them with
-    distinct (ledger_id, entry_id, bookie_id).
+    Tables: findings, ledgers, fragments, entries, index, bookies, topics and others; `describe TABLE` lists columns.
+    One copy can have several rows in entries (a journal, a log, two logs after a compaction): count with distinct
+    (ledger_id, entry_id, bookie_id).
     """
     from bkinspect.audit.results import about_run, opened
 

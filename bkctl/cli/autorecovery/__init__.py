@@ -1,1 +1,1 @@
-"""The auditor and the replication workers, and what they have to do."""
+"""Auto recovery: the auditor, the replication workers and their queue."""

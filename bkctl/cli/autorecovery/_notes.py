@@ -1,4 +1,4 @@
-"""What the verbs share that read and leave notes beside Java's nodes: opening them, who asks, how results look."""
+"""Shared by the verbs that read and write bkctl's own nodes: opening them, the caller's name, the form of results."""
 
 from __future__ import annotations
 
@@ -35,42 +35,44 @@ def open_switch(cluster: ClusterAccess) -> RecoverySwitch:
 
 
 def whoever(env: Env) -> str:
-    """Who runs this command, for others to read: user@host."""
+    """The user of this command, as other clients see it: user@host."""
     import socket
 
-    return f"{env.environ.get('USER') or 'somebody'}@{socket.gethostname()}"
+    return f"{env.environ.get('USER') or 'unknown'}@{socket.gethostname()}"
 
 
 def parse_duration(text: str) -> int:
     """Seconds: `90`, `90s`, `30m`, `2h`, `1d12h`.
 
     Raises:
-        UsageError: nothing of the kind, zero, or more than DURATION_S_MAX.
+        UsageError: not a duration, zero, or more than DURATION_S_MAX.
     """
     match = _DURATION.fullmatch(text.strip())
     parts = match.groups() if match else ()
     seconds = sum(int(part or 0) * unit for part, unit in zip(parts, (86_400, 3600, 60, 1), strict=False))
     if not 0 < seconds <= DURATION_S_MAX:
-        raise UsageError(f"{text!r} is no duration", hint=f"90s, 30m, 2h, 1d12h; at most {DURATION_S_MAX // 86_400} d")
+        raise UsageError(
+            f"{text!r} is not a valid duration", hint=f"90s, 30m, 2h, 1d12h; at most {DURATION_S_MAX // 86_400} d"
+        )
     return seconds
 
 
 def parse_check(text: str) -> CheckName:
-    """The check of a word.
+    """The check with this name.
 
     Raises:
-        UsageError: there is no such check.
+        UsageError: no check has this name.
     """
     from bkctl.codec.recovery_notes import CheckName
 
     try:
         return CheckName(text)
     except ValueError:
-        raise UsageError(f"{text!r} is no check", hint=", ".join(CheckName)) from None
+        raise UsageError(f"{text!r} is not a valid check", hint=", ".join(CheckName)) from None
 
 
 def switch_item(state: SwitchState) -> dict[str, Any]:
-    """Whether auto recovery is on, why, by whom, until when; nulls where somebody else threw the switch."""
+    """Whether auto recovery is enabled, since when, by whom and why; null if another client changed it."""
     last = state.last if state.in_force else None
     return {
         "enabled": state.enabled,
@@ -102,7 +104,7 @@ def result_item(result: CheckResult) -> dict[str, Any]:
 
 
 def lost_item(note: LostNote) -> dict[str, Any]:
-    """Entries that no bookie has."""
+    """Entries that no bookie stores."""
     return {
         "entries_count": note.entries_count,
         "entries": list(note.entries),

@@ -1,4 +1,4 @@
-"""What the verbs on the queue share: opening it, and its items."""
+"""Shared by the verbs of the queue: opening it, and its items."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ SHOWN_BYTES_MAX: Final = 200
 
 @asynccontextmanager
 async def cluster_of(env: Env) -> AsyncIterator[ClusterAccess]:
-    """The cluster, which has to be one: what is switched off below a root without a cluster is switched off nowhere.
+    """The cluster, after checking that its root exists, so that a wrong root is reported instead of changed.
 
     Raises:
-        NotFound: there is no cluster at this root.
+        NotFound: no cluster exists at this root.
     """
     async with env.cluster() as cluster:
         await cluster.ledgers()
@@ -46,21 +46,21 @@ def open_queue(cluster: ClusterAccess) -> Underreplication:
 
 
 def unreadable(env: Env, error: BadBytes, data: bytes) -> None:
-    """One mark or lock of many is garbage: says so with its bytes, goes on, exit 1 at the end."""
+    """Warns about an unreadable mark or lock, with its first bytes; the command continues and exits with 1."""
     more = "…" if len(data) > SHOWN_BYTES_MAX else ""
-    env.warn(f"{error.message}; it holds {data[:SHOWN_BYTES_MAX]!r}{more}")
+    env.warn(f"{error.message}; data={data[:SHOWN_BYTES_MAX]!r}{more}")
     env.exit = Exit.FINDINGS
 
 
 async def locks_of(env: Env, queue: Underreplication) -> list[LockInfo]:
-    """All locks; of one that cannot be read, which is told, the owner is not known."""
+    """All locks; the owner of an unreadable lock is unknown, and a warning reports it."""
     return await queue.locks(partial(unreadable, env))
 
 
 async def items_of(env: Env, queue: Underreplication) -> AsyncIterator[list[dict[str, Any]]]:
     """Every marked ledger as an item, ascending, READ_BATCH at a time.
 
-    One repaired meanwhile is left out; so is one whose mark cannot be read, which is told.
+    Skips ledgers repaired meanwhile. Skips an unreadable mark with a warning.
     """
     from bkctl.meta.recovery_board import RecoveryBoard
 
@@ -78,7 +78,7 @@ async def items_of(env: Env, queue: Underreplication) -> AsyncIterator[list[dict
 
 @dataclass(frozen=True, slots=True)
 class _Notes:
-    """What is known of marked ledgers beside their markers; lost_ids are those that have a note on lost entries."""
+    """Details of marked ledgers; lost_ids are the ledgers with a record of lost entries."""
 
     env: Env
     board: RecoveryBoard

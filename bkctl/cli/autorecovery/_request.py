@@ -1,4 +1,4 @@
-"""Asking the running auditor for a check, and waiting for its end."""
+"""Requests a check from the running auditor and waits until it has finished."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from bkctl.meta.underreplication import Underreplication
 
 LOOK_S: Final = 5.0
-"""Between two looks whether the auditor is still there, should nothing be heard."""
+"""Interval of checks that the auditor still exists while no watch fires."""
 GONE_LOOKS_MAX: Final = 12
-"""So many looks in a row find no auditor of bkctl's, then the command gives up; another may take over before."""
+"""Consecutive checks without a bkctl auditor after which the command fails; another auditor may take over before."""
 
 
 async def check_can_ask(queue: Underreplication, board: RecoveryBoard) -> None:
-    """Passes if the auditor takes requests now.
+    """Returns if the auditor accepts requests now.
 
     Raises:
-        Refused: auto recovery is off, or the auditor is Java's. Unavailable: there is none.
+        Refused: auto recovery is off, or the auditor is a Java process. Unavailable: no auditor is running.
     """
     from bkctl.meta.election import Election
 
@@ -34,15 +34,15 @@ async def check_can_ask(queue: Underreplication, board: RecoveryBoard) -> None:
         return
     auditor = await Election(queue.store, queue.root).auditor()
     if auditor is None:
-        raise Unavailable("there is no auditor", hint="bkctl autorecovery start, on any machine")
+        raise Unavailable("no auditor is running", hint="bkctl autorecovery start, on any machine")
     raise Refused(
-        f"the auditor {auditor} is not one of bkctl's: it runs checks at its start and by its intervals only",
+        f"auditor {auditor} is not a bkctl process: it runs checks only at its start and at its intervals",
         hint="`bkctl autorecovery check CHECK` without --wait runs the check in its own process",
     )
 
 
 async def ask(env: Env, board: RecoveryBoard, check: CheckName) -> str:
-    """Leaves the request; returns its name."""
+    """Writes the request; returns its name."""
     import time
 
     from bkctl.codec.recovery_notes import CheckRequest
@@ -51,10 +51,10 @@ async def ask(env: Env, board: RecoveryBoard, check: CheckName) -> str:
 
 
 async def wait_for(board: RecoveryBoard, check: CheckName, name: str) -> CheckResult:
-    """The result of a request, once the auditor has answered it.
+    """Waits until the auditor has answered a request; returns its result.
 
     Raises:
-        Unavailable: no auditor of bkctl's is there any more, or the check failed.
+        Unavailable: no bkctl auditor is running any more, or the check failed.
     """
     from bkctl.meta.store import wakes
 
@@ -67,7 +67,7 @@ async def wait_for(board: RecoveryBoard, check: CheckName, name: str) -> CheckRe
                 break
             missed = 0 if await board.auditor_listens() else missed + 1
             if missed > GONE_LOOKS_MAX:
-                raise Unavailable("the auditor is gone", hint="the request waits for the next one of bkctl's")
+                raise Unavailable("the auditor has stopped", hint="the request stays queued for the next bkctl auditor")
             async with asyncio.timeout(LOOK_S):
                 await changed.wait()
         except TimeoutError:
@@ -76,5 +76,5 @@ async def wait_for(board: RecoveryBoard, check: CheckName, name: str) -> CheckRe
             cancel()
     result = await board.result(check)
     if result is None:
-        raise Unavailable("the check has ended, and its result is not there")
+        raise Unavailable("the check has finished without a result")
     return result

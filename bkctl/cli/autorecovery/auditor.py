@@ -1,4 +1,4 @@
-"""`bkctl autorecovery auditor`: who audits."""
+"""`bkctl autorecovery auditor`: shows the auditor and its candidates."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ COMMAND = Command(
 
 
 async def run(env: Env) -> dict[str, object]:
-    """Says which auto recovery process is the auditor, and who would follow it. Exits with 1 where there is none.
+    """Show which auto recovery process is the auditor, and which would succeed it.
 
-    `takes_requests` is true for one of bkctl's: `trigger --check` and `check --wait` reach it. Java's take none.
+    Exit 1: no auditor is running. `takes_requests` is true for an auditor of bkctl, which accepts `trigger --check` and
+    `check --wait`; a Java auditor accepts neither.
     """
     from bkctl.meta.election import Election
 

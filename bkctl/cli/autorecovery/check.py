@@ -1,4 +1,4 @@
-"""`bkctl autorecovery check`: runs an auditor's check, or shows how the last one ended."""
+"""`bkctl autorecovery check`: runs a check of the auditor, or shows its last result."""
 
 from __future__ import annotations
 
@@ -32,34 +32,37 @@ COMMAND = Command(
     timeout_s=None,
 )
 PLANS = {
-    "bookies": "mark every ledger that names a bookie which is not registered",
+    "bookies": "mark every ledger that has a replica on an unregistered bookie",
     "all": "mark every ledger that lacks copies",
-    "placement": "mark ledgers that lie on too few racks, where their repair is enabled",
-    "replicas": "ask every bookie for the entries it has; nothing is marked",
+    "placement": "mark ledgers whose replicas are on too few racks, if their repair is enabled",
+    "replicas": "compare the entries of every bookie with the metadata; marks nothing",
 }
 
 
 async def run(
     env: Env,
     what: Annotated[str | None, typer.Argument(metavar="CHECK", help="bookies, all, placement or replicas")] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="by the running auditor, which must be one of bkctl's")] = False,
-    last: Annotated[bool, typer.Option("--last", help="runs nothing: shows how the last run ended")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="run it in the running auditor, which must be a bkctl process")
+    ] = False,
+    last: Annotated[bool, typer.Option("--last", help="show the result of the last run; run nothing")] = False,
 ) -> object:
-    """Runs one of the auditor's checks and waits for its end; exit 1 if ledgers were marked, or anything was found.
+    """Run a check of the auditor. Exit 1: ledgers were marked, or problems were found.
 
-    `bookies` reads all metadata and marks every ledger that names a bookie which is not registered. `all` asks the
-    bookies for the first and last entry of every part of every ledger, and marks those that lack copies. `placement`
-    finds closed ledgers on too few racks; it marks them where repairedPlacementPolicyNotAdheringBookieEnabled says so.
-    `replicas` asks for lists of all entries and only reports. The last three leave their time, from which auditors
-    count. The check runs in this process, with the settings of -c; with --wait in the running auditor, with its own.
-    The result is kept: --last shows it, without CHECK that of all four.
+    `bookies` reads all metadata and marks every ledger that has a replica on an unregistered bookie. `all` reads the
+    first and last entry of every fragment from the bookies, and marks ledgers that lack copies. `placement` finds
+    closed ledgers on too few racks; it marks them if repairedPlacementPolicyNotAdheringBookieEnabled is set. `replicas`
+    compares the entry lists of all bookies and only reports. The last three store the time of the run, from which
+    auditors schedule the next one. The check runs in this process, with the settings of -c; with --wait it runs in the
+    running auditor, with the auditor's settings. The result is stored: --last shows it, or without CHECK the results of
+    all four.
     """
     async with cluster_of(env) as cluster:
         board = open_board(cluster)
         if last:
             return await _last(board, what)
         if what is None:
-            raise UsageError("no check is named", hint=", ".join(PLANS))
+            raise UsageError("missing argument CHECK", hint=", ".join(PLANS))
         check = parse_check(what)
         queue = open_queue(cluster)
         if wait:
@@ -82,24 +85,24 @@ async def run(
 
 
 async def _here(env: Env, client: BookKeeper, queue: Underreplication, check: CheckName) -> CheckResult:
-    """The check in this process."""
+    """Runs the check in this process."""
     from bkrecovery.auditor import Auditor
     from bkrecovery.settings import RecoverySettings
 
     from bkctl.cli.autorecovery._notes import whoever
 
     await queue.ensure()
-    auditor = Auditor(client, queue, RecoverySettings.of(env.properties), f"{whoever(env)}, by hand")
+    auditor = Auditor(client, queue, RecoverySettings.of(env.properties), f"{whoever(env)}, manual")
     return await auditor.run_check(check)
 
 
 async def _last(board: RecoveryBoard, what: str | None) -> object:
-    """The results that are kept."""
+    """The stored results."""
     from bkctl.codec.recovery_notes import CheckName
 
     wanted = [parse_check(what)] if what is not None else list(CheckName)
     found = [result for result in [await board.result(check) for check in wanted] if result is not None]
     if not found and what is not None:
-        raise NotFound(f"no run of the check {what} is known")
+        raise NotFound(f"no result of check {what} is stored")
     items = [result_item(result) for result in found]
     return items if what is None else items[0]

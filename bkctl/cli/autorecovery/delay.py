@@ -1,4 +1,4 @@
-"""`bkctl autorecovery delay`: how long a lost bookie is waited for."""
+"""`bkctl autorecovery delay`: the delay before a lost bookie's ledgers are marked."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ COMMAND = Command(
 async def run(
     env: Env,
     seconds: Annotated[
-        int | None, typer.Option("--set", metavar="SECONDS", min=0, help="wait so long for a lost bookie")
+        int | None, typer.Option("--set", metavar="SECONDS", min=0, help="seconds to wait for a lost bookie")
     ] = None,
 ) -> dict[str, object]:
-    """Shows or sets the seconds that one lost bookie is waited for before its ledgers are marked.
+    """Show or set the delay in seconds before the ledgers of a lost bookie are marked.
 
-    Two bookies lost together are never waited for. 0 marks at once. null: no auditor ever started.
+    If two bookies are lost at the same time, their ledgers are marked without delay. 0 marks at once. null: no auditor
+    has ever started.
     """
     async with cluster_of(env) as cluster:
         queue = open_queue(cluster)

@@ -1,4 +1,4 @@
-"""`bkctl autorecovery disable`: switches auto recovery off."""
+"""`bkctl autorecovery disable`: disables auto recovery."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ COMMAND = Command(
 
 async def run(
     env: Env,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="kept, and shown by `status`")] = "",
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="reason to store; shown by `status`")] = "",
 ) -> dict[str, object]:
-    """Switches auto recovery of the whole cluster off, until somebody switches it on.
+    """Disable auto recovery of the whole cluster until `autorecovery enable`.
 
-    Nobody audits and no worker picks a ledger until `autorecovery enable`; ledgers in work are finished. Java's
-    auditors and workers keep to it too. For a time only: `autorecovery pause`.
+    The auditor runs no checks and workers start no ledger; repairs in progress are completed. Java's auditors and
+    workers respect it too. `autorecovery pause` disables auto recovery for a limited time.
     """
     async with cluster_of(env) as cluster:
         switch = open_switch(cluster)
         state = await switch.state()
         if not state.enabled and state.until_ms is None:
             return {**switch_item(state), "changed": False}
-        env.confirm(Plan("switch auto recovery of the cluster off"))
+        env.confirm(Plan("disable auto recovery of the cluster"))
         changed = await switch.turn_off(whoever(env), reason)
         return {**switch_item(await switch.state()), "changed": changed}

@@ -1,4 +1,4 @@
-"""`bkctl autorecovery enable`: switches auto recovery on."""
+"""`bkctl autorecovery enable`: enables auto recovery."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ COMMAND = Command(
 
 async def run(
     env: Env,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="kept, and shown by `status`")] = "",
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="reason to store; shown by `status`")] = "",
 ) -> dict[str, object]:
-    """Switches auto recovery of the whole cluster on, whoever switched it off, and ends a pause.
+    """Enable auto recovery of the whole cluster, and end a pause.
 
-    Auditors look for lost bookies again, workers pick ledgers again.
+    It does not matter which client disabled it. The auditor resumes its checks, workers resume repairs.
     """
     async with cluster_of(env) as cluster:
         switch = open_switch(cluster)
         state = await switch.state()
         if state.enabled:
             return {**switch_item(state), "changed": False}
-        env.confirm(Plan("switch auto recovery of the cluster on"))
+        env.confirm(Plan("enable auto recovery of the cluster"))
         changed = await switch.turn_on(whoever(env), reason)
         return {**switch_item(await switch.state()), "changed": changed}

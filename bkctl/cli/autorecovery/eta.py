@@ -30,15 +30,18 @@ MB = 1_000_000
 async def run(
     env: Env,
     watch: Annotated[
-        int, typer.Option("--watch", metavar="SECONDS", min=0, help="watch the queue so long where no rate is told")
+        int,
+        typer.Option(
+            "--watch", metavar="SECONDS", min=0, help="seconds to watch the queue if no worker reports a rate"
+        ),
     ] = WATCH_S,
 ) -> dict[str, object]:
-    """Estimates when all ledgers in the queue have their copies: what is to be copied, by what is copied a second.
+    """Estimate when all ledgers in the queue are replicated, from bytes to copy and rate.
 
     The bytes are estimated from metadata; `unknown` are ledgers without an estimate: open ones, and those marked
-    without a bookie. The rate is what bkctl's workers copied in the last half minute. Java's workers tell nothing:
-    where only they work, or all sizes are unknown, the queue is watched for a while and its ledgers are counted.
-    `seconds` is null where nobody can tell; `reason` says why, or how it was reckoned.
+    without a bookie. The rate is what bkctl's workers copied in the last half minute. Java's workers report no rate: if
+    only they work, or all sizes are unknown, the queue is watched for a while and the repaired ledgers are counted.
+    `seconds` is null if no estimate is possible; `reason` says why, or which method was used.
     """
     import asyncio
 
@@ -75,7 +78,7 @@ async def run(
 
 
 async def _measure(env: Env, cluster: ClusterAccess, queue: Underreplication) -> tuple[set[int], int, int]:
-    """The marked ledgers, the bytes to be copied for those whose size is known, the number of the others."""
+    """The marked ledgers, the bytes to copy for those with a known size, and the number of the others."""
     from bkrecovery.eta import bytes_to_copy
 
     ledgers = await cluster.ledgers()

@@ -1,4 +1,4 @@
-"""`bkctl autorecovery pause`: switches auto recovery off for a time."""
+"""`bkctl autorecovery pause`: disables auto recovery for a limited time."""
 
 from __future__ import annotations
 
@@ -32,15 +32,17 @@ COMMAND = Command(
 async def run(
     env: Env,
     duration: Annotated[str, typer.Option("--for", metavar="DURATION", help="90s, 30m, 2h, 1d12h")],
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="kept, and shown by `status`")],
-    wait: Annotated[bool, typer.Option("--wait", help="stay, and end the pause; ^C leaves it as it is")] = False,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="reason to store; shown by `status`")],
+    wait: Annotated[
+        bool, typer.Option("--wait", help="keep running and end the pause; ^C leaves auto recovery paused")
+    ] = False,
 ) -> dict[str, object]:
-    """Switches auto recovery of the whole cluster off until a time; again, during a pause: gives it a new end.
+    """Disable auto recovery of the whole cluster for a limited time.
 
-    For everybody it is `disable`, Java's auditors and workers included. Any auto recovery process of bkctl, inside a
-    bookie or by itself, ends it when its time is over, whether this command still runs or not. Java ends nothing: where
-    only Java's processes run, the pause is refused but with --wait, so that it cannot be forgotten. `resume` ends it
-    before.
+    During a pause it sets a new end. All auditors and workers, Java's included, see auto recovery disabled. Any auto
+    recovery process of bkctl, in a bookie or standalone, ends the pause in time, whether this command still runs or
+    not. Java's processes never end a pause: if only they run, the pause is refused without --wait, so that auto
+    recovery does not stay disabled. `resume` ends the pause earlier.
     """
     seconds = parse_duration(duration)
     async with cluster_of(env) as cluster:
@@ -49,8 +51,8 @@ async def run(
         workers = await open_board(cluster).workers()
         if not workers and not wait:
             raise Refused(
-                "no auto recovery process of bkctl runs that would end the pause",
-                hint="--wait stays and ends it; or `autorecovery disable`, and `enable` by hand",
+                "no auto recovery process of bkctl is running, which could end the pause",
+                hint="use --wait to let this command end it, or `autorecovery disable` and later `autorecovery enable`",
             )
         ends = ", ".join(sorted(note.worker for note in workers.values())) or "this command"
         env.confirm(Plan(f"pause auto recovery of the cluster until {rfc3339(until_ms)}; ended by {ends}"))
@@ -61,12 +63,12 @@ async def run(
 
 
 async def _end(env: Env, switch: RecoverySwitch) -> None:
-    """Returns when the pause is over, ended here or by somebody else, or became something else."""
+    """Returns when the pause has expired, or another client has ended or replaced it."""
     import asyncio
 
     from bkctl.meta.store import wakes
 
-    env.note("auto recovery is paused; ^C leaves it so, `bkctl autorecovery resume` ends it")
+    env.note("auto recovery is paused; ^C leaves it paused, `bkctl autorecovery resume` ends the pause")
     while True:
         changed = asyncio.Event()
         cancel = await switch.watch(wakes(changed))

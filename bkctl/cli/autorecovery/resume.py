@@ -1,4 +1,4 @@
-"""`bkctl autorecovery resume`: ends a pause before its time."""
+"""`bkctl autorecovery resume`: ends a pause."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ COMMAND = Command(
 
 async def run(
     env: Env,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="kept, and shown by `status`")] = "",
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="reason to store; shown by `status`")] = "",
 ) -> dict[str, object]:
-    """Ends a pause of auto recovery, over or not. Refused where it was disabled for good: that is `enable`'s to end."""
+    """End a pause of auto recovery. Refused after `autorecovery disable`: use `enable`."""
     async with cluster_of(env) as cluster:
         switch = open_switch(cluster)
         state = await switch.state()

@@ -24,12 +24,12 @@ COMMAND = Command(
 
 
 def run(env: Env) -> None:
-    """Stands for election as auditor, and repairs ledgers that lack copies, until SIGTERM or ^C.
+    """Run an auditor candidate and a replication worker until SIGTERM or ^C.
 
     Works beside Java's auditors and workers in one cluster. Reads BookKeeper's own keys: metadataServiceUri,
     lostBookieRecoveryDelay, auditorPeriodicCheckInterval, openLedgerRereplicationGracePeriod, replicationRateByBytes…
-    An open ledger whose writer does not replace a lost bookie in openLedgerRereplicationGracePeriod is fenced and
-    closed. Prints `ready BOOKIE_ID` on stdout when it works; logs on stderr.
+    An open ledger whose writer does not replace a lost bookie within openLedgerRereplicationGracePeriod is fenced and
+    closed. Prints `ready BOOKIE_ID` on stdout when it is ready; logs on stderr.
     """
     if env.conf_path is None:
         raise UsageError("no configuration is given", hint="bkctl autorecovery start -c bk_server.conf")

@@ -1,4 +1,4 @@
-"""`bkctl autorecovery status`: is it on, who audits, how much waits."""
+"""`bkctl autorecovery status`: shows the state of auto recovery."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ FIGURES = ("check", "ended", "ended_ms", "seconds", "by", "figures", "findings_c
 
 
 async def run(env: Env) -> dict[str, object]:
-    """Shows whether auto recovery is on, who the auditor is, the delay, and what waits for a replication worker.
+    """Show the state of auto recovery, its auditor, its delay and its queue.
 
-    `until`, `reason` and `by` tell of a pause, or of who switched it off or on last with bkctl. `queued` are the
+    `until`, `reason` and `by` describe a pause, or the last `disable` or `enable` with bkctl. `queued` are the
     ledgers that lack copies, `in_work` those of them that a worker has locked, `lost` those with entries that no bookie
     has, `oldest` the time of the oldest mark, `overdue` the marks older than underreplicatedLedgerRecoveryGracePeriod
-    of the file given with -c. The times of the last checks are null where one never ran to its end; `checks` are their
-    results.
+    of the file given with -c. The times of the last checks are null for a check that never completed; `checks` are
+    their results.
     """
     from bkctl.codec.recovery_notes import CheckName
     from bkctl.meta.election import Election
@@ -60,7 +60,7 @@ async def run(env: Env) -> dict[str, object]:
 
 
 def _overdue(env: Env, times: list[int]) -> int | None:
-    """Marks older than the configured grace period; null where none is configured."""
+    """Marks older than the configured grace period; null if none is configured."""
     import time
 
     from bkrecovery.settings import RecoverySettings

@@ -1,4 +1,4 @@
-"""`bkctl autorecovery trigger`: has the auditor run a check now."""
+"""`bkctl autorecovery trigger`: requests a check from the auditor."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ async def run(
         str, typer.Option("--check", metavar="CHECK", help="bookies, all, placement or replicas")
     ] = "bookies",
 ) -> dict[str, object]:
-    """Makes the auditor run a check now, whatever it waits for, and does not wait for its end.
+    """Request a check from the running auditor, without waiting for the result.
 
-    `bookies`, the default, works with Java's auditors too: it is told by writing lostBookieRecoveryDelay with the value
-    it has. The other checks only bkctl's auditors run on request; Java's are refused, as they would need a restart.
-    `autorecovery check --last` shows the result. Refused where auto recovery is disabled.
+    `bookies`, the default, works with Java's auditors too: it rewrites lostBookieRecoveryDelay with its current value,
+    which notifies the auditor. Only bkctl's auditors run the other checks on request; with a Java auditor they are
+    refused. `autorecovery check --last` shows the result. Refused where auto recovery is disabled.
     """
     wanted = parse_check(check)
     async with cluster_of(env) as cluster:

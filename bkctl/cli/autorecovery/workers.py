@@ -1,4 +1,4 @@
-"""`bkctl autorecovery workers`: who repairs what, and how fast."""
+"""`bkctl autorecovery workers`: lists replication workers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MB = 1_000_000
 
 
 async def run(env: Env) -> list[dict[str, object]]:
-    """Lists the replication workers and the ledgers whose locks they hold, by metadata session.
+    """List replication workers and the ledgers they have locked.
 
-    bkctl's workers tell what they do, also those that have nothing to do: `mb_per_s` is what they copied in the last
-    half minute, `since` when they took the oldest of the ledgers they copy now, `states` why they hold each lock
-    (copying; grace: the writer of an open ledger gets its time; pause: after a failure). Of Java's workers only locks
-    are known: the owner is a host name, the rest is null. Bookies that collect garbage take the same locks for moments.
+    One row per metadata session. bkctl's workers report their state, idle ones too: `mb_per_s` is the rate of the last
+    half minute, `since` the start of the oldest copy in progress, `states` why each lock is held (copying; grace: the
+    grace period of an open ledger; pause: after a failure). Of Java's workers only the locks are known: the owner is a
+    host name, the other fields are null. Bookies that collect garbage hold the same locks for short times.
     """
     async with cluster_of(env) as cluster:
         locks = await locks_of(env, open_queue(cluster))
@@ -52,7 +52,7 @@ async def run(env: Env) -> list[dict[str, object]]:
 
 
 def _told(note: WorkerNote | None) -> dict[str, Any]:
-    """What a worker says of itself."""
+    """The state that a worker reports."""
     if note is None:
         nulls = ("worker", "mb_per_s", "bytes_per_s", "bytes_copied", "repaired", "failed", "states")
         return {**dict.fromkeys(nulls), **moment("since", None)}

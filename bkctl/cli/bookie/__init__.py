@@ -1,1 +1,1 @@
-"""Bookies: start one, list them, ask them how they are."""
+"""Bookies: start, list, check, drain and repair them."""

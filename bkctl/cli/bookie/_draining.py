@@ -1,4 +1,4 @@
-"""What `drain` and `decommission` share: claims, the mode of bookies, the drain itself."""
+"""Shared by `drain` and `decommission`: claims, the mode of bookies, the drain itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MODE_WAIT_S = 60.0
 
 
 async def check_live(cluster: ClusterAccess, bookies: Sequence[BookieId]) -> None:
-    """All of them must be registered.
+    """Checks that all bookies are registered.
 
     Raises:
         NotFound: the cluster does not know one. Unavailable: one is down.
@@ -34,7 +34,7 @@ async def check_live(cluster: ClusterAccess, bookies: Sequence[BookieId]) -> Non
         if bookie in registered.writable | registered.read_only:
             continue
         if bookie not in known:
-            raise NotFound(f"there is no bookie {bookie}", hint="bkctl bookie list", bookie_id=bookie)
+            raise NotFound(f"bookie {bookie} does not exist", hint="bkctl bookie list", bookie_id=bookie)
         raise Unavailable(
             f"bookie {bookie} is down: it cannot be drained",
             hint=f"bkctl bookie recover {bookie}, or decommission, which recovers it",
@@ -44,10 +44,10 @@ async def check_live(cluster: ClusterAccess, bookies: Sequence[BookieId]) -> Non
 
 @asynccontextmanager
 async def claimed(env: Env, cluster: ClusterAccess, bookies: Sequence[BookieId]) -> AsyncIterator[DrainClaims]:
-    """Holds the claims on these bookies, and lets go of them, whatever happens; a claim stays until it is cancelled.
+    """Locks the claims on these bookies for a block; a claim exists until its drain is cancelled.
 
     Raises:
-        Conflict: somebody else drains one of them.
+        Conflict: another process drains one of them.
     """
     import asyncio
 
@@ -67,13 +67,13 @@ async def claimed(env: Env, cluster: ClusterAccess, bookies: Sequence[BookieId])
             found = await claims.take(bookie, new)
             held.append(bookie)
             if found.since_ms != new.since_ms:
-                env.note(f"going on with the drain of {bookie}")
+                env.note(f"resuming the drain of {bookie}")
             else:
                 fresh.append(bookie)
         begun = True
         yield claims
     except BaseException as e:
-        if isinstance(e, NoWay) or not begun:  # nothing was done to them: there is nothing to cancel
+        if isinstance(e, NoWay) or not begun:  # They are unchanged: a cancel would have no effect.
             for bookie in fresh:
                 await claims.forget(bookie)
         raise
@@ -83,10 +83,11 @@ async def claimed(env: Env, cluster: ClusterAccess, bookies: Sequence[BookieId])
 
 
 async def make_read_only(env: Env, cluster: ClusterAccess, bookies: Sequence[BookieId]) -> None:
-    """Tells the bookies to take no new entries, and waits until their registrations say so.
+    """Makes the bookies read-only, and waits until their registrations show it.
 
     Raises:
-        Refused: one cannot be told (NoWay), or says no. Unavailable: it does not follow.
+        Refused: a bookie has no reachable admin interface (NoWay), or refuses. Unavailable: it does not change its
+            mode.
     """
     from bkrecovery.drain import until_registered
     from bkrecovery.mode import set_mode
@@ -95,7 +96,7 @@ async def make_read_only(env: Env, cluster: ClusterAccess, bookies: Sequence[Boo
         if bookie in await cluster.bookies.read_only():
             continue
         way = await set_mode(cluster.bookies, bookie, read_only=True, who=who(env), why="it is being drained")
-        env.detail(f"{bookie} was told by {way} to be read-only")
+        env.detail(f"{bookie} was made read-only through {way}")
     asked = frozenset(bookies)
     if not await until_registered(cluster.bookies, lambda found: asked.isdisjoint(found.writable), MODE_WAIT_S):
         raise Unavailable(f"{', '.join(bookies)} did not become read-only within {MODE_WAIT_S:.0f} s")
@@ -109,9 +110,9 @@ async def drained(
     wait_s: float | None,
     unloading: Unloading | None = None,
 ) -> list[dict[str, Any]]:
-    """The drain itself; one item a ledger. It ends early where somebody cancels it.
+    """Drains the bookies; yields one item a ledger. It stops when another command cancels it.
 
-    unloading: asked for the topics of the ledgers that are waited for; None asks for none.
+    unloading: unloads the topics of open ledgers; None unloads no topic.
 
     Raises:
         Conflict: it was cancelled.
@@ -145,4 +146,4 @@ async def drained(
     items = [result_item(result) for result in results]
     left = set(await session.job.verify())
     known = {item["ledger_id"] for item in items if item["error"] is not None}
-    return items + [blocked_item(e, "it came to the bookie meanwhile") for e in sorted(left - known)]
+    return items + [blocked_item(e, "it was placed on the bookie meanwhile") for e in sorted(left - known)]

@@ -1,4 +1,4 @@
-"""How bookies look, and how they are asked, for every verb of `bookie`."""
+"""Shared by the verbs of `bookie`: the form of a bookie, and requests to bookies."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def bookie_ids(env: Env, given: Iterable[str]) -> list[BookieId]:
 
 
 async def check_known(cluster: ClusterAccess, bookies: Iterable[BookieId]) -> None:
-    """Bookies that no ledger names have to be registered, or have a cookie.
+    """Checks that bookies which no ledger names are registered or have a cookie.
 
     Raises:
-        NotFound: the cluster knows nothing of one.
+        NotFound: the cluster does not know one.
     """
     registered = await cluster.bookies.registered()
     known = registered.writable | registered.read_only | await cluster.bookies.known()
     for bookie in bookies:
         if bookie not in known:
-            raise NotFound(f"there is no bookie {bookie}", hint="bkctl bookie list", bookie_id=bookie)
+            raise NotFound(f"bookie {bookie} does not exist", hint="bkctl bookie list", bookie_id=bookie)
 
 
 class Directory:
-    """All that the metadata store says of bookies, read once."""
+    """The bookies in the metadata store, read once."""
 
     def __init__(self, writable: set[BookieId], read_only: set[BookieId], known: set[BookieId]) -> None:
         self.writable = writable
@@ -66,7 +66,7 @@ class Directory:
             return BookieState.READ_ONLY
         if bookie_id in self.known:
             return BookieState.DOWN
-        raise NotFound(f"there is no bookie {bookie_id}", hint="bkctl bookie list", bookie_id=bookie_id)
+        raise NotFound(f"bookie {bookie_id} does not exist", hint="bkctl bookie list", bookie_id=bookie_id)
 
     def all(self) -> list[BookieId]:
         """Every bookie, sorted."""
@@ -74,7 +74,7 @@ class Directory:
 
 
 async def bookie_item(env: Env, cluster: ClusterAccess, directory: Directory, bookie_id: BookieId) -> dict[str, Any]:
-    """One bookie as every verb shows it; what nobody asked for is null."""
+    """One bookie as every verb shows it; fields that were not requested are null."""
     from bkctl.codec.registration import bookie_address
 
     state = directory.state(bookie_id)
@@ -93,7 +93,7 @@ async def bookie_item(env: Env, cluster: ClusterAccess, directory: Directory, bo
     try:
         info: BookieServiceInfo = await cluster.bookies.service_info(bookie_id)
         host, port = bookie_address(bookie_id, info, source=f"registration of {bookie_id}")
-    except (NotFound, BadBytes) as e:  # it went meanwhile, or registered what nobody can read
+    except (NotFound, BadBytes) as e:  # It unregistered meanwhile, or its registration cannot be decoded.
         env.warn(e.message)
         return item
     item["address"] = f"{host}:{port}"
@@ -104,7 +104,7 @@ async def bookie_item(env: Env, cluster: ClusterAccess, directory: Directory, bo
 
 
 async def admin_of(cluster: ClusterAccess, bookie_id: BookieId, timeout_s: float = ASK_TIMEOUT_S) -> AdminClient | None:
-    """The admin port of a registered bookie; None where it has none, as Java's, or none that this machine can reach.
+    """The admin port of a registered bookie; None for a Java bookie, or if this machine cannot reach the port.
 
     Raises:
         Unavailable: the bookie is not registered.
@@ -126,7 +126,7 @@ async def admin_of(cluster: ClusterAccess, bookie_id: BookieId, timeout_s: float
 
 
 async def disk_by_wire(address: str, bookie_id: BookieId, timeout_s: float = ASK_TIMEOUT_S) -> dict[str, int | None]:
-    """What any bookie answers on its own port to the question for its disks; so it is alive.
+    """A bookie's disk sizes, read through its client port; works with every bookie.
 
     Raises:
         Unavailable: it does not answer.

@@ -1,8 +1,8 @@
-"""Open ledgers of Pulsar's topics: whoever owns the topic is asked to unload it, so that its writer leaves the bookie.
+"""Asks the owners of Pulsar topics to unload them, so that the writers of their open ledgers leave a bookie.
 
 A managed ledger's ledgers carry its name in their custom metadata (`pulsar/managed-ledger`), those of its cursors too.
-The owner closes the ledger and, when clients come back, begins another one on bookies that take entries. A topic that
-nobody has loaded has no writer: its ledger stays open until the topic is loaded again, or is fenced.
+The owner closes the ledger and, when clients reconnect, creates another one on writable bookies. A topic that no broker
+has loaded has no writer: its ledger stays open until the topic is loaded again, or is fenced.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def topic_of(metadata: LedgerMetadata) -> TopicName | None:
 
 
 class Unloading:
-    """Asks for the topics of open ledgers, each once."""
+    """Unloads the topics of open ledgers, each once."""
 
     def __init__(self, env: Env, ledgers: LedgerStore, brokers: Mapping[str, Admin]) -> None:
         import asyncio
@@ -55,7 +55,7 @@ class Unloading:
 
     @classmethod
     async def on(cls, env: Env, cluster: ClusterAccess) -> Unloading:
-        """With the brokers that are registered beside the cluster now."""
+        """Uses the brokers that are registered now."""
         from bkctl.cli.pulsar_admin import Admin
         from bkctl.meta.brokers import BrokerStore
 
@@ -67,7 +67,7 @@ class Unloading:
         return cls(env, await cluster.ledgers(), brokers)
 
     async def topics(self, ledger_ids: Iterable[int]) -> dict[TopicName, list[int]]:
-        """The topics of these ledgers, and which are whose."""
+        """The topics of these ledgers, each with its ledgers."""
         found: dict[TopicName, list[int]] = {}
         async for record in self._ledgers.read_many(list(ledger_ids), lambda *_: None):
             topic = topic_of(record.metadata)
@@ -76,20 +76,20 @@ class Unloading:
         return found
 
     async def steps(self, ledger_ids: Iterable[int]) -> tuple[str, ...]:
-        """What the plan says of them."""
+        """The steps of the plan for these topics."""
         topics = await self.topics(ledger_ids)
         if not topics:
-            return ("no open ledger is a topic's: nothing is unloaded",)
+            return ("no open ledger belongs to a topic: no topic is unloaded",)
         if not self._brokers:
-            return (f"no broker is registered: {len(topics)} topics cannot be unloaded, their writers are waited for",)
+            return (f"no broker is registered: {len(topics)} topics cannot be unloaded, waiting for their writers",)
         steps = [
             f"ask the owner of {topic} to unload it, for ledger {', '.join(map(str, ids))}"
             for topic, ids in sorted(topics.items())[:SHOWN_MAX]
         ]
-        return (*steps, f"and {len(topics) - SHOWN_MAX} topics more") if len(topics) > SHOWN_MAX else tuple(steps)
+        return (*steps, f"and {len(topics) - SHOWN_MAX} more topics") if len(topics) > SHOWN_MAX else tuple(steps)
 
     def want(self, ledger_ids: list[int]) -> None:
-        """These are waited for: their topics are asked for, beside what goes on."""
+        """Unloads the topics of these ledgers in the background."""
         import asyncio
 
         if self._brokers:
@@ -98,7 +98,7 @@ class Unloading:
             task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Asks for no more."""
+        """Stops unloading topics."""
         import asyncio
 
         tasks = list(self._tasks)
@@ -112,14 +112,14 @@ class Unloading:
         try:
             topics = await self.topics(ledger_ids)
         except BkctlError as e:
-            self._env.warn(f"the topics of the open ledgers cannot be told: {e.message}")
+            self._env.warn(f"cannot determine the topics of the open ledgers: {e.message}")
             return
         news = sorted(topics.keys() - self._asked)
         self._asked.update(news)
         await asyncio.gather(*(self._unload(topic) for topic in news))
 
     async def _unload(self, topic: TopicName) -> None:
-        """By any broker: it knows the owner."""
+        """Unloads a topic through any broker, which redirects to the owner."""
         from bkctl.cli.pulsar_admin import topic_path
 
         why = ""

@@ -1,4 +1,4 @@
-"""`bkctl bookie decommission`: takes a bookie out of the cluster for good."""
+"""`bkctl bookie decommission`: removes a bookie from the cluster permanently."""
 
 from __future__ import annotations
 
@@ -37,28 +37,35 @@ COMMAND = Command(
 )
 Wait = Annotated[
     float | None,
-    typer.Option("--wait", metavar="SECONDS", min=0, help="for writers, and for the bookie to stop; default: for ever"),
+    typer.Option(
+        "--wait",
+        metavar="SECONDS",
+        min=0,
+        help="time to wait for writers, and for the bookie to stop; default: no limit",
+    ),
 ]
 
 
 async def run(
     env: Env,
     bookie: Annotated[str, typer.Argument(metavar="BOOKIE", help="bookie id")],
-    drain: Annotated[bool, typer.Option("--drain", help="drain it while it runs, then wait until it stops")] = False,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="drain a running bookie, then wait until it is stopped")
+    ] = False,
     fence_open: Annotated[
-        bool, typer.Option("--fence-open", help="with --drain: fence open ledgers, do not wait for their writers")
+        bool, typer.Option("--fence-open", help="with --drain: fence open ledgers instead of waiting for their writers")
     ] = False,
     wait: Wait = None,
     *,
     arguments: JobArguments,
 ) -> list[dict[str, object]]:
-    """Moves everything off a bookie, verifies it against all metadata, and deletes the bookie's cookie.
+    """Move all ledgers off a bookie, verify it, and delete the bookie's cookie.
 
-    A stopped bookie is recovered from the other replicas, as by `bookie recover`. A running one is refused (exit 3)
-    without --drain: with it the bookie is drained as by `bookie drain`; then stop it, and the command goes on when its
-    registration is gone. Nothing here sleeps for a guess: it hears of every change by a watch. The cookie stays
-    where any ledger still names the bookie: then exit 1 with the ledgers and reasons, and the same command goes on.
-    It stays as well (exit 1) where a stopped bookie runs again by then: it may have got new entries.
+    A stopped bookie is recovered from the other replicas, as by `bookie recover`. A running bookie is refused (exit 3)
+    without --drain, which drains it as `bookie drain` does; stop it afterwards, and the command continues when its
+    registration is gone. The cookie stays if any ledger still names the bookie: exit 1 with the ledgers and reasons;
+    repeat the command to continue. It stays also (exit 1) if a stopped bookie runs again by then: it may have received
+    new entries.
     """
     from bkrecovery.job import JobOptions
     from bkrecovery.plan import OpenLedgers
@@ -69,7 +76,7 @@ async def run(
         alive = bookie_id in registered.writable | registered.read_only
         if alive and not drain:
             raise Refused(
-                f"bookie {bookie_id} is running", hint="stop it first, or --drain takes everything off it while it runs"
+                f"bookie {bookie_id} is running", hint="stop it first, or use --drain to empty it while it runs"
             )
         options = JobOptions(OpenLedgers.WAIT if alive and not fence_open else OpenLedgers.FENCE)
         async with job_session(env, cluster, "bookie decommission", [bookie_id], arguments, options) as session:
@@ -82,7 +89,9 @@ async def _decommission(
     plan = await session.plan()
     version = await _cookie_version(cluster, bookie_id)
     if version is None and not plan.moves and not plan.blocked:
-        raise NotFound(f"there is no bookie {bookie_id}: no cookie, no ledger names it", bookie_id=bookie_id)
+        raise NotFound(
+            f"bookie {bookie_id} does not exist: it has no cookie and no ledger names it", bookie_id=bookie_id
+        )
     first = (f"make {bookie_id} read-only",) if alive else ()
     last: tuple[str, ...] = ("wait until it is stopped",) if alive else ()
     if version is not None:
@@ -95,14 +104,14 @@ async def _decommission(
             items = await drained(env, session, claims, plan, wait_s)
             if all(item["error"] is None for item in items) and not await _stopped(env, cluster, bookie_id, wait_s):
                 env.exit = Exit.FINDINGS
-                env.note(f"{bookie_id} is empty but still runs: stop it and give the command again")
+                env.note(f"{bookie_id} is empty but still running: stop it and repeat the command")
                 session.record.save()
                 return items
     else:
         items = await session.work(plan)
     left = set(await session.job.verify())
     known = {item["ledger_id"] for item in items if item["error"] is not None}
-    items += [blocked_item(e, "it came to the bookie meanwhile") for e in sorted(left - known)]
+    items += [blocked_item(e, "it was placed on the bookie meanwhile") for e in sorted(left - known)]
     session.finish(items)
     if env.exit is not Exit.OK:
         env.note(f"ledgers still name {bookie_id}, so its cookie stays")
@@ -110,17 +119,17 @@ async def _decommission(
     registered = await cluster.bookies.registered()
     if bookie_id in registered.writable | registered.read_only:
         env.exit = Exit.FINDINGS
-        env.note(f"{bookie_id} runs again, so its cookie stays: stop it and give the command again")
+        env.note(f"{bookie_id} is running again, so its cookie stays: stop it and repeat the command")
         return items
     await _take_out(env, cluster, bookie_id)
     return items
 
 
 async def _stopped(env: Env, cluster: ClusterAccess, bookie_id: BookieId, wait_s: float | None) -> bool:
-    """Waits, by a watch on its registration, until the bookie is gone."""
+    """Waits, by a watch, until the bookie's registration is gone."""
     from bkrecovery.drain import until_registered
 
-    env.note(f"nothing is on {bookie_id} any more: stop it now")
+    env.note(f"no ledger names {bookie_id} any more: stop it now")
     return await until_registered(
         cluster.bookies, lambda found: bookie_id not in found.writable | found.read_only, wait_s
     )
@@ -133,7 +142,7 @@ async def _take_out(env: Env, cluster: ClusterAccess, bookie_id: BookieId) -> No
     if version is not None:
         await cluster.bookies.delete_cookie(bookie_id, version)
     await DrainClaims(cluster.store, cluster.root).forget(bookie_id)
-    env.note(f"{bookie_id} is out of the cluster")
+    env.note(f"{bookie_id} is decommissioned")
 
 
 async def _cookie_version(cluster: ClusterAccess, bookie_id: BookieId) -> Version | None:

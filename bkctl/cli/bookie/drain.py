@@ -1,4 +1,4 @@
-"""`bkctl bookie drain`: empties bookies while they live."""
+"""`bkctl bookie drain`: empties running bookies."""
 
 from __future__ import annotations
 
@@ -54,35 +54,37 @@ async def run(
         bool, typer.Option("--fence-open", help="fence and close open ledgers instead of waiting for their writers")
     ] = False,
     unload_topics: Annotated[
-        bool, typer.Option("--unload-topics", help="ask the brokers to unload the topics whose open ledgers are there")
+        bool, typer.Option("--unload-topics", help="unload the topics whose open ledgers are on these bookies")
     ] = False,
     wait: Annotated[
         float | None,
-        typer.Option("--wait", metavar="SECONDS", min=0, help="for the writers of open ledgers; default: for ever"),
+        typer.Option(
+            "--wait", metavar="SECONDS", min=0, help="time to wait for the writers of open ledgers; default: no limit"
+        ),
     ] = None,
     leave_writable: Annotated[
         bool, typer.Option("--leave-writable", help="do not make the bookies read-only first")
     ] = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="stop draining: the bookies are writable again")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="stop draining and make the bookies writable again")] = False,
     *,
     arguments: JobArguments,
 ) -> list[dict[str, object]]:
-    """Takes everything off bookies that serve: no ledger names them afterwards, and they can be stopped.
+    """Move all ledgers off running bookies, so that they can be stopped.
 
-    First they are made read-only (ours by their admin port, Java's by their HTTP server; --leave-writable does
-    without), so that writers leave them at their next add. Closed fragments are copied, from the bookie itself if need
-    be. Open ledgers are watched until their writers have rolled over. With --unload-topics the owners of those that
-    are Pulsar topics' are asked to unload the topic: its clients look it up again, and it goes on in a new ledger.
-    --fence-open fences and closes all of them at once, which stops their writers for good. At the end all metadata is
-    read again. The bookie stays read-only until --cancel, which has to be repeated where the bookie was down (exit 6).
-    Other commands see the drain: they copy nothing to the bookie, and a second drain of it is refused (exit 5). After
-    ^C or a crash the same command goes on. Exit 1: some ledgers still name the bookies, with reasons.
+    First the bookies are made read-only (bkctl's by the admin port, Java's by the HTTP server; not with
+    --leave-writable), so that writers replace them at their next add. Closed fragments are copied, from the bookie
+    itself if necessary. Open ledgers are watched until their writers have switched to another ledger. --unload-topics
+    unloads the Pulsar topics among them: their clients reconnect, and the topic continues in a new ledger. --fence-open
+    fences and closes open ledgers at once, which stops their writers permanently. At the end all metadata is read
+    again. The bookies stay read-only until --cancel, which must be repeated for a bookie that was down (exit 6). Other
+    commands see the drain: they copy nothing to the bookies, and a second drain is refused (exit 5). After ^C or a
+    crash repeat the command to continue. Exit 1: some ledgers still name the bookies, with reasons.
     """
     ids = bookie_ids(env, bookies)
     if cancel:
         return await _cancel(env, ids, arguments)
     if unload_topics and fence_open:
-        raise UsageError("--unload-topics hands open ledgers over, --fence-open does not: one of them")
+        raise UsageError("--unload-topics and --fence-open exclude each other")
     async with (
         env.cluster() as cluster,
         job_session(env, cluster, "bookie drain", ids, arguments, _options(fence_open)) as session,
@@ -103,7 +105,7 @@ async def run(
 
 
 def _options(fence_open: bool) -> JobOptions:
-    """What becomes of open ledgers."""
+    """How the drain handles open ledgers."""
     from bkrecovery.job import JobOptions
     from bkrecovery.plan import OpenLedgers
 
@@ -113,21 +115,21 @@ def _options(fence_open: bool) -> JobOptions:
 async def _confirm(
     env: Env, session: Session, plan: MovePlan, unloading: Unloading | None, first: tuple[str, ...]
 ) -> None:
-    """Shows the plan, and returns once it may be done."""
+    """Shows the plan, and returns once it is confirmed."""
     last = await unloading.steps(plan.waits) if unloading is not None else ()
     what = f"drain {', '.join(sorted(plan.bookies))}"
     env.confirm(session.words(what, plan, (*last, "read all metadata again"), first))
 
 
 async def _note_done(env: Env, claims: DrainClaims, ids: list[BookieId]) -> None:
-    """Nothing names the bookies: their claims say so."""
+    """Records in the claims that no ledger names the bookies."""
     for bookie in ids:
         await claims.leave(bookie, done=True)
-    env.note(f"no ledger names {', '.join(ids)} any more; bkctl bookie decommission takes them out for good")
+    env.note(f"no ledger names {', '.join(ids)} any more; `bkctl bookie decommission` removes them permanently")
 
 
 async def _cancel(env: Env, ids: list[BookieId], arguments: JobMemory) -> list[dict[str, object]]:
-    """Gives the bookies their mode back, and forgets the drain."""
+    """Restores the mode of the bookies, and deletes the drain's claims."""
     from bkrecovery.drain import DrainClaims
 
     async with env.cluster() as cluster:
@@ -140,9 +142,11 @@ async def _cancel(env: Env, ids: list[BookieId], arguments: JobMemory) -> list[d
                 await check_known(cluster, [bookie])
                 steps.append(f"{bookie} is not being drained")
             else:
-                back = "it was read-only before, and stays so" if found[0].was_read_only else "it is writable again"
+                back = (
+                    "it was read-only before, and stays read-only" if found[0].was_read_only else "it is writable again"
+                )
                 if await _must_wait(cluster, bookie, found[0]):
-                    back = "it is down: the claim stays, to be cancelled again once the bookie runs"
+                    back = "it is down: its claim stays; cancel again when the bookie is running"
                 steps.append(f"stop the drain of {bookie} by {found[0].by}: {back}")
         env.confirm(Plan(f"cancel the drain of {', '.join(ids)}", tuple(steps)))
         rows: list[dict[str, object]] = []
@@ -160,18 +164,19 @@ async def _cancel(env: Env, ids: list[BookieId], arguments: JobMemory) -> list[d
 
 
 async def _cancel_one(env: Env, cluster: ClusterAccess, claims: DrainClaims, bookie: BookieId) -> dict[str, object]:
-    """Gives one bookie its mode back. A claim that stays says that the drain is over, so nothing keeps copies off it.
+    """Restores the mode of one bookie. A claim that stays records that the drain is cancelled: copies may go to the
+    bookie.
 
     Raises:
-        Unavailable: it is down, or does not answer; its claim stays, which knows that it is to be writable again.
+        Unavailable: it is down, or does not answer; its claim stays and records that the bookie must be made writable.
     """
     from bkrecovery.mode import set_mode
 
     async with claims.cancelling(bookie, who(env)) as was:
         if was is not None and await _must_wait(cluster, bookie, was):
             raise Unavailable(
-                f"bookie {bookie} is down: its drain is stopped, but it may come back read-only",
-                hint=f"bkctl bookie drain {bookie} --cancel once more when it runs makes sure that it is writable",
+                f"bookie {bookie} is down: its drain is cancelled, but it may restart read-only",
+                hint=f"repeat `bkctl bookie drain {bookie} --cancel` when it is running",
                 bookie_id=bookie,
             )
         writable = was is not None and not was.was_read_only and bookie in await cluster.bookies.read_only()
@@ -181,7 +186,7 @@ async def _cancel_one(env: Env, cluster: ClusterAccess, claims: DrainClaims, boo
 
 
 async def _must_wait(cluster: ClusterAccess, bookie: BookieId, claim: DrainClaim) -> bool:
-    """True if the drain made it read-only and nobody can tell it now: it is down, and belongs to the cluster."""
+    """True if the drain made the bookie read-only, it belongs to the cluster and is down."""
     registered = await cluster.bookies.registered()
     here = bookie in registered.writable | registered.read_only
     return not claim.was_read_only and not here and bookie in await cluster.bookies.known()

@@ -44,28 +44,32 @@ def run(
     directory: Annotated[
         list[Path] | None,
         typer.Option(
-            "--dir", metavar="DIR", help="a journal, ledger or index directory, or what holds them; repeat it"
+            "--dir", metavar="DIR", help="a journal, ledger or index directory, or a parent of them; may be repeated"
         ),
     ] = None,
     deep: Annotated[
-        bool, typer.Option("--deep", help="check the digest of every entry, where its digest can be known")
+        bool, typer.Option("--deep", help="check the digest of every entry whose digest type is known")
     ] = False,
     while_running: Annotated[
-        bool, typer.Option("--while-running", help="although a bookie runs there: what it writes just now looks wrong")
+        bool,
+        typer.Option(
+            "--while-running", help="check although a bookie is running; its latest writes cause false findings"
+        ),
     ] = False,
     *,
     digests: Digests,
 ) -> Listing:
-    """Checks a stopped bookie's directories: each file by itself, then all of them against each other.
+    """Check the directories of a stopped bookie.
 
-    Cookies, lastMark, lastId and BOOKIE_STATUS; journals (records, torn tail, what the mark names); entry logs (header,
-    every frame's bounds, ledgers map); indexes (RocksDB's checksums, .idx headers); every index row has its entry,
-    every entry in a log or in a journal before the mark has its row, keys of ledgers agree. Give all directories of the
-    bookie: what is not given cannot be compared. Nothing is written. Refused (exit 3) where a bookie runs. Exit 1 if
-    anything was found that is more than worth knowing. `bkctl explain CODE` says what a finding means.
+    Checks each file, then all files against each other: cookies, lastMark, lastId and BOOKIE_STATUS; journals (records,
+    torn tail, position of the mark); entry logs (header, every frame's bounds, ledgers map); indexes (RocksDB's
+    checksums, .idx headers); every index row has its entry, every entry in a log or in a journal before the mark has
+    its row, keys of ledgers agree. Give all directories of the bookie, so that they can be compared. Writes nothing.
+    Refused (exit 3) while a bookie is running. Exit 1: findings of severity warning or error. `bkctl explain CODE`
+    explains a finding.
 
-    What cannot be known here: payloads of ledgers without a digest; in an .idx file the flag of a fence, and a master
-    key that no journal has.
+    Cannot be checked: payloads of ledgers without a digest; in an .idx file the fence flag, and a master key that no
+    journal contains.
     """
     from bkinspect.fsck import check, files_of, runs_on
 
@@ -73,12 +77,14 @@ def run(
     lock = runs_on(files)
     if lock is not None and not while_running:
         raise Refused(
-            f"a bookie runs on these directories ({lock} is locked)",
-            hint="stop it first; --while-running checks nevertheless",
+            f"a bookie is running on these directories ({lock} is locked)",
+            hint="stop it first, or use --while-running",
             file=str(lock),
         )
     if lock is not None:
-        env.warn(f"a bookie runs on these directories ({lock} is locked): what it writes just now looks wrong")
+        env.warn(
+            f"a bookie is running on these directories ({lock} is locked): its latest writes may cause false findings"
+        )
     report = Reporter(env)
     env.detail(f"{len(files.journals)} journals, {len(files.logs)} logs, {len(files.indexes)} indexes")
     return Listing(map(report.judge, check(files, _book(env, files, deep, digests))), warnings=env.warnings)
@@ -88,20 +94,20 @@ def _configured(env: Env) -> list[Path]:
     """The directories of -c, each once.
 
     Raises:
-        UsageError: it names none.
+        UsageError: it names no directory.
     """
     keys = (JOURNAL_KEYS, LEDGER_KEYS, INDEX_KEYS)
     found = list(dict.fromkeys(path for names in keys for path in configured(env, names)))
     if not found:
         raise UsageError(
-            "which directories?",
-            hint="--dir DIR, or a configuration with journalDirectories and ledgerDirectories (-c)",
+            "no directories are given",
+            hint="use --dir DIR, or -c CONF with journalDirectories and ledgerDirectories",
         )
     return found
 
 
 def _book(env: Env, files: BookieFiles, deep: bool, digests: Digests) -> DigestBook:
-    """How entries are checked; without --deep, or an option that says how, they are not."""
+    """The options for checking entries; without --deep or a digest option, entries are not checked."""
     from bkinspect.digests import DigestBook
     from bkinspect.entry_log import ledger_ids
 

@@ -22,9 +22,10 @@ async def run(
     env: Env,
     state: Annotated[str | None, typer.Option("--state", metavar="STATE", help="only rw, ro or down")] = None,
 ) -> object:
-    """Lists bookies: registered writable (rw), registered read-only (ro), or known by their cookie alone (down).
+    """List bookies.
 
-    Asks the metadata store, no bookie.
+    States: registered writable (rw), registered read-only (ro), not registered but with a cookie (down). Reads the
+    metadata store and contacts no bookie.
     """
     import asyncio
 
@@ -32,7 +33,7 @@ async def run(
     from bkctl.model.bookie import BookieState
 
     if state is not None and state not in list(BookieState):
-        raise UsageError(f"{state!r} is no state of a bookie", hint="one of " + ", ".join(BookieState))
+        raise UsageError(f"{state!r} is not a valid bookie state", hint="one of " + ", ".join(BookieState))
     async with env.cluster() as cluster:
         directory = await Directory.read(cluster)
         wanted = [b for b in directory.all() if state is None or directory.state(b) == state]

@@ -1,4 +1,4 @@
-"""`bkctl bookie ping`: does a bookie answer?"""
+"""`bkctl bookie ping`: checks that bookies answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMMAND = Command(
 
 
 async def run(env: Env, bookies: Bookies) -> list[dict[str, object]]:
-    """Asks bookies for their disks on the port that clients use; exits with 1 if one does not answer."""
+    """Check that bookies answer on their client port. Exit 1: one does not."""
     import asyncio
 
     loop = asyncio.get_running_loop()

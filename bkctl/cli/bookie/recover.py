@@ -1,4 +1,4 @@
-"""`bkctl bookie recover`: gives every ledger of a bookie another one in its place."""
+"""`bkctl bookie recover`: re-replicates the ledgers of lost bookies."""
 
 from __future__ import annotations
 
@@ -36,16 +36,17 @@ async def run(
     env: Env,
     bookies: Bookies,
     ledger: Annotated[list[str] | None, typer.Option("--ledger", metavar="LEDGER", help="only these ledgers")] = None,
-    skip_open: Annotated[bool, typer.Option("--skip-open", help="leave ledgers that would have to be fenced")] = False,
+    skip_open: Annotated[bool, typer.Option("--skip-open", help="skip ledgers that would have to be fenced")] = False,
     *,
     arguments: JobArguments,
 ) -> list[dict[str, object]]:
-    """Copies what lost bookies stored from the other replicas to other bookies, and changes the ledgers' ensembles.
+    """Copy the entries of lost bookies from other replicas to other bookies.
 
-    The plan says what is copied from where to where, how much, how long it takes, and what cannot be done and why.
-    Open ledgers that write to one of the bookies are recovered first, which stops their writers for good; --skip-open
-    leaves them. Entries are checked by their digests. Works whether or not auto recovery is enabled. After ^C or a
-    crash start it again: it goes on where it was. Exit 1: some ledgers still name the bookies, with reasons.
+    The plan shows sources, targets, bytes and estimated time, and which ledgers cannot be recovered and why. The
+    ledgers' metadata then names the new bookies. Open ledgers that write to one of the lost bookies are recovered
+    first, which stops their writers permanently; --skip-open skips them. The digest of every entry is checked. Works
+    whether or not auto recovery is enabled. After ^C or a crash repeat the command to continue. Exit 1: some ledgers
+    still name the bookies, with reasons.
     """
     from bkrecovery.job import JobOptions
     from bkrecovery.plan import OpenLedgers
@@ -70,7 +71,7 @@ async def run(
         items = await session.work(plan)
         left = set(await session.job.verify()) if only is None else set()
         known = {item["ledger_id"] for item in items if item["error"] is not None}
-        items += [blocked_item(e, "it came to the bookie meanwhile") for e in sorted(left - known)]
+        items += [blocked_item(e, "it was placed on the bookie meanwhile") for e in sorted(left - known)]
         items += [missing_item(ledger_id) for ledger_id in missing]
         session.finish(items)
     return items

@@ -33,36 +33,36 @@ COMMAND = Command(
 )
 SHOWN_MAX = 20
 FINISHED = "finished_ms"
-"""In the note of a job's state: when nothing was left to rename."""
+"""Key in a job's state: the time when all ledgers were renamed."""
 
 
 async def run(
     env: Env,
-    old: Annotated[str, typer.Option("--from", metavar="OLD", help="the id that ledgers name now")],
-    new: Annotated[str, typer.Option("--to", metavar="NEW", help="the id of the same bookie from now on")],
+    old: Annotated[str, typer.Option("--from", metavar="OLD", help="the current id")],
+    new: Annotated[str, typer.Option("--to", metavar="NEW", help="the new id of the same bookie")],
     rate: Annotated[
-        float | None, typer.Option("--rate", metavar="LEDGERS", min=0.001, help="change so many ledgers a second")
+        float | None, typer.Option("--rate", metavar="LEDGERS", min=0.001, help="limit in ledgers per second")
     ] = None,
     open_too: Annotated[
-        bool, typer.Option("--open-too", help="also open ledgers that write to OLD: a writer that lives loses them")
+        bool, typer.Option("--open-too", help="include open ledgers that write to OLD: a running writer loses them")
     ] = False,
     while_registered: Annotated[
-        bool, typer.Option("--while-registered", help="although a bookie is registered as OLD")
+        bool, typer.Option("--while-registered", help="rename although a bookie is registered as OLD")
     ] = False,
     move_cookie: Annotated[
-        bool, typer.Option("--move-cookie", help="give OLD's cookie in the metadata store to NEW")
+        bool, typer.Option("--move-cookie", help="move OLD's cookie in the metadata store to NEW")
     ] = False,
     *,
     arguments: JobMemory,
 ) -> list[dict[str, Any]]:
-    """Gives a bookie another name in the metadata of all ledgers, after its address or its bookieId was changed.
+    """Change a bookie's id in the metadata of all ledgers.
 
-    No entry is moved: NEW has to be the same bookie, with the same data. Each ledger is one compare-and-set. Refused
-    (exit 3) while OLD is registered; exit 4 where neither a ledger nor a cookie names it. Left, with their reasons
-    (exit 1): ledgers that name NEW beside OLD, and open ones that write to OLD, whose writer would lose them. The
-    cookie in the metadata store is moved with --move-cookie; those in the bookie's directories (current/VERSION: the
-    line bookieHost) have to be changed on its machine before it starts as NEW. After ^C or a crash the same command
-    goes on behind the last ledger that was done.
+    For a bookie whose address or bookieId has changed. No entry is moved: NEW must be the same bookie, with the same
+    data. Each ledger is changed by one compare-and-set. Refused (exit 3) while OLD is registered; exit 4 if neither a
+    ledger nor a cookie names it. Skipped, with reasons (exit 1): ledgers that name both NEW and OLD, and open ledgers
+    that write to OLD, whose writer would lose them. The cookie in the metadata store is moved with --move-cookie; those
+    in the bookie's directories (current/VERSION: the line bookieHost) must be changed on its machine before it starts
+    as NEW. After ^C or a crash the same command continues after the last renamed ledger.
     """
     from bkrecovery.job import JobRecord
     from bkrecovery.rename import Rename
@@ -79,7 +79,9 @@ async def run(
             max_errors=arguments.max_errors, record=record,
         )  # fmt: skip
         if found.cursor is not None:
-            env.note(f"going on behind ledger {found.cursor}, {found.done} done ({file.path}; --restart begins anew)")
+            env.note(
+                f"resuming after ledger {found.cursor}, {found.done} done ({file.path}; --restart starts from scratch)"
+            )
         plan = await rename.plan(found.cursor)
         if found.cursor is None and not plan.ledgers and not plan.blocked:
             await _check_known(env, cluster, before, found)
@@ -99,23 +101,23 @@ async def _check(cluster: ClusterAccess, old: BookieId, while_registered: bool) 
     registered = await cluster.bookies.registered()
     if old in registered.writable | registered.read_only and not while_registered:
         raise Refused(
-            f"a bookie is registered as {old}: what is renamed could not be read any more",
-            hint="stop it, change its id and its cookies, rename, start it; --while-registered if you know better",
+            f"a bookie is registered as {old}: renamed ledgers would become unreadable",
+            hint="stop it, change its id and its cookies, rename, start it; --while-registered overrides",
         )
 
 
 async def _check_known(env: Env, cluster: ClusterAccess, old: BookieId, state: JobState) -> None:
-    """No ledger names the old id: it has to be a bookie's, or this job must have been done before.
+    """Checks an id that no ledger names: it must be a bookie's id, or this job must have completed before.
 
     Raises:
-        NotFound: nothing knows it.
+        NotFound: neither is the case.
     """
     finished_ms = state.note.get(FINISHED)
     if finished_ms is not None:
-        env.note(f"this was done at {rfc3339(int(finished_ms))}: no ledger names {old} any more")
+        env.note(f"already renamed at {rfc3339(int(finished_ms))}: no ledger names {old} any more")
     elif old not in await cluster.bookies.known():
         raise NotFound(
-            f"there is no bookie {old}: no ledger names it, and it has no cookie",
+            f"bookie {old} does not exist: no ledger names it, and it has no cookie",
             hint="bkctl bookie list; bkctl ledger list -o wide",
             bookie_id=old,
         )
@@ -124,19 +126,21 @@ async def _check_known(env: Env, cluster: ClusterAccess, old: BookieId, state: J
 def _words(plan: RenamePlan, old: BookieId, new: BookieId, rate: float | None, move_cookie: bool) -> Plan:
     steps = [f"change the metadata of ledger {e}" for e in plan.ledgers[:SHOWN_MAX]]
     if len(plan.ledgers) > SHOWN_MAX:
-        steps.append(f"and of {len(plan.ledgers) - SHOWN_MAX} ledgers more")
+        steps.append(f"and of {len(plan.ledgers) - SHOWN_MAX} more ledgers")
     if plan.open_ledgers:
-        steps.append(f"{plan.open_ledgers} of them are open: a writer that still lives loses its ledger")
+        steps.append(f"{plan.open_ledgers} of them are open: a writer that is still running loses its ledger")
     if rate:
         steps.append(f"{rate:g} ledgers a second: about {len(plan.ledgers) / rate:.0f} s")
-    steps += [f"ledger {e} is left: {reason}" for e, reason in plan.blocked[:SHOWN_MAX]]
+    steps += [f"ledger {e} is skipped: {reason}" for e, reason in plan.blocked[:SHOWN_MAX]]
     if len(plan.blocked) > SHOWN_MAX:
-        steps.append(f"and {len(plan.blocked) - SHOWN_MAX} ledgers more are left")
+        steps.append(f"and {len(plan.blocked) - SHOWN_MAX} more ledgers are skipped")
     if move_cookie:
         steps.append(f"the cookie of {old} in the metadata store becomes that of {new}")
     else:
         steps.append(f"the cookie of {old} stays as it is (--move-cookie)")
-    steps.append(f"for you: bookieHost in current/VERSION of the bookie's directories has to be {new} before it starts")
+    steps.append(
+        f"manual step: set bookieHost in current/VERSION of the bookie's directories to {new} before it starts"
+    )
     return Plan(f"rename {old} to {new} in {len(plan.ledgers)} ledgers", tuple(steps), subject=old)
 
 
@@ -147,7 +151,7 @@ async def _work(env: Env, rename: Rename, plan: RenamePlan, record: JobRecord, f
         with Controlled(env, file, record, rename.set_rate, None):
             results = await rename.apply(plan, lambda _: progress.add(1))
     except BaseException:
-        env.note("stopped; the same command goes on from here")
+        env.note("stopped; the same command continues from here")
         raise
     finally:
         progress.end()
@@ -155,7 +159,7 @@ async def _work(env: Env, rename: Rename, plan: RenamePlan, record: JobRecord, f
     items = [{"ledger_id": r.ledger_id, "segments": r.fragments, "error": r.error} for r in results]
     tried = {r.ledger_id for r in results}
     items += [
-        {"ledger_id": e, "segments": 0, "error": "not tried: too many others had failed"}
+        {"ledger_id": e, "segments": 0, "error": "not tried: too many ledgers failed"}
         for e in plan.ledgers
         if e not in tried
     ]
@@ -179,17 +183,17 @@ async def _finish(
 
     known = {item["ledger_id"] for item in items if item["error"] is not None}
     left = await Rename(await cluster.ledgers(), old, new).plan()
-    failed_before = record.state.failed  # by the run that was stopped: this one went on behind them
-    reasons = {e: failed_before.get(e, "it came to name the old id meanwhile") for e in left.ledgers}
+    failed_before = record.state.failed  # Failed in the interrupted run; this run continued after them.
+    reasons = {e: failed_before.get(e, "the old id was added meanwhile") for e in left.ledgers}
     reasons |= dict(left.blocked)
     items += [{"ledger_id": e, "segments": 0, "error": reasons[e]} for e in sorted(set(reasons) - known)]
     failed = [item for item in items if item["error"] is not None]
-    record.state.cursor = None  # what failed may lie anywhere: the next run looks at all
+    record.state.cursor = None  # Failed ledgers may be anywhere: the next run scans all.
     record.save()
     env.note(f"{len(items) - len(failed)} ledgers renamed, {len(failed)} not")
     if failed:
         env.exit = Exit.FINDINGS
-    else:  # kept, so that the same command is known to be done
+    else:  # Kept, so that a repeated command reports success.
         record.state.note[FINISHED], record.state.left = real_world().clock.now_ms(), None
         record.save()
     if move_cookie:

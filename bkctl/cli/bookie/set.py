@@ -34,15 +34,15 @@ async def run(
     bookies: Bookies,
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="the reason, shown by status")] = "",
 ) -> list[dict[str, object]]:
-    """Makes bookies of bkctl take no adds (reads and fences go on), or takes that back.
+    """Make bookies of bkctl read-only, or writable again.
 
-    A bookie that is being drained is made writable only with --yes (exit 3): writers would come back to it, and the
-    drain would have to begin again; `bookie drain --cancel` ends both. A bookie stays read-only for other reasons it
-    has, such as a full disk; `bookie status` shows them. It is kept across a restart where persistBookieStatusEnabled
-    is set.
+    A bookie that is being drained is made writable only with --yes (exit 3): writers would use it again, and the drain
+    would not end; `bookie drain --cancel` ends the drain too. Reads and fences are still served. A bookie stays
+    read-only for any other reason, such as a full disk; `bookie status` shows it. The mode survives a restart if
+    persistBookieStatusEnabled is set.
     """
     if mode not in MODES:
-        raise UsageError(f"{mode!r} is no mode of a bookie", hint="read-only or writable")
+        raise UsageError(f"{mode!r} is not a valid bookie mode", hint="read-only or writable")
     names = bookie_ids(env, bookies)
     who = env.environ.get("USER") or env.environ.get("LOGNAME") or "bkctl"
     rows: list[dict[str, object]] = []
@@ -52,7 +52,7 @@ async def run(
         for name, client in clients:
             if client is None:
                 raise Refused(
-                    f"bookie {name} has no admin port that this machine can reach",
+                    f"bookie {name} has no admin port reachable from this machine",
                     hint="a Java bookie has none; one of bkctl listens on loopback unless adminGrpcAddress is set",
                     bookie_id=name,
                 )
@@ -68,21 +68,21 @@ async def run(
 
 
 async def _drained(env: Env, cluster: ClusterAccess, names: Sequence[BookieId]) -> tuple[str, ...]:
-    """What the plan has to say of bookies that a drain has claimed.
+    """The plan's warnings about bookies that a drain has claimed.
 
     Raises:
-        Refused: there are some, and --yes or --dry-run was not given.
+        Refused: a bookie is claimed, and neither --yes nor --dry-run was given.
     """
     from bkrecovery.drain import DrainClaims
 
     claims = await DrainClaims(cluster.store, cluster.root).all()
     words = [
-        f"{name} was drained by {claims[name].by}: new entries may come to it again"
+        f"{name} was drained by {claims[name].by}: writers may use it again"
         if claims[name].done
-        else f"{name} is being drained by {claims[name].by}: new entries come to it, and the drain has no end"
+        else f"{name} is being drained by {claims[name].by}: writers use it again, and the drain will not end"
         for name in names
         if name in claims
     ]
     if words and not (env.options.yes or env.options.dry_run):
-        raise Refused(words[0], hint="bkctl bookie drain --cancel ends the drain; --yes makes it writable nevertheless")
+        raise Refused(words[0], hint="bkctl bookie drain --cancel ends the drain; --yes overrides")
     return tuple(words)

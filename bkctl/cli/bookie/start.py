@@ -24,9 +24,9 @@ COMMAND = Command(
 
 
 def run(env: Env) -> None:
-    """Runs a bookie with the settings of a bk_server.conf, until SIGTERM or ^C.
+    """Run a bookie with the settings of a bk_server.conf, until SIGTERM or ^C.
 
-    Prints `ready BOOKIE_ID` on stdout when it serves; logs on stderr. -m overrides the file's metadataServiceUri.
+    Prints `ready BOOKIE_ID` on stdout when it is ready; logs on stderr. -m overrides the file's metadataServiceUri.
     """
     if env.conf_path is None:
         raise UsageError("no configuration is given", hint="bkctl bookie start -c bk_server.conf")

@@ -1,4 +1,4 @@
-"""`bkctl bookie status`: how a bookie is."""
+"""`bkctl bookie status`: shows the state of bookies."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ ASKED = ("connections", "version", "throttled", "cached_bytes", "reasons", "disk
 
 
 async def run(env: Env, bookies: Bookies) -> object:
-    """Shows how bookies are, and why one is read-only. Exits with 1 if one is down or does not answer.
+    """Show the state of bookies. Exit 1: one is down or does not answer.
 
-    A bookie of bkctl tells all by its admin port; of a Java bookie the disks are shown, the rest is null.
+    A bkctl bookie reports its state, and why it is read-only, through its admin port; for a Java bookie the disks are
+    shown, the other fields are null.
     """
     names = bookie_ids(env, bookies)
     async with env.cluster() as cluster:
@@ -51,7 +52,7 @@ async def _ask(env: Env, cluster: Any, directory: Directory, bookie_id: Any) -> 
 
 
 def _fill(item: dict[str, Any], status: Any) -> None:
-    """What the admin port says."""
+    """The state that the admin port reports."""
     item |= {
         "ledgers": status.ledgers,
         "connections": status.connections,

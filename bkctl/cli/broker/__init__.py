@@ -1,1 +1,1 @@
-"""Brokers: run one; those that are registered."""
+"""Brokers: start one, list and check them."""

@@ -1,4 +1,4 @@
-"""The brokers that are asked: those that are named, or all that are registered."""
+"""The brokers to contact: the named ones, or all registered ones."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ from bkctl.errors import NotFound
 if TYPE_CHECKING:
     from bkctl.cli.env import Env
 
-Brokers = Annotated[
-    list[str] | None, typer.Argument(metavar="[BROKER…]", help="as `broker list` names them; all where none is given")
-]
+Brokers = Annotated[list[str] | None, typer.Argument(metavar="[BROKER…]", help="ids as in `broker list`; default: all")]
 
 
 async def admins(env: Env, wanted: Sequence[str] | None) -> dict[str, Admin]:
     """Each broker's REST interface.
 
     Raises:
-        NotFound: one is not registered, or none is at all.
+        NotFound: a named broker, or every broker, is not registered.
     """
     from bkctl.meta.brokers import BrokerStore
 

@@ -1,4 +1,4 @@
-"""`bkctl broker config`: the settings that brokers run with, and where they differ."""
+"""`bkctl broker config`: lists the settings of running brokers."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ OWN = (
     "bindAddresses",
     "advertisedListeners",
 )
-"""Keys that differ from broker to broker by their nature."""
+"""Keys whose values always differ between brokers."""
 
 
 async def run(
     env: Env,
     brokers: Brokers = None,
-    key: Annotated[str, typer.Option("--key", metavar="TEXT", help="only keys that hold this text")] = "",
-    diff: Annotated[bool, typer.Option("--diff", help="only keys in which brokers differ; exit 1 if any do")] = False,
+    key: Annotated[str, typer.Option("--key", metavar="TEXT", help="only keys that contain this text")] = "",
+    diff: Annotated[
+        bool, typer.Option("--diff", help="only keys whose values differ between brokers; exit 1 if any do")
+    ] = False,
 ) -> list[dict[str, object]]:
-    """Lists the settings of brokers as they run, Java's and ours, by their web addresses; secrets are masked."""
+    """List the settings of running brokers, of Java or bkctl; secrets are masked."""
     told: dict[str, dict[str, str]] = {}
     for broker_id, admin in (await admins(env, brokers)).items():
         found = await admin.get("/brokers/configuration/runtime")

@@ -1,4 +1,4 @@
-"""`bkctl broker health`: whether brokers say that they are well."""
+"""`bkctl broker health`: checks the health of brokers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ COMMAND = Command(
 
 
 async def run(env: Env, brokers: Brokers = None) -> list[dict[str, object]]:
-    """Asks each broker for its health by its web address; exit 1 if one is not well.
+    """Check the health of brokers through their web addresses. Exit 1: one is unhealthy.
 
-    Java's brokers send themselves a message for it; ours look at their registration and the metadata store.
+    A Java broker sends a message to itself; a bkctl broker checks its registration and the metadata store.
     """
     import asyncio
 

@@ -1,4 +1,4 @@
-"""`bkctl broker leader`: the broker that decides who serves what."""
+"""`bkctl broker leader`: shows the leader of the brokers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ COMMAND = Command(
 
 
 async def run(env: Env) -> dict[str, object]:
-    """Shows the leader of a cluster's brokers; exit 4 where nobody leads."""
+    """Show the leader of a cluster's brokers. Exit 4: no broker leads."""
     from bkctl.meta.brokers import BrokerStore
 
     async with env.cluster() as cluster:
         leader = await BrokerStore(await cluster.pulsar()).leader()
     if leader is None:
-        raise NotFound("no broker leads", hint="bkctl broker list")
+        raise NotFound("no broker is the leader", hint="bkctl broker list")
     return {"broker": leader.get("brokerId"), "service_url": leader.get("serviceUrl")}

@@ -15,7 +15,7 @@ COMMAND = Command(
 
 
 async def run(env: Env) -> list[dict[str, object]]:
-    """Lists the brokers of a cluster with what they last told of themselves; Java's and ours."""
+    """List the brokers of a cluster with the load that they last reported."""
     from bkctl.meta.brokers import BrokerStore
 
     rows: list[dict[str, object]] = []

@@ -1,4 +1,4 @@
-"""`bkctl broker namespaces`: which parts of which namespaces brokers own."""
+"""`bkctl broker namespaces`: lists the bundles that brokers own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMMAND = Command(
 
 
 async def run(env: Env, brokers: Brokers = None) -> list[dict[str, object]]:
-    """Lists the bundles that brokers own, as the metadata tell; brokers are not asked."""
+    """List the bundles that brokers own, from the metadata store."""
     from bkctl.meta.brokers import BrokerStore
     from bkctl.meta.namespaces import NamespaceStore
 

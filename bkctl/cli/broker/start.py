@@ -21,16 +21,16 @@ COMMAND = Command(
 
 
 def run(env: Env) -> None:
-    """Serves Pulsar's clients from BookKeeper's ledgers with the settings of a broker.conf, until SIGTERM or ^C.
+    """Run a Pulsar broker with the settings of a broker.conf, until SIGTERM or ^C.
 
-    Works beside Java's brokers in one cluster. On a metadata store without the cluster it first makes what Java's
-    initialize-cluster-metadata makes, and says so. A topic that it takes over is fenced for its owner before.
-    Prints `ready BROKER_ID` on stdout when it serves; logs on stderr.
+    Works beside Java's brokers in one cluster. If the metadata store does not contain the cluster, it first creates the
+    same nodes as Java's initialize-cluster-metadata, and logs it. When it takes over a topic, it fences the ledgers of
+    the previous owner. Prints `ready BROKER_ID` on stdout when it is ready; logs on stderr.
     """
     if env.conf_path is None:
         raise UsageError("no configuration is given", hint="bkctl broker start -c broker.conf")
     if not env.conf_path.exists():
-        raise NotFound(f"there is no configuration file {env.conf_path}")
+        raise NotFound(f"configuration file does not exist: {env.conf_path}")
     try:
         from bkdaemon.broker.service import run as run_broker
     except ModuleNotFoundError as e:

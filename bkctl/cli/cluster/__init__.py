@@ -1,1 +1,1 @@
-"""Whole clusters: make one, look at it, empty it, remove it."""
+"""Clusters: create, show, format and remove a cluster."""

@@ -1,4 +1,4 @@
-"""How a cluster looks, for every verb of `cluster`."""
+"""The form of a cluster, shared by the verbs of `cluster`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 async def cluster_item(cluster: ClusterAccess) -> dict[str, object]:
-    """What the metadata store says of the cluster as a whole."""
+    """Reads the state of the cluster from the metadata store."""
     from bkctl.meta.cluster import cluster_info
     from bkctl.meta.election import Election
     from bkctl.meta.underreplication import Underreplication

@@ -23,7 +23,7 @@ async def run(
     backup: BackupFile = None,
     no_backup: NoBackup = False,
 ) -> object:
-    """Forgets all ledgers, markers and cookies of a cluster, and gives it a new instance id.
+    """Delete all ledgers, marks and cookies of a cluster, and create a new instance id.
 
     What bookies have on their disks is garbage then: they do not start again before their directories are emptied.
     Registrations stay, and so do the switch and the settings of auto recovery. The layout becomes the one that the
@@ -48,7 +48,7 @@ async def run(
             f"delete all ledgers of {cluster.root}" + (f" ({count})" if ledgers is not None else ""),
             f"delete the cookies of {info.known_bookies} bookies, all markers and locks",
             f"replace instance {info.instance_id} by a new one",
-            f"{running} bookies are running, and keep entries that nobody can find any more",
+            f"{running} bookies are running; the entries that they store become unreachable",
         )
         subject = info.instance_id or cluster.root
         env.confirm(Plan(f"format the cluster at {cluster.root} of {cluster.store.where}", steps, subject=subject))

@@ -1,4 +1,4 @@
-"""`bkctl cluster info`: what a cluster is."""
+"""`bkctl cluster info`: shows a cluster."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ COMMAND = Command(
 
 
 async def run(env: Env) -> object:
-    """Shows instance id, layout, bookies and auto recovery of a cluster.
+    """Show instance id, layout, bookies and auto recovery of a cluster.
 
-    Asks the metadata store, no bookie. known_bookies have a cookie, whether they run or not.
+    Reads the metadata store and contacts no bookie. known_bookies have a cookie, running or not.
     """
     async with env.cluster() as cluster:
         return await cluster_item(cluster)

@@ -1,4 +1,4 @@
-"""`bkctl cluster init`: makes a new cluster in the metadata store."""
+"""`bkctl cluster init`: creates a new cluster in the metadata store."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ COMMAND = Command(
 
 async def run(
     env: Env,
-    parents: Annotated[bool, typer.Option("--parents", help="make the nodes above the ledgers root too")] = False,
+    parents: Annotated[bool, typer.Option("--parents", help="create the parents of the ledgers root too")] = False,
 ) -> object:
-    """Makes the nodes of a new cluster; refuses a root that is there (exit 5).
+    """Create the metadata of a new cluster.
 
-    The layout is the one that the metadata URI names, hierarchical where it names none.
+    Exit 5: the root exists. The layout is that of the metadata URI, by default hierarchical.
     """
     from bkctl.codec.layout import LedgerManager
     from bkctl.errors import AlreadyExists
@@ -35,9 +35,9 @@ async def run(
 
     async with env.cluster() as cluster:
         if await cluster.store.exists(cluster.root) is not None:
-            raise AlreadyExists(f"{cluster.root} is there already", hint="bkctl cluster info shows it")
+            raise AlreadyExists(f"{cluster.root} exists already", hint="bkctl cluster info shows it")
         manager = cluster.uri.manager or LedgerManager.HIERARCHICAL
         steps = (f"create {cluster.root}, available, available/readonly, INSTANCEID", f"write LAYOUT: {manager.value}")
-        env.confirm(Plan(f"make a cluster at {cluster.root} of {cluster.store.where}", steps, subject=cluster.root))
+        env.confirm(Plan(f"create a cluster at {cluster.root} of {cluster.store.where}", steps, subject=cluster.root))
         await init_cluster(cluster.store, cluster.root, manager, parents=parents)
         return await cluster_item(cluster)

@@ -24,18 +24,19 @@ async def run(
     env: Env,
     root: Annotated[str, typer.Argument(metavar="ROOT", help="the ledgers root, the same as in the metadata URI")],
     instance_id: Annotated[
-        str | None, typer.Option("--instance-id", metavar="ID", help="the cluster's, as `cluster info` shows it")
+        str | None,
+        typer.Option("--instance-id", metavar="ID", help="the cluster's instance id, as shown by `cluster info`"),
     ] = None,
-    any_instance: Annotated[bool, typer.Option("--any-instance", help="whatever its instance id is")] = False,
+    any_instance: Annotated[bool, typer.Option("--any-instance", help="do not check the instance id")] = False,
     owned: Owned = False,
     backup: BackupFile = None,
     no_backup: NoBackup = False,
 ) -> object:
-    """Deletes all metadata of a cluster, the root too.
+    """Delete all metadata of a cluster, the root too.
 
-    Refuses (exit 3) while a bookie is registered, for another instance id, and where the root holds something that
-    is not BookKeeper's; and while topics, cursors, schemas, DistributedLog streams or other applications use its
-    ledgers. The metadata is written to a file first.
+    Refused (exit 3) while a bookie is registered, if the instance id differs, if the root contains nodes that are not
+    BookKeeper's, and while topics, cursors, schemas, DistributedLog streams or other applications use its ledgers. The
+    metadata is written to a file first.
     """
     from bkctl.errors import UsageError
     from bkctl.meta.cluster import check_nuke, nuke_cluster

@@ -1,1 +1,1 @@
-"""Cursors: the state of a subscription as it is stored."""
+"""Cursors: the stored state of subscriptions."""

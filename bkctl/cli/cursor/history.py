@@ -1,4 +1,4 @@
-"""`bkctl cursor history`: every state that a cursor's ledger remembers."""
+"""`bkctl cursor history`: lists the states in a cursor's ledger."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ COMMAND = Command(
 
 
 async def run(env: Env, topic: Topic, cursor: Subscription) -> list[dict[str, object]]:
-    """Reads the ledger in which a loaded topic's broker writes a cursor down, oldest state first. Never fences.
+    """List the states in a cursor's ledger, oldest first. Never fences.
 
-    A cursor that is kept in its node, as after a clean unload, has no history. mark_delete that goes back tells of
-    a reset; ranges are how many runs of entries were acknowledged above it.
+    A cursor stored in its metadata node, as after a graceful unload, has no history. A decreasing mark_delete indicates
+    a reset; ranges is the number of acknowledged ranges after mark_delete.
     """
     rows: list[dict[str, object]] = []
     async with opened(env, topic) as access:
@@ -48,7 +48,7 @@ async def _states(env: Env, bookkeeper: BookKeeper, cursor: ColdCursor) -> list[
 
     ledger_id = cursor.info.ledger_id
     if ledger_id < 0:
-        env.note(f"{cursor.name} is kept in its node: no history")
+        env.note(f"{cursor.name} is stored in its metadata node and has no history")
         return []
     reader = await bookkeeper.open(ledger_id)
     states: list[dict[str, object]] = []

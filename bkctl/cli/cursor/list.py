@@ -1,4 +1,4 @@
-"""`bkctl cursor list`: every cursor of topics, those of brokers too, and where their state is kept."""
+"""`bkctl cursor list`: lists the cursors of topics."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ BROKERS = {"pulsar.dedup": "deduplication", "__compaction": "compaction"}
 
 
 async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
-    """Lists the cursors of topics. kind: subscription, deduplication, compaction, replication. Never fences.
+    """List the cursors of topics. kind: subscription, deduplication, compaction, replication. Never fences.
 
-    What only bookies know is null while too few of them answer.
+    Fields that are stored only on bookies are null if too few bookies answer.
     """
     names = list(env.names(topics))
     async with opened(env, *names) as access:
@@ -44,5 +44,5 @@ async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
 
 
 def kind_of(name: str) -> str:
-    """Whose cursor it is."""
+    """The kind of a cursor."""
     return BROKERS.get(name, "replication" if name.startswith("pulsar.repl") else "subscription")

@@ -1,4 +1,4 @@
-"""`bkctl cursor set`: writes a cursor's state by hand, or takes it back."""
+"""`bkctl cursor set`: overwrites or restores a cursor's state."""
 
 from __future__ import annotations
 
@@ -45,18 +45,19 @@ async def run(
         Path | None, typer.Option("--restore", metavar="FILE", help="the state that an earlier `cursor set` replaced")
     ] = None,
 ) -> dict[str, object]:
-    """Writes the state of a cursor whose topic no broker has open; what was there is kept in a file, and named.
+    """Write the state of a cursor of an unloaded topic.
 
-    --mark-delete L:E: everything up to E is acknowledged, nothing behind it (L:-1 is before L's first entry).
-    Refused while the topic is loaded: `topic unload` it, or `subscription reset`. If anybody changes the cursor or
-    takes the topic meanwhile, nothing is written (exit 5). A partitioned topic: one partition at a time.
+    The previous state is written to a backup file first. --mark-delete L:E acknowledges all entries up to and including
+    E and none after it (L:-1 is before L's first entry). Refused while the topic is loaded: use `topic unload` first,
+    or `subscription reset`. If another client changes the cursor or loads the topic meanwhile, nothing is written (exit
+    5). A partitioned topic: one partition at a time.
     """
     from bkrecovery.cursor import Edit, is_loaded
 
     from bkctl.log.acks import Acks
 
     if (mark_delete is None) == (restore is None):
-        raise UsageError("one of --mark-delete and --restore says what to write")
+        raise UsageError("either --mark-delete or --restore is required")
     wanted = parse_position(mark_delete) if mark_delete is not None else None
     async with opened(env, topic) as access:
         target = _one(await targets(access, topic), topic, cursor)
@@ -64,8 +65,8 @@ async def run(
         if is_loaded(log, target.owner):
             assert target.owner is not None
             raise Refused(
-                f"{target.name} is loaded by broker {target.owner.broker_id}, which has the cursor in memory",
-                hint="bkctl topic unload first, or bkctl subscription reset",
+                f"{target.name} is loaded by broker {target.owner.broker_id}, which caches the cursor",
+                hint="run bkctl topic unload first, or use bkctl subscription reset",
             )
         state = (
             _state(log.cursors[cursor], wanted) if wanted is not None else _restored(restore, log.topic.path, cursor)
@@ -74,7 +75,7 @@ async def run(
         after.load(state)
         if wanted is not None and wanted != after.mark_delete:
             raise UsageError(
-                f"{shown(wanted)} is no place in {target.name}; the nearest is {shown(after.mark_delete)}",
+                f"{shown(wanted)} is not a valid position in {target.name}; the nearest is {shown(after.mark_delete)}",
                 hint=f"bkctl topic map {topic}",
             )
         old, new = before.acks.backlog(), after.backlog()
@@ -107,7 +108,7 @@ def _state(before: ColdCursor, mark_delete: Position) -> CursorState:
 
 
 def _keep(env: Env, target: Target, cursor: ColdCursor) -> Path:
-    """Writes down the state that is replaced, whole, wherever it was stored."""
+    """Writes the state that is replaced to a backup file."""
     from bkctl.codec.managed_ledger import encode_cursor_state
     from bkctl.world import PrivateDisk
 
@@ -131,7 +132,7 @@ def _restored(path: Path | None, managed_ledger: str, cursor: str) -> CursorStat
     """The state of a backup.
 
     Raises:
-        Corrupt: it is no backup. UsageError: it is another cursor's.
+        Corrupt: it is not a backup. UsageError: it is a backup of another cursor.
     """
     from bkctl.codec.managed_ledger import decode_cursor_state
 
@@ -142,8 +143,8 @@ def _restored(path: Path | None, managed_ledger: str, cursor: str) -> CursorStat
         state = decode_cursor_state(base64.b64decode(value["state"]), source=str(path))
     except (ValueError, KeyError, TypeError) as error:
         raise Corrupt(
-            "no backup of a cursor", source=str(path), offset=0, expected="a file of `cursor set`", found=str(error)
+            "not a backup of a cursor", source=str(path), offset=0, expected="a file of `cursor set`", found=str(error)
         ) from None
     if found != (managed_ledger, cursor):
-        raise UsageError(f"{path} is of cursor {found[1]} of {found[0]}")
+        raise UsageError(f"{path} is a backup of cursor {found[1]} of {found[0]}")
     return state

@@ -1,4 +1,4 @@
-"""`bkctl cursor show`: the stored state of a subscription, as it is."""
+"""`bkctl cursor show`: shows the stored state of a subscription."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ COMMAND = Command(
 
 
 async def run(env: Env, topic: Topic, cursor: Subscription) -> object:
-    """Shows a cursor's stored state: mark-delete, holes, parts of batches, numbers; and where it is kept. Never fences.
+    """Show a cursor's stored state and where it is stored. Never fences.
 
-    ranges are acknowledged entries as FIRST..LAST; batches give the indexes that are still to be acknowledged. While
-    too few bookies answer to read a cursor's ledger, what only they know is null; node_mark_delete is an older state.
+    ranges are acknowledged entries as FIRST..LAST; batches list the unacknowledged indexes. If too few bookies answer
+    to read the cursor's ledger, the fields stored only there are null; node_mark_delete is an older state.
     """
     async with opened(env, topic) as access:
         logs = [log async for log in logs_of_each(env, access, [topic], [topic], whole=False)]

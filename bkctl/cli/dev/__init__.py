@@ -1,1 +1,1 @@
-"""A local cluster for development: the real ZooKeeper and bookies on this machine."""
+"""A local cluster for development: ZooKeeper, bookies and brokers on this machine."""

@@ -1,4 +1,4 @@
-"""What the verbs of `dev` share: where the cluster is, and how its services look."""
+"""Shared by the verbs of `dev`: the cluster's directory, and the form of its services."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Number = Annotated[int, typer.Argument(metavar="NUMBER", help="1, 2, …")]
 
 
 def directory_of(env: Env, given: Path | None) -> Path:
-    """--dir, else that of the cluster that was started last, else a place of our own."""
+    """--dir, or the directory of the cluster started last, or a default directory."""
     if given is not None:
         return given.absolute()
     try:
@@ -45,7 +45,7 @@ def open_local(env: Env, given: Path | None) -> LocalCluster:
 
 
 def announce(env: Env, cluster: LocalCluster) -> None:
-    """Writes the cluster's URI where commands find it last."""
+    """Records the cluster's URI as the default of later commands."""
     from bkctl.world import PrivateDisk
 
     disk = PrivateDisk()
@@ -55,19 +55,19 @@ def announce(env: Env, cluster: LocalCluster) -> None:
 
 
 def withdraw(env: Env, cluster: LocalCluster) -> None:
-    """Takes the URI back, if it is this cluster's."""
+    """Deletes the recorded URI if it is this cluster's."""
     if directory_of(env, None) == cluster.directory:
         (env.state_dir / LOCAL_CLUSTER_FILE).unlink(missing_ok=True)
 
 
 def check_kind(kind: str) -> str:
-    """The kind itself.
+    """Returns the kind if it is valid.
 
     Raises:
-        UsageError: there is no such kind.
+        UsageError: it is not a kind of service.
     """
     if kind not in KINDS:
-        raise UsageError(f"{kind!r} is no kind of service", hint=" or ".join(KINDS))
+        raise UsageError(f"{kind!r} is not a kind of service", hint=" or ".join(KINDS))
     return kind
 
 

@@ -25,9 +25,10 @@ async def run(
     delete: Annotated[bool, typer.Option("--delete", help="remove the data too (asks)")] = False,
     directory: Directory = None,
 ) -> list[dict[str, object]]:
-    """Stops every service of the local cluster; its data stays, unless --delete is given.
+    """Stop the local cluster.
 
-    With --delete it shows what goes and asks for the directory's name (or --yes).
+    Its data stays. --delete deletes the data too, after showing a plan and asking for the directory's name (or with
+    --yes).
     """
     cluster = open_local(env, directory)
     if delete:
@@ -36,7 +37,7 @@ async def run(
         name = cluster.directory.name
         env.confirm(Plan(f"stop the cluster in {cluster.directory} and remove its data", tuple(steps), subject=name))
     for service in await cluster.down():
-        env.note(f"{service.name} did not leave by itself and was killed")
+        env.note(f"{service.name} did not stop in time and was killed")
     withdraw(env, cluster)
     rows = [row(service) for service in cluster.services]
     if delete:

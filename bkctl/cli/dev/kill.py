@@ -16,9 +16,9 @@ COMMAND = Command(
 
 
 async def run(env: Env, kind: Kind, number: Number = 1, directory: Directory = None) -> dict[str, object]:
-    """Kills one service of the local cluster with SIGKILL, as if its machine had failed.
+    """Kill one service of the local cluster with SIGKILL, as if its machine had failed.
 
-    The process is named by its id and its birth: one that has got the same id since is never touched.
+    The process is identified by its id and start time, so that another process with a reused id is never killed.
     """
     cluster = open_local(env, directory)
     if not await cluster.kill(check_kind(kind), number):

@@ -18,6 +18,6 @@ COMMAND = Command(
 
 
 async def run(env: Env, kind: Kind, number: Number = 1, directory: Directory = None) -> dict[str, object]:
-    """Starts one service of the local cluster again, with its data, and waits until it serves."""
+    """Start one stopped service of the local cluster, and wait until it is ready."""
     cluster = open_local(env, directory)
     return row(await cluster.start(check_kind(kind), number))

@@ -1,4 +1,4 @@
-"""`bkctl dev status`: what of the local cluster runs."""
+"""`bkctl dev status`: shows the services of the local cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMMAND = Command(
 
 
 def run(env: Env, directory: Directory = None) -> list[dict[str, object]]:
-    """Shows what of the local cluster runs; exit 1 if something does not."""
+    """Show the services of the local cluster. Exit 1: one is not running."""
     cluster = open_local(env, directory)
     env.note(f"metadata URI: {cluster.metadata_uri}")
     if not all(service.running for service in cluster.services):

@@ -16,8 +16,8 @@ COMMAND = Command(
 
 
 async def run(env: Env, kind: Kind, number: Number = 1, directory: Directory = None) -> dict[str, object]:
-    """Stops one service of the local cluster by SIGTERM; it flushes and leaves. Its data stays."""
+    """Stop one service of the local cluster gracefully. Its data stays."""
     cluster = open_local(env, directory)
     if not await cluster.stop(check_kind(kind), number):
-        env.note(f"{kind} {number} did not leave by itself and was killed")
+        env.note(f"{kind} {number} did not stop in time and was killed")
     return row(cluster.find(kind, number))

@@ -28,14 +28,15 @@ COMMAND = Command(
 
 async def run(
     env: Env,
-    bookies: Annotated[int, typer.Option("--bookies", metavar="N", help="how many bookies")] = 3,
-    brokers: Annotated[int, typer.Option("--brokers", metavar="N", help="how many Pulsar brokers")] = 0,
+    bookies: Annotated[int, typer.Option("--bookies", metavar="N", help="number of bookies")] = 3,
+    brokers: Annotated[int, typer.Option("--brokers", metavar="N", help="number of Pulsar brokers")] = 0,
     directory: Directory = None,
 ) -> list[dict[str, object]]:
-    """Starts a local cluster: the real ZooKeeper, bookies, and Pulsar brokers if wanted, each its own process.
+    """Start a local cluster: ZooKeeper, bookies and, with --brokers, Pulsar brokers.
 
-    Ports are free ones of 127.0.0.1 and stay the same from start to start. Where a cluster has been before, its
-    services that do not run are started again with their data. From then on commands without -m use this cluster.
+    Each service is a process of its own. Ports are free ports of 127.0.0.1 and stay the same across restarts. If the
+    directory contains a cluster, its stopped services are started with their data. Later commands without -m use this
+    cluster.
     """
     from bkdaemon.local.cluster import LocalCluster
 

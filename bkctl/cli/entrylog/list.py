@@ -20,9 +20,9 @@ COMMAND = Command(
 
 
 def run(env: Env, paths: Paths = None) -> Iterator[dict[str, object]]:
-    """Lists entry logs with what their headers say.
+    """List entry logs and their headers.
 
-    state: closed (has a ledgers map), open (was never closed), empty (preallocated), damaged (no sound header),
+    state: closed (has a ledgers map), open (was never closed), empty (preallocated), damaged (invalid header),
     compacting and compacted (left by a compaction). The directories come from PATH or from -c.
     """
     from bkinspect.entry_log import summary

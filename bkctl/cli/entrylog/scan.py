@@ -51,12 +51,12 @@ def run(
     *,
     digests: Digests,
 ) -> Listing:
-    """Reads entry logs frame by frame.
+    """Read entry logs frame by frame.
 
-    offset is that of the entry itself, behind its 4-byte size. digest_ok is null where nothing can be known: logs do
-    not say which digest a ledger has, so it is deduced from its entries (or taken from the metadata store, with
-    --with-metadata); MAC needs the password, DUMMY has none.
-    With --on-error resume faults go to stderr as findings and the exit code is 1.
+    offset is the offset of the entry itself, after its 4-byte size. digest_ok is null if the digest cannot be checked:
+    entry logs do not contain the digest type, so it is deduced from the entries (or read from the metadata store, with
+    --with-metadata); MAC needs the password, DUMMY has no digest. With --on-error resume damage is reported on stderr
+    as findings and the exit code is 1.
     """
     from bkinspect.entry_log import ledger_ids, scan
 
@@ -77,7 +77,7 @@ def run(
 
 
 def _wanted(ledger_id: int | None, first: int | None, last: int | None) -> tuple[range, range] | None:
-    """Ledger and entry ids that pass; None lets everything pass, frames that are no entries too."""
+    """A filter of ledger and entry ids; None selects all frames, also those that are not entries."""
     if ledger_id is None and first is None and last is None:
         return None
     everything = range(2**63)

@@ -30,11 +30,11 @@ COMMAND = Command(
 def run(
     env: Env,
     paths: Paths = None,
-    ledgers: Annotated[bool, typer.Option("--ledgers", help="one row a ledger instead of one a log")] = False,
+    ledgers: Annotated[bool, typer.Option("--ledgers", help="one row per ledger instead of one per log")] = False,
 ) -> Listing:
-    """Shows the header of entry logs and how many bytes each ledger has in them.
+    """Show the header of entry logs and the bytes of each ledger.
 
-    The bytes come from the ledgers map; a log without one, or with one that cannot be trusted, is scanned.
+    The bytes come from the ledgers map; a log without a valid ledgers map is scanned.
     """
     report = Reporter(env)
     logs = logs_of(env, paths)
@@ -43,7 +43,7 @@ def run(
 
 
 def _by_log(logs: list[Numbered], report: Reporter, *, shares: bool) -> Iterator[dict[str, object]]:
-    """One item a log; in a table there is no room for the shares of its ledgers."""
+    """One item a log; a table omits the bytes of each ledger."""
     from bkinspect.entry_log import contents
 
     for log in logs:

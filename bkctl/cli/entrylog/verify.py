@@ -1,4 +1,4 @@
-"""`bkctl entrylog verify`: what is wrong with entry logs."""
+"""`bkctl entrylog verify`: verifies entry logs."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def run(
     *,
     digests: Digests,
 ) -> Listing:
-    """Reads entry logs whole and reports what is wrong: frames, digests, ids, and the ledgers map against the frames.
+    """Verify the frames, digests, ids and ledgers maps of entry logs.
 
-    Exits with 1 if anything was found that is more than worth knowing. `bkctl explain CODE` says what a finding means.
+    Exit 1: findings of severity warning or error. `bkctl explain CODE` explains a finding.
     """
     from bkinspect.entry_log import ledger_ids, verify_all
 

@@ -1,4 +1,4 @@
-"""Which directories `index check` and `index rebuild` work on."""
+"""The directories of `index check` and `index rebuild`."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ def layout(env: Env, directory: Path | None) -> Layout:
     """The directories of the bookie that DIR or -c mean.
 
     Raises:
-        UsageError: neither names any. NotFound: a directory is missing.
+        UsageError: neither names a directory. NotFound: a directory is missing.
     """
     from bkinspect.layout import layout_of, layout_of_index
 
     journals, ledgers = configured(env, JOURNAL_KEYS), configured(env, LEDGER_KEYS)
     if directory is None:
         if not ledgers:
-            raise UsageError("which index?", hint="-c CONF with journalDirectories and ledgerDirectories, or DIR")
+            raise UsageError(
+                "no index directory is given", hint="use DIR, or -c CONF with journalDirectories and ledgerDirectories"
+            )
         return layout_of(journals, ledgers, configured(env, INDEX_KEYS))
     if not ledgers:
         return layout_of_index(directory)

@@ -36,7 +36,7 @@ def run(
     env: Env,
     directory: IndexDirectory = None,
     with_metadata: Annotated[
-        bool, typer.Option("--with-metadata", help="leave out ledgers that the metadata store does not have")
+        bool, typer.Option("--with-metadata", help="omit ledgers that are not in the metadata store")
     ] = False,
 ) -> Listing:
     """Rebuild a stopped bookie's index from entry logs and journals.
@@ -45,7 +45,7 @@ def run(
     NAME.BACKUP-TIME. Master keys and fences are taken from the old ledgers database and from the journals. A ledger
     that has no key there gets an empty one, which the first client that writes replaces by its own; a ledger whose
     fence cannot be known is fenced. If the old ledgers database is lost, deleted ledgers return until the bookie's
-    next garbage collection, unless --with-metadata asks the metadata store. Killed at any point, run it again.
+    next garbage collection, unless --with-metadata asks the metadata store. If it is killed at any point, run it again.
     Refused (exit 3) while a bookie runs on the directories.
     """
     import asyncio
@@ -114,7 +114,7 @@ def _tell(env: Env, items: list[Rebuilt]) -> None:
     for item in items:
         env.note(f"{item.index_dir}: {item.entries:,} entries of {item.ledgers:,} ledgers from {item.logs} entry logs")
         for backup in item.backups:
-            env.note(f"the old database is {backup}; remove it when the bookie serves")
+            env.note(f"the old database is {backup}; remove it when the bookie is running again")
         if item.without_key:
             env.warn(
                 f"{item.index_dir}: {item.without_key} ledgers have no master key: neither the old index nor a journal "

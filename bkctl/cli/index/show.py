@@ -1,4 +1,4 @@
-"""`bkctl index show`: the ledgers of an index, or where the entries of one ledger lie."""
+"""`bkctl index show`: shows the ledgers of an index, or the locations of a ledger's entries."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ def run(
         typer.Argument(metavar="DIR…", help="directories with locations/ and ledgers/, or with .idx files"),
     ] = None,
     ledger: Annotated[
-        str | None, typer.Option("--ledger", metavar="LEDGER", help="where the entries of this ledger lie")
+        str | None, typer.Option("--ledger", metavar="LEDGER", help="show the locations of this ledger's entries")
     ] = None,
     show_key: Annotated[
-        bool, typer.Option("--show-key", help="show master keys: whoever has one may write to the ledger")
+        bool, typer.Option("--show-key", help="show master keys, which permit writing to the ledgers")
     ] = False,
 ) -> Listing:
-    """Shows what a bookie knows of its ledgers, or where each entry of one lies.
+    """Show the ledgers in a bookie's index, or the location of each entry of one ledger.
 
-    Works beside a running bookie, on what it has flushed, and writes nothing into its directories. Of a ledger:
-    entries counted in the index, fenced, limbo, the explicit LAC, whether it has a password. With --ledger: log and
-    offset of each entry, the offset behind the 4-byte size.
+    Works while the bookie is running, on flushed data, and writes nothing into its directories. Shows for each ledger:
+    entries in the index, fenced, limbo, the explicit LAC, whether it has a password. With --ledger: log and offset of
+    each entry, the offset after the 4-byte size.
     """
     from bkinspect.ledger_index import entries_of, find_indexes
 
     folders = dirs or configured(env, INDEX_KEYS)
     if not folders:
-        raise UsageError("which index?", hint="name directories, or a configuration with ledgerDirectories (-c)")
+        raise UsageError("no index directory is given", hint="use DIR, or -c CONF with ledgerDirectories")
     indexes = [index for folder in folders for index in find_indexes(folder)]
     ledger_id = ledger_id_of(ledger)
     if ledger_id is not None:

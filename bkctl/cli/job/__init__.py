@@ -1,1 +1,1 @@
-"""Long work by hand that is under way on this machine, or was interrupted."""
+"""Manage running and interrupted jobs."""

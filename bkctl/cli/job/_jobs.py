@@ -1,4 +1,4 @@
-"""What the verbs of `job` share: which job is meant, and what is told of one."""
+"""Shared by the verbs of `job`: finding a job, and the form of a job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COLUMNS = ("job", "state", "subjects", "done", "left", "failed", "bytes_copied", "rate", "started")
 WIDE = ("kind", "cluster", "parallel", "by", "pid", "seconds", "command", "error", "file")
 JobName = Annotated[
-    str, typer.Argument(metavar="JOB", help="as `job list` shows it, the end of its name, or its state file")
+    str, typer.Argument(metavar="JOB", help="name as shown by `job list`, the end of a name, or a state file")
 ]
 
 
@@ -32,17 +32,17 @@ def disk() -> Disk:
 
 
 def all_jobs(env: Env) -> list[KnownJob]:
-    """The jobs that this user's state directory remembers."""
+    """The jobs in this user's state directory."""
     from bkrecovery.job_control import known_jobs
 
     return list(known_jobs(disk(), env.state_dir / "jobs"))
 
 
 def job_of(env: Env, name: str) -> KnownJob:
-    """The job that is meant.
+    """The job with this name.
 
     Raises:
-        NotFound: none is. UsageError: several are. Refused: its file cannot be read.
+        NotFound: no job matches. UsageError: several match. Refused: its file cannot be read.
     """
     from bkrecovery.job_control import known_job
     from bkrecovery.job_state import SUFFIX
@@ -55,20 +55,20 @@ def job_of(env: Env, name: str) -> KnownJob:
         jobs = all_jobs(env)
         matches = [job for job in jobs if job.name == name] or [job for job in jobs if job.name.endswith(name)]
     if not matches:
-        raise NotFound(f"there is no job {name}", hint="bkctl job list; a job that was done is forgotten")
+        raise NotFound(f"job {name} does not exist", hint="bkctl job list; a job that was done is forgotten")
     if len(matches) > 1:
-        raise UsageError(f"{name} may be {', '.join(job.name for job in matches)}")
+        raise UsageError(f"{name} is ambiguous: {', '.join(job.name for job in matches)}")
     (job,) = matches
     if job.state is None:
-        raise Refused(str(job.error), hint="--restart with the job's own command forgets the file")
+        raise Refused(str(job.error), hint="--restart with the job's own command discards the file")
     return job
 
 
 def rate_of(kind: str, text: str) -> float:
-    """What a rate means to a kind of job: bytes a second, of a renaming ledgers; 0 for `none`.
+    """The rate limit of a job: bytes per second, for `bookie rename` ledgers per second; 0 for `none`.
 
     Raises:
-        UsageError: it is none.
+        UsageError: not a valid rate.
     """
     if text.strip().lower() == "none":
         return 0.0
@@ -79,12 +79,12 @@ def rate_of(kind: str, text: str) -> float:
     except ValueError:
         rate = 0.0
     if not 0 < rate < float("inf"):
-        raise UsageError(f"--rate {text!r} is no rate", hint="ledgers a second, or none")
+        raise UsageError(f"--rate {text!r} is not a valid rate", hint="ledgers per second, or none")
     return rate
 
 
 def job_item(job: KnownJob) -> dict[str, Any]:
-    """One job. state: running; finished, where nothing was left; else stopped. rate is per second, null without one."""
+    """One job. state: running; finished if no ledger is left; or stopped. rate: per second, null without a limit."""
     state = job.state
     if state is None:
         empty = dict.fromkeys((*COLUMNS, *WIDE))

@@ -1,4 +1,4 @@
-"""`bkctl job cancel`: ends a job, and forgets it."""
+"""`bkctl job cancel`: cancels a job."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ COMMAND = Command(
     timeout_s=None,
 )
 END_WAIT_S: Final = 60.0
-"""How long the process of a job may take to end."""
+"""Time limit for the process of a job to stop."""
 POLL_S: Final = 0.1
 
 
 def run(env: Env, job: JobName) -> dict[str, Any]:
-    """Stops the process that works on a job, if one does, and forgets the job. What is done stays done.
+    """Cancel a job and delete its state. Completed work is kept.
 
-    The process ends with exit 5. Bookies that a drain has made read-only stay so, and claimed: `bookie drain --cancel`
-    gives them back. Where the same job has begun anew meanwhile, that run is left alone: exit 5.
+    A process that runs the job stops with exit 5. Bookies that a drain has made read-only stay read-only and claimed:
+    `bookie drain --cancel` makes them writable. If the same job was restarted meanwhile, the new run is not changed:
+    exit 5.
     """
     from bkrecovery.job_control import ControlFile, is_running
     from bkrecovery.job_state import JobFile
@@ -36,21 +37,23 @@ def run(env: Env, job: JobName) -> dict[str, Any]:
     found = job_of(env, job)
     state = found.state
     assert state is not None
-    steps = [f"stop the process {state.note.get('pid')} that works on it"] if found.running else []
-    steps.append(f"forget it: {state.done} ledgers are done, {len(state.left or ())} are left as they are")
+    steps = [f"stop process {state.note.get('pid')}, which runs it"] if found.running else []
+    steps.append(f"delete its state: {state.done} ledgers are done, {len(state.left or ())} stay as they are")
     drains = state.kind in ("bookie drain", "bookie decommission")
     if drains:
-        steps.append(f"{', '.join(state.subjects)} stay read-only if they are: bkctl bookie drain --cancel")
+        steps.append(f"{', '.join(state.subjects)} stay read-only until bkctl bookie drain --cancel")
     env.confirm(Plan(f"cancel {found.name}", tuple(steps), subject=found.name))
     if is_running(disk(), found.path):
         ControlFile(disk(), found.path).ask(cancelled_by=who(env))
         deadline = time.monotonic() + END_WAIT_S
         while is_running(disk(), found.path):
             if time.monotonic() > deadline:
-                raise Unavailable(f"the process of {found.name} has not ended in {END_WAIT_S:.0f} s; it is asked to")
+                raise Unavailable(
+                    f"the process of {found.name} has not stopped within {END_WAIT_S:.0f} s; the request stays"
+                )
             time.sleep(POLL_S)
     file = JobFile(disk(), found.path)
-    file.acquire()  # a run that has begun since then keeps its file and its lock
+    file.acquire()  # A run that started meanwhile keeps its file and its lock.
     try:
         file.remove()
     finally:

@@ -1,4 +1,4 @@
-"""`bkctl job list`: the jobs of this user on this machine."""
+"""`bkctl job list`: lists the jobs of this user on this machine."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ COMMAND = Command(
 
 
 def run(env: Env) -> list[dict[str, Any]]:
-    """Lists long work by hand (drain, decommission, recover, rename, replicate) that runs here or was interrupted.
+    """List running and interrupted jobs on this machine.
 
-    A job that was interrupted goes on when its command is given again: `-o wide` shows it. One that was done is
-    forgotten; that of a renaming is kept as finished.
+    Jobs are started by drain, decommission, recover, rename and replicate. To resume an interrupted job, repeat its
+    command: `-o wide` shows it. A completed job is deleted, except a rename, which is kept as finished.
     """
     return [job_item(job) for job in all_jobs(env)]

@@ -1,4 +1,4 @@
-"""`bkctl job rate`: makes a running job faster or slower."""
+"""`bkctl job rate`: changes the rate of a running job."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ def run(
     job: JobName,
     rate: Annotated[
         str | None,
-        typer.Option("--rate", metavar="RATE", help="a second: 50MB; of a renaming: ledgers; none: no limit"),
+        typer.Option("--rate", metavar="RATE", help="per second: 50MB; for a rename: ledgers; none: no limit"),
     ] = None,
     parallel: Annotated[
         int | None, typer.Option("--parallel", metavar="N", min=1, max=256, help="ledgers at a time")
     ] = None,
 ) -> dict[str, Any]:
-    """Changes the rate of a job that runs on this machine, or how many ledgers it has under way.
+    """Change the rate limit or the parallelism of a running job.
 
-    The job sees it within a second; ledgers under way are finished. It holds for this run: give --rate again where
-    the job is started again. Refused (exit 3) where no process works on the job.
+    It takes effect within a second, after the ledgers in progress. It applies to this run only: repeat --rate when the
+    job is restarted. Refused (exit 3) if no process on this machine runs the job.
     """
     from bkrecovery.job_control import ControlFile
 
     if rate is None and parallel is None:
-        raise UsageError("what is to change?", hint="--rate, --parallel")
+        raise UsageError("no setting to change is given", hint="--rate, --parallel")
     found = job_of(env, job)
     assert found.state is not None
     if not found.running:
-        raise Refused(f"{found.name} does not run: nothing to change", hint="give its own command with another --rate")
+        raise Refused(f"{found.name} is not running", hint="repeat its own command with another --rate")
     if parallel is not None and found.state.kind == "bookie rename":
-        raise UsageError("a renaming has no --parallel", hint="--rate")
+        raise UsageError("`bookie rename` has no --parallel", hint="--rate")
     changes: dict[str, Any] = {}
     if rate is not None:
         changes["rate"] = rate_of(found.state.kind, rate)

@@ -1,4 +1,4 @@
-"""`bkctl job show`: one job, and what failed in it."""
+"""`bkctl job show`: shows one job and its failed ledgers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMMAND = Command(
 
 
 def run(env: Env, job: JobName) -> dict[str, Any]:
-    """Shows a job: how far it is, its rate, the command that goes on with it, and the ledgers that failed, with why."""
+    """Show a job's progress, rate and failed ledgers, and the command that resumes it."""
     found = job_of(env, job)
     assert found.state is not None
     failed = [{"ledger_id": ledger_id, "error": why} for ledger_id, why in sorted(found.state.failed.items())]

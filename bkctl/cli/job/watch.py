@@ -1,4 +1,4 @@
-"""`bkctl job watch`: a job as it goes on."""
+"""`bkctl job watch`: shows the progress of a running job."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ COMMAND = Command(
 def run(
     env: Env,
     job: JobName,
-    every: Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.1, help="between two looks")] = 1.0,
+    every: Annotated[
+        float, typer.Option("--every", metavar="SECONDS", min=0.1, help="seconds between two polls")
+    ] = 1.0,
 ) -> Iterator[dict[str, Any]]:
-    """Shows how far a job is whenever that has changed, until no process works on it any more."""
+    """Show the progress of a job until its process has ended."""
     from bkrecovery.job_control import KnownJob, known_job
 
     found: KnownJob | None = job_of(env, job)
@@ -42,4 +44,4 @@ def run(
             return
         time.sleep(every)
         found = known_job(disk(), found.path)
-    env.note("the job has ended: nothing is left to do")
+    env.note("the job has completed")

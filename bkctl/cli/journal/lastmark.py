@@ -1,4 +1,4 @@
-"""`bkctl journal lastmark`: up to where the ledger storage holds everything."""
+"""`bkctl journal lastmark`: shows the position where journal replay starts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ COMMAND = Command(
 
 
 def run(env: Env, paths: Paths = None) -> Listing:
-    """Shows the lastMark of each journal: replay starts there.
+    """Show the lastMark of each journal, where replay starts.
 
-    It is kept in every ledger directory, not beside the journal; of several copies the greatest counts. Journal id 0
-    means that there is no mark and every journal is replayed.
+    It is stored in every ledger directory, not in the journal directory; of several copies the greatest takes effect.
+    Journal id 0: no mark exists and every journal is replayed.
     """
     from bkinspect.data_dir import marks
     from bkinspect.source import directories
@@ -30,5 +30,5 @@ def run(env: Env, paths: Paths = None) -> Listing:
     report = Reporter(env)
     folders = [Path(path) for path in paths or ()] or configured(env, LEDGER_KEYS)
     if not folders:
-        raise UsageError("which ledger directories?", hint="name them, or a configuration with ledgerDirectories (-c)")
+        raise UsageError("no ledger directory is given", hint="use DIR, or -c CONF with ledgerDirectories")
     return Listing(marks(directories(folders), report), warnings=report.warnings)

@@ -19,9 +19,9 @@ COMMAND = Command(
 
 
 def run(env: Env, paths: Paths = None) -> Iterator[dict[str, object]]:
-    """Lists journals with what their headers say.
+    """List journals and their headers.
 
-    version is null where the header cannot be read. size counts preallocated zeros.
+    version is null if the header cannot be read. size includes preallocated zeros.
     """
     from bkinspect.journal import summary
     from bkinspect.source import journals

@@ -44,20 +44,20 @@ def run(
     env: Env,
     paths: Paths = None,
     ledger: Ledger = None,
-    padding: Annotated[bool, typer.Option("--padding", help="with padding records")] = False,
+    padding: Annotated[bool, typer.Option("--padding", help="include padding records")] = False,
     start: Annotated[
-        int | None, typer.Option("--start", metavar="OFFSET", help="start at this offset, as lastMark names it")
+        int | None, typer.Option("--start", metavar="OFFSET", help="start at this offset, such as that of lastMark")
     ] = None,
     payload: Payload = False,
     on_error: OnErrorOption = "stop",
     *,
     digests: Digests,
 ) -> Listing:
-    """Reads journals record by record.
+    """Read journals record by record.
 
-    kind is entry, ledger_key, fence, explicit_lac, padding or unknown. offset is that of the record's body, behind
-    its 4-byte size: for an entry the same bytes as in the entry log. Ledger keys are as good as passwords and are
-    not shown. With --on-error resume faults go to stderr as findings and the exit code is 1.
+    kind is entry, ledger_key, fence, explicit_lac, padding or unknown. offset is the offset of the record's body, after
+    its 4-byte size: for an entry the same bytes as in the entry log. Ledger keys are not shown, as they are equivalent
+    to passwords. With --on-error resume damage is reported on stderr as findings and the exit code is 1.
     """
     from bkinspect.journal import ledger_ids, scan
 

@@ -1,4 +1,4 @@
-"""`bkctl journal verify`: what is wrong with journals and the marks in them."""
+"""`bkctl journal verify`: verifies journals and lastMark."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def run(
     *,
     digests: Digests,
 ) -> Listing:
-    """Reads journals whole and reports what is wrong: records, digests, data behind the end.
+    """Verify the records and digests of journals, and data after their end.
 
-    Where the directories hold lastMark too (a bookie's directory, or -c), it is checked against the journals.
-    Exits with 1 if anything was found that is more than worth knowing. `bkctl explain CODE` says what a finding means.
+    If the directories contain lastMark (a bookie's directory, or -c), it is checked against the journals. Exit 1:
+    findings of severity warning or error. `bkctl explain CODE` explains a finding.
     """
     from bkinspect.data_dir import verify_journals
     from bkinspect.journal import ledger_ids

@@ -1,1 +1,1 @@
-"""Ledgers: create, write, read, follow, look at, fence, recover, delete."""
+"""Ledgers: create, write, read, check, fence, recover and delete them."""

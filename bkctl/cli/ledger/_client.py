@@ -1,4 +1,4 @@
-"""What the verbs that touch entries share: passwords, quorums, the options of a new ledger, the claim to write."""
+"""Shared by the verbs that access entries: passwords, quorums, the options of a new ledger, the claim to write."""
 
 from __future__ import annotations
 
@@ -21,31 +21,34 @@ if TYPE_CHECKING:
     from bkctl.meta.store import Version
 
 UNCLAIMED: Final = "bkctl-unclaimed"
-"""Custom metadata of a ledger that `ledger create` made and nobody writes yet; the first writer takes it away."""
+"""Custom metadata of a ledger from `ledger create` that has no writer yet; the first writer removes it."""
 
 Password = Annotated[
     str | None, typer.Option("--password", metavar="TEXT", help="the ledger's password (BKCTL_LEDGER_PASSWORD)")
 ]
 PasswordFile = Annotated[
-    Path | None, typer.Option("--password-file", metavar="FILE", help="a file with the password, line end not counted")
+    Path | None,
+    typer.Option("--password-file", metavar="FILE", help="a file with the password; the line end is ignored"),
 ]
-EnsembleSize = Annotated[int, typer.Option("--ensemble-size", metavar="E", help="bookies a fragment is spread over")]
+EnsembleSize = Annotated[int, typer.Option("--ensemble-size", metavar="E", help="bookies per ensemble")]
 WriteQuorumSize = Annotated[int, typer.Option("--write-quorum-size", metavar="QW", help="copies of each entry")]
-AckQuorumSize = Annotated[int, typer.Option("--ack-quorum-size", metavar="QA", help="copies before an entry counts")]
+AckQuorumSize = Annotated[
+    int, typer.Option("--ack-quorum-size", metavar="QA", help="copies before an entry is acknowledged")
+]
 DigestName = Annotated[str, typer.Option("--digest", metavar="DIGEST", help="CRC32C, CRC32, MAC, DUMMY")]
 KnownDigest = Annotated[
     str | None,
-    typer.Option("--digest", metavar="DIGEST", help="CRC32C, CRC32, MAC, DUMMY, where the metadata names none"),
+    typer.Option("--digest", metavar="DIGEST", help="CRC32C, CRC32, MAC, DUMMY, if the metadata has no digest type"),
 ]
 CustomMetadata = Annotated[
-    list[str] | None, typer.Option("--custom-metadata", metavar="K=V", help="kept with the ledger; may be repeated")
+    list[str] | None, typer.Option("--custom-metadata", metavar="K=V", help="custom metadata to store; may be repeated")
 ]
 FirstEntry = Annotated[int, typer.Option("--from", metavar="ENTRY", help="first entry")]
 LastEntry = Annotated[int | None, typer.Option("--to", metavar="ENTRY", help="last entry; default: the last confirmed")]
 
 
 def password_of(env: Env, text: str | None, file: Path | None) -> bytes:
-    """--password, --password-file or BKCTL_LEDGER_PASSWORD; empty without.
+    """The password of --password, --password-file or BKCTL_LEDGER_PASSWORD; default: empty.
 
     Raises:
         UsageError: both options are given.
@@ -58,16 +61,16 @@ def password_of(env: Env, text: str | None, file: Path | None) -> bytes:
 
 
 def digest_of(word: str | None) -> DigestType | None:
-    """--digest; None without, which means to detect it where the metadata names none.
+    """The digest type of --digest; None without it: detected if the metadata has none.
 
     Raises:
-        UsageError: no such digest.
+        UsageError: not a valid digest type.
     """
     return None if word is None else parse_digest(word)
 
 
 def check_digest(given: DigestType | None, metadata: LedgerMetadata, ledger_id: int) -> None:
-    """Passes where --digest is what the metadata names, or where one of them says nothing.
+    """Checks that --digest, if given, equals the digest type in the metadata, if any.
 
     Raises:
         UsageError: they differ.
@@ -76,7 +79,7 @@ def check_digest(given: DigestType | None, metadata: LedgerMetadata, ledger_id: 
     if given is not None and named is not None and given is not named:
         raise UsageError(
             f"--digest {digest_word(given)}: the metadata of ledger {ledger_id} names {digest_word(named)}",
-            hint="leave --digest out",
+            hint="omit --digest",
         )
 
 
@@ -98,13 +101,13 @@ def parse_custom_metadata(pairs: Sequence[str] | None) -> Mapping[str, bytes]:
 
 
 def quorum_words(ensemble_size: int, write_quorum_size: int, ack_quorum_size: int) -> str:
-    """The three sizes in words for a plan, once they are found to make sense."""
+    """Checks the three sizes; returns their description for a plan."""
     check_quorums(ensemble_size, write_quorum_size, ack_quorum_size)
     return f"ensemble {ensemble_size}, write quorum {write_quorum_size}, ack quorum {ack_quorum_size}"
 
 
 async def claim(ledgers: LedgerStore, ledger_id: int) -> tuple[LedgerMetadata, Version]:
-    """Becomes the only writer of a ledger that `ledger create` made, by compare-and-set.
+    """Claims a ledger from `ledger create` as its only writer, by compare-and-set.
 
     Raises:
         Refused: it is closed, or has or had a writer. Conflict: another writer was faster.
@@ -112,8 +115,8 @@ async def claim(ledgers: LedgerStore, ledger_id: int) -> tuple[LedgerMetadata, V
     metadata, version = await ledgers.read(ledger_id)
     if metadata.state is not LedgerState.OPEN or UNCLAIMED not in metadata.custom_metadata:
         raise Refused(
-            f"ledger {ledger_id} has, or had, a writer of its own ({metadata.state.name})",
-            hint="a ledger has one writer only: --new makes another ledger",
+            f"ledger {ledger_id} already has, or had, a writer ({metadata.state.name})",
+            hint="a ledger has only one writer: use --new for another ledger",
         )
     kept = {key: value for key, value in metadata.custom_metadata.items() if key != UNCLAIMED}
     claimed = replace(metadata, custom_metadata=kept)
@@ -121,5 +124,5 @@ async def claim(ledgers: LedgerStore, ledger_id: int) -> tuple[LedgerMetadata, V
 
 
 def made_by() -> bytes:
-    """Who made an unclaimed ledger: host and process, for people."""
+    """The creator of an unclaimed ledger: host and process."""
     return f"{socket.gethostname()}:{os.getpid()}".encode()

@@ -1,4 +1,4 @@
-"""How entries look, for `read` and `tail`."""
+"""The form of entries, shared by `read` and `tail`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WIDE: Final = ("ledger_id", "last_confirmed", "length")
 
 
 def entry_items(entries: Iterable[Entry]) -> list[dict[str, object]]:
-    """Entries that a reader gave; it checks digests, so what it gives is right."""
+    """One item an entry; digest_ok is true because the reader has checked the digest."""
     return [
         {
             "ledger_id": entry.ledger_id,
@@ -32,7 +32,7 @@ def entry_items(entries: Iterable[Entry]) -> list[dict[str, object]]:
 
 
 async def write_raw(env: Env, batches: AsyncIterator[list[Entry]], *, length_prefixed: bool) -> None:
-    """Payloads as they are, nothing else; with length_prefixed each has its i32 length before it."""
+    """The payloads alone; with length_prefixed each after its i32 length."""
     out = env.raw_stdout
     async for entries in batches:
         out.write(b"".join([prefixed(e.payload) if length_prefixed else e.payload for e in entries]))

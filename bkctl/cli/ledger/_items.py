@@ -1,4 +1,4 @@
-"""How ledgers and their fragments look, for every verb of `ledger`."""
+"""The form of ledgers and fragments, shared by the verbs of `ledger`."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ _DIGEST_WORDS: Final = {
 
 
 def digest_word(digest: DigestType | None) -> str | None:
-    """The digest's name as BookKeeper's client and tools say it."""
+    """The digest's name in BookKeeper's client and tools."""
     return None if digest is None else _DIGEST_WORDS[digest]
 
 
 def parse_digest(word: str) -> DigestType:
-    """The digest of a word; HMAC is another name of MAC.
+    """The digest with this name; HMAC is an alias of MAC.
 
     Raises:
-        UsageError: no such digest.
+        UsageError: not a valid digest type.
     """
     wanted = {"HMAC": "MAC"}.get(word.upper(), word.upper())
     for digest, name in _DIGEST_WORDS.items():
         if name == wanted:
             return digest
-    raise UsageError(f"{word!r} is no digest", hint=", ".join(_DIGEST_WORDS.values()))
+    raise UsageError(f"{word!r} is not a valid digest type", hint=", ".join(_DIGEST_WORDS.values()))
 
 
 def ledger_item(record: LedgerRecord, *, show_password: bool = False) -> dict[str, object]:
-    """One ledger as its metadata tells it."""
+    """One ledger, from its metadata."""
     metadata = record.metadata
     closed = metadata.closed
     return {
@@ -69,7 +69,7 @@ def ledger_item(record: LedgerRecord, *, show_password: bool = False) -> dict[st
 
 
 def fragment_items(ledger_id: LedgerId, metadata: LedgerMetadata) -> list[dict[str, object]]:
-    """One item a fragment. last_entry_id is null where it has no end yet; an empty fragment ends before it begins."""
+    """One item a fragment. last_entry_id is null while the fragment is open; below first_entry_id if it is empty."""
     items: list[dict[str, object]] = []
     ends = [e.first_entry_id - 1 for e in metadata.ensembles[1:]]
     ends.append(metadata.last_entry_id if metadata.closed else NO_ENTRY - 1)
@@ -89,17 +89,17 @@ def fragment_items(ledger_id: LedgerId, metadata: LedgerMetadata) -> list[dict[s
 
 
 def holders(metadata: LedgerMetadata, entry_id: int) -> list[str]:
-    """The bookies of an entry's write set, in the order a reader asks them."""
+    """The bookies of an entry's write set, in the order of reads."""
     ensemble = metadata.ensemble_of(entry_id)
     indexes = write_set(entry_id, metadata.ensemble_size, metadata.write_quorum_size)
     return [ensemble.bookies[index] for index in indexes]
 
 
 def check_entry(metadata: LedgerMetadata, ledger_id: int, entry_id: int) -> None:
-    """Refuses an entry that the ledger cannot have.
+    """Checks that the ledger can have this entry.
 
     Raises:
-        UsageError: negative. NotFound: behind the end of a closed ledger.
+        UsageError: negative. NotFound: after the end of a closed ledger.
     """
     if entry_id < 0:
         raise UsageError(f"entry id {entry_id} is negative")
@@ -108,12 +108,12 @@ def check_entry(metadata: LedgerMetadata, ledger_id: int, entry_id: int) -> None
 
 
 def is_one(names: Sequence[str]) -> bool:
-    """True if the command line names exactly one thing: the answer is an item then, a list otherwise."""
+    """True if the command line names exactly one object: the output is an item then, else a list."""
     return len(names) == 1 and names[0] != "-" and not names[0].startswith("@")
 
 
 async def records_of(env: Env, ledgers: LedgerStore, names: Sequence[str]) -> AsyncIterator[LedgerRecord]:
-    """The records of the ledgers named; one that cannot be had is a warning where there are several."""
+    """The records of the named ledgers; a failure is a warning if several are named."""
     for ledger_id in env.ledger_ids(names):
         try:
             yield await ledgers.read_record(ledger_id)
@@ -124,6 +124,6 @@ async def records_of(env: Env, ledgers: LedgerStore, names: Sequence[str]) -> As
 
 
 def some_failed(env: Env, error: BkctlError) -> None:
-    """One item of many failed: say so, go on, exit 1 at the end."""
+    """Warns that one of several items failed; the command continues and exits with 1."""
     env.warn(error.message)
     env.exit = Exit.FINDINGS

@@ -17,17 +17,17 @@ LENGTH: Final = struct.Struct(">i")
 
 
 class Splitter(Protocol):
-    """Cuts a stream of bytes into payloads; bytes come as they come."""
+    """Splits a stream of bytes into payloads; chunks may have any size."""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The payloads that are whole now."""
+        """The payloads that are complete after this chunk."""
 
     def end(self) -> list[bytes]:
-        """What is left at the end of the stream."""
+        """The remaining payloads at the end of the stream."""
 
 
 class Lines:
-    """A line is a payload, without its line end; the last one may lack the line end."""
+    """Each line is a payload, without its line end; the last line may lack it."""
 
     def __init__(self, source: str = "stdin") -> None:
         self._source = source
@@ -36,7 +36,7 @@ class Lines:
         self._size = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that are whole now."""
+        """The lines that are complete after this chunk."""
         first, *rest = data.split(b"\n")
         self._keep(first)
         lines = []
@@ -63,7 +63,7 @@ class Lines:
 
 
 class LengthPrefixed:
-    """i32 (big endian) length, then so many bytes, again and again."""
+    """Each payload follows its i32 (big endian) length."""
 
     def __init__(self, source: str = "stdin") -> None:
         self._source = source
@@ -71,7 +71,7 @@ class LengthPrefixed:
         self._data = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The records that are whole now."""
+        """The records that are complete after this chunk."""
         self._data += data
         records, at = [], 0
         while len(self._data) - at >= LENGTH.size:
@@ -88,14 +88,14 @@ class LengthPrefixed:
         return records
 
     def end(self) -> list[bytes]:
-        """Nothing may be left.
+        """Checks that no incomplete record is left.
 
         Raises:
-            TornTail: the last record is not whole.
+            TornTail: the last record is incomplete.
         """
         if self._data:
             raise TornTail(
-                "the last record is not whole",
+                "the last record is incomplete",
                 source=self._source,
                 offset=self._offset,
                 expected="i32 length and so many bytes",
@@ -114,12 +114,12 @@ def prefixed(payload: bytes) -> bytes:
 
 
 async def payloads(stream: BinaryIO, splitter: Splitter) -> AsyncIterator[list[bytes]]:
-    """Batches of payloads, as soon as bytes are there. Reads in a thread of its own, which nobody waits for at ^C.
+    """Yields batches of payloads as bytes arrive. Reads in a daemon thread, which ^C does not wait for.
 
-    Where there is a raw stream below, that one is read: a thread that waits in a buffered stdin holds its lock, and
-    Python aborts when it finds the lock taken at its end.
+    Reads the raw stream below a buffered one: a thread that waits in a buffered stdin holds its lock, and Python aborts
+    at exit if that lock is taken.
     """
-    import asyncio  # here, so that the help of `ledger` does without
+    import asyncio  # Imported here to keep the help of `ledger` fast.
 
     raw: RawIOBase | None = getattr(stream, "raw", None)
     read = cast(BufferedIOBase, stream).read1 if raw is None else raw.read

@@ -1,4 +1,4 @@
-"""What `recover` and `fence` share: the plan, the password, one report an item; and what `--explain` shows."""
+"""Shared by `recover` and `fence`: the plan, the password, one report an item; and the items of `--explain`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EXPLAIN_WIDE: Final = ("last_confirmed_found", "fencing_covered", "end_entry_id"
 
 
 class Planner(Protocol):
-    """Puts a recovery into words; told is what explaining it said, by ledger."""
+    """Describes a recovery as a plan."""
 
     def __call__(self, records: list[LedgerRecord], lost: list[BookieId], told: dict[int, str]) -> Plan:
         """The plan."""
@@ -54,7 +54,7 @@ async def recover_each(
     lost: Sequence[BookieId] = (),
     digest: DigestType | None = None,
 ) -> object:
-    """Plans for the ledgers named, confirms, then recovers one after another; goes on past one of many that fails."""
+    """Plans, confirms, then recovers the named ledgers one after another; a failure of one of several is a warning."""
     async with env.cluster() as cluster:
         records = [record async for record in records_of(env, await cluster.ledgers(), names)]
         given = password_of(env, password, password_file)
@@ -75,10 +75,10 @@ async def _told(
     lost: Sequence[BookieId],
     digest: DigestType | None,
 ) -> dict[int, str]:
-    """What declaring these bookies lost may lose, by ledger.
+    """The possible data loss of --declare-lost, by ledger.
 
     Raises:
-        NotFound: none of the ledgers names one of them. Refused: one is registered: it can be asked.
+        NotFound: no ledger names one of the bookies. Refused: a bookie is registered, thus not lost.
     """
     from bkrecovery.explain import explain_recovery
 
@@ -90,8 +90,8 @@ async def _told(
     alive = sorted(set(lost) & (registered.writable | registered.read_only))
     if alive:
         raise Refused(
-            f"bookie {', '.join(alive)} is registered: it is not lost, and can be asked",
-            hint="stop it for good before you declare it lost",
+            f"bookie {', '.join(alive)} is registered, so it is not lost",
+            hint="stop it permanently before you declare it lost",
         )
     told: dict[int, str] = {}
     async with cluster.bookkeeper() as client:
@@ -116,7 +116,7 @@ async def _recover(
     async with cluster.bookkeeper() as client:
         for record in records:
             try:
-                # who may fence may know the password that the metadata holds: an operator has no other
+                # Whoever may fence can read the metadata, and an operator has no other source of the password.
                 key = password or record.metadata.password or b""
                 items.append(report_item(await recover(client, record.ledger_id, key, **how)))
             except BkctlError as error:
@@ -134,7 +134,7 @@ async def explain_each(
     lost: Sequence[BookieId],
     digest: DigestType | None = None,
 ) -> object:
-    """What recovering each of these ledgers would find; exit 1 where one would have to wait, or could lose entries."""
+    """Explains the recovery of each ledger; exit 1 if one would have to wait or could lose entries."""
     from bkrecovery.explain import explain_recovery
 
     env.command = replace(env.command, effect=Effect.READS, columns=EXPLAIN_COLUMNS, wide=EXPLAIN_WIDE)
@@ -189,7 +189,7 @@ def explanation_item(found: Explanation) -> dict[str, object]:
 
 
 def report_item(report: RecoveryReport) -> dict[str, object]:
-    """One recovery as an item; bookies with what they answered."""
+    """One recovery as an item, with the replies of the bookies."""
     metadata = report.metadata
     return {
         "ledger_id": report.ledger_id,
@@ -198,7 +198,9 @@ def report_item(report: RecoveryReport) -> dict[str, object]:
         "last_entry_id": metadata.last_entry_id if metadata.closed else None,
         "length": metadata.length if metadata.closed else None,
         "closed_by_us": report.closed_by_us,
-        "last_confirmed_found": report.last_confirmed_found if report.fencing else None,  # a closed ledger: not asked
+        "last_confirmed_found": report.last_confirmed_found
+        if report.fencing
+        else None,  # A closed ledger: its bookies are not contacted.
         "entries_written_back": report.entries_written_back,
         "fencing_answers": report.fencing,
         "end_answers": report.end,

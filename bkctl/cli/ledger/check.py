@@ -1,4 +1,4 @@
-"""`bkctl ledger check`: are all the copies there?"""
+"""`bkctl ledger check`: checks that all copies exist."""
 
 from __future__ import annotations
 
@@ -26,17 +26,25 @@ async def run(
     env: Env,
     ledgers: Ledgers,
     percentage: Annotated[
-        int, typer.Option("--percentage", metavar="P", min=0, max=100, help="entries to read of each bookie; 0: two")
+        int,
+        typer.Option(
+            "--percentage",
+            metavar="P",
+            min=0,
+            max=100,
+            help="percentage of entries to read from each bookie; 0: two entries",
+        ),
     ] = 0,
     digest: options.KnownDigest = None,
     password: options.Password = None,
     password_file: options.PasswordFile = None,
 ) -> list[dict[str, object]]:
-    """Asks every bookie of every fragment for its first and last entry, and more with --percentage.
+    """Check that the bookies of every fragment have their entries.
 
-    Shows the fragments that lack copies, and the bookies that do not give theirs; exit 1 if there are any. Digests are
-    not checked here. `settled` is false for the end of an open ledger: it cannot be repaired before it is closed. The
-    end of an open ledger whose metadata names no digest type is found with --digest, else the first readable entry's.
+    Reads the first and last entry of each fragment from each bookie, more with --percentage. Exit 1: fragments lack
+    copies; lists them with the bookies that do not have theirs. Digests are not checked. `settled` is false for the
+    last fragment of an open ledger, which cannot be repaired before the ledger is closed. For an open ledger without a
+    digest type in its metadata, --digest is used to find the last entry, or the type of the first readable entry.
     """
     from bkrecovery.checker import LedgerChecker, known_end
 

@@ -1,4 +1,4 @@
-"""`bkctl ledger create`: a new, empty ledger."""
+"""`bkctl ledger create`: creates an empty ledger."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ async def run(
     ack_quorum_size: options.AckQuorumSize = 2,
     digest: options.DigestName = "CRC32C",
     custom_metadata: options.CustomMetadata = None,
-    ledger: Annotated[str | None, typer.Option("--id", metavar="LEDGER", help="this id; default: a new one")] = None,
+    ledger: Annotated[
+        str | None, typer.Option("--id", metavar="LEDGER", help="ledger id to use; default: a new id")
+    ] = None,
     password: options.Password = None,
     password_file: options.PasswordFile = None,
 ) -> dict[str, object]:
-    """Creates an empty, open ledger for `bkctl ledger write LEDGER` to fill.
+    """Create an empty, open ledger for `bkctl ledger write LEDGER`.
 
-    Until somebody writes it, its custom metadata has the key bkctl-unclaimed: of several that try to become its writer
-    one succeeds.
+    Until it has a writer, its custom metadata contains the key bkctl-unclaimed: of several clients that try to become
+    the writer only one succeeds.
     """
     wanted = None if ledger is None else parse_ledger_id(ledger)
     words = options.quorum_words(ensemble_size, write_quorum_size, ack_quorum_size)

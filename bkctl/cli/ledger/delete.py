@@ -36,7 +36,7 @@ COMMAND = Command(
 
 @dataclass
 class _Chosen:
-    """The ledgers to delete, by id: the version that was read, and a step of the plan; claims where there are any."""
+    """The ledgers to delete, by id: the version that was read, and a step of the plan; claims if there are any."""
 
     versions: dict[int, Version] = field(default_factory=dict)
     steps: dict[int, str] = field(default_factory=dict)
@@ -50,13 +50,13 @@ async def run(
     backup: BackupFile = None,
     no_backup: NoBackup = False,
 ) -> object:
-    """Deletes ledgers from the metadata store; bookies drop the entries at their next collection.
+    """Delete ledgers from the metadata store; bookies drop the entries at their next collection.
 
     Refused (exit 3) where a topic, cursor, schema, DistributedLog stream or the application of the
     custom metadata uses one of them; nothing is deleted then. Streams are searched in the usual
     namespaces and in those of BKCTL_DISTRIBUTEDLOG_NAMESPACES (paths, separated by commas). The
-    metadata is written to a file first, which `ledger undelete` restores. A ledger that was changed
-    after the plan was shown is left alone (exit 5; 1 where it is one of many).
+    metadata is written to a file first, which `ledger undelete` restores. A ledger that was changed after the plan was
+    shown is not deleted (exit 5; 1 if it is one of several).
     """
     file = backup_path(env, backup, no_backup, "ledger delete")
     async with env.cluster() as cluster:
@@ -114,7 +114,7 @@ async def _chosen(env: Env, store: LedgerStore, names: list[str], plugins: tuple
 
 def _step(ledger_id: int, metadata: LedgerMetadata) -> str:
     end = f"{metadata.last_entry_id + 1} entries, {metadata.length} bytes" if metadata.closed else "end unknown"
-    live = "" if metadata.state is LedgerState.CLOSED else "; a writer may be at work on it"
+    live = "" if metadata.state is LedgerState.CLOSED else "; it may have an active writer"
     return f"delete ledger {ledger_id}: {metadata.state.name}, {end}{live}"
 
 

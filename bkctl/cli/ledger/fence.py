@@ -30,10 +30,10 @@ async def run(
     password: options.Password = None,
     password_file: options.PasswordFile = None,
 ) -> object:
-    """Stops a ledger's writer for good, and leaves the ledger's end open.
+    """Stop a ledger's writer permanently, without closing the ledger.
 
-    The ledger is IN_RECOVERY afterwards, until `bkctl ledger recover` closes it. This cannot be taken back. A closed
-    ledger has nothing to fence: exit 7. Without --password the one in the metadata is used.
+    The ledger is IN_RECOVERY afterwards, until `bkctl ledger recover` closes it. This cannot be undone. A closed ledger
+    cannot be fenced: exit 7. Without --password the one in the metadata is used.
     """
     from bkrecovery.fence import fence_ledger
 
@@ -43,4 +43,4 @@ async def run(
 def _plan(records: list[LedgerRecord], lost: list[BookieId], told: dict[int, str]) -> Plan:
     steps = [f"fence ledger {r.ledger_id} on {', '.join(r.metadata.last_ensemble.bookies)}" for r in records]
     count = f"ledger {records[0].ledger_id}" if len(records) == 1 else f"{len(records)} ledgers"
-    return Plan(f"fence {count}: stop the writer for good, leave the end open", tuple(steps), subject=count)
+    return Plan(f"fence {count}: stop the writer permanently, without closing", tuple(steps), subject=count)

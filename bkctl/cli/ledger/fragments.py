@@ -1,4 +1,4 @@
-"""`bkctl ledger fragments`: which bookies hold which entries."""
+"""`bkctl ledger fragments`: lists the fragments of a ledger."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ async def run(
         typer.Option("--entry", metavar="ENTRY", help="only the fragment of this entry, with its write set"),
     ] = None,
 ) -> list[dict[str, object]]:
-    """Shows which bookies hold which entries: one row a fragment. Asks no bookie.
+    """List the fragments of a ledger and their bookies, from metadata.
 
     last_entry_id is null for the last fragment of a ledger that is not closed. With --entry, write_set has the
-    bookies that hold the entry, in the order a reader asks them.
+    bookies that hold the entry, in the order of reads.
     """
     found: list[dict[str, object]] = []
     async with env.cluster() as cluster:

@@ -36,7 +36,7 @@ async def run(
         str | None, typer.Option("--bookie", metavar="BOOKIE", help="only ledgers with a fragment on this bookie")
     ] = None,
 ) -> AsyncIterator[list[object]]:
-    """Lists the ledgers of a cluster by id, as their metadata comes in.
+    """List ledgers by id.
 
     `-o name` reads no metadata unless a filter needs it. A record that cannot be decoded is a warning, and exit 1.
     """
@@ -59,7 +59,7 @@ def _state(word: str | None) -> LedgerState | None:
     try:
         return None if word is None else LedgerState[word.upper().replace("-", "_")]
     except KeyError:
-        raise UsageError(f"{word!r} is no state of a ledger", hint="open, in_recovery, closed") from None
+        raise UsageError(f"{word!r} is not a ledger state", hint="open, in_recovery, closed") from None
 
 
 def _fits(metadata: LedgerMetadata, state: LedgerState | None, bookie: str | None) -> bool:

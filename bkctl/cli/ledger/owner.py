@@ -18,12 +18,11 @@ COMMAND = Command(
 
 
 async def run(env: Env, ledgers: Ledgers) -> object:
-    """Shows the topic, cursor, schema, DistributedLog stream or application that uses each ledger.
+    """Show the topic, cursor, schema, DistributedLog stream or application that uses each ledger.
 
-    `path` is the node that refers to the ledger; it is null where only the ledger's custom metadata
-    names the owner, and `note` says why. A ledger without a known owner: exit 4; 1 where it is one of
-    many. Streams are searched in the usual namespaces and in those of
-    BKCTL_DISTRIBUTEDLOG_NAMESPACES (paths, separated by commas).
+    `path` is the node that refers to the ledger; it is null if only the ledger's custom metadata names the owner, and
+    `note` says why. A ledger without a known owner: exit 4; 1 if it is one of several. Streams are searched in the
+    usual namespaces and in those of BKCTL_DISTRIBUTEDLOG_NAMESPACES (paths, separated by commas).
     """
     from bkctl.meta.owners.search import claim_of, owners_of
 

@@ -1,4 +1,4 @@
-"""`bkctl ledger read`: entries of a ledger."""
+"""`bkctl ledger read`: reads the entries of a ledger."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(
     ledger: Ledger,
     first: options.FirstEntry = 0,
     last: options.LastEntry = None,
-    raw: Annotated[bool, typer.Option("--raw", help="write the payloads' bytes and nothing else")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="write only the bytes of the payloads")] = False,
     length_prefixed: Annotated[
         bool, typer.Option("--length-prefixed", help="with --raw: i32 (big endian) length before each payload")
     ] = False,
@@ -48,16 +48,16 @@ def run(
     password_file: options.PasswordFile = None,
     digest: options.KnownDigest = None,
 ) -> object:
-    """Reads entries with their digests checked; an open ledger up to its last confirmed entry. Never fences.
+    """Read entries of a ledger and check their digests. Never fences.
 
-    An entry that one bookie lacks, or has wrong, is read from the next of its write set. Exit 4 where --from or --to
-    lies behind the last confirmed entry. Where the metadata names no digest type (format 1), --digest does, else the
-    first readable entry.
+    Reads an open ledger up to its last confirmed entry. An entry that is missing or corrupt on one bookie is read from
+    the next one of its write set. Exit 4: --from or --to is after the last confirmed entry. If the metadata has no
+    digest type (format 1), --digest is used, or the type of the first readable entry.
     """
     if length_prefixed and not raw:
-        raise UsageError("--length-prefixed goes with --raw")
+        raise UsageError("--length-prefixed requires --raw")
     if last is not None and last < first:
-        raise UsageError(f"--from {first} is behind --to {last}")
+        raise UsageError(f"--from {first} is after --to {last}")
     ledger_id = parse_ledger_id(ledger)
     secret, given = options.password_of(env, password, password_file), options.digest_of(digest)
 
@@ -78,17 +78,17 @@ def run(
 
 
 def _check_is_there(reader: LedgerReader, entry_id: int) -> None:
-    """Passes for a confirmed entry, and for the first of a ledger that has none.
+    """Checks that the entry is confirmed, or is the first of an empty ledger.
 
     Raises:
-        NoSuchEntry: it is behind the end.
+        NoSuchEntry: it is after the end.
     """
     end = reader.last_confirmed
     if entry_id <= max(end, 0):
         return
     last = "it has no entries" if end == NO_ENTRY else f"the last is {end}"
     if reader.metadata.closed:
-        raise NoSuchEntry(f"there is no entry {entry_id} in ledger {reader.ledger_id}: {last}", entry_id=entry_id)
+        raise NoSuchEntry(f"entry {entry_id} of ledger {reader.ledger_id} does not exist: {last}", entry_id=entry_id)
     raise NoSuchEntry(
         f"entry {entry_id} of ledger {reader.ledger_id} is not confirmed: {last}",
         hint="bkctl ledger tail follows a ledger that is being written",

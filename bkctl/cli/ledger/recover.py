@@ -1,4 +1,4 @@
-"""`bkctl ledger recover`: closes a ledger whose writer is gone."""
+"""`bkctl ledger recover`: recovers and closes a ledger."""
 
 from __future__ import annotations
 
@@ -37,31 +37,31 @@ async def run(
     env: Env,
     ledgers: Ledgers,
     explain: Annotated[
-        bool, typer.Option("--explain", help="only tell what recovery would find: nobody is fenced, nothing is changed")
+        bool, typer.Option("--explain", help="show what recovery would do, without fencing or changing anything")
     ] = False,
     declare_lost: Annotated[
         list[str] | None,
-        typer.Option("--declare-lost", metavar="BOOKIE", help="count this bookie as gone for good; may be repeated"),
+        typer.Option("--declare-lost", metavar="BOOKIE", help="treat this bookie as permanently lost; may be repeated"),
     ] = None,
     confirm_lost: Annotated[
         list[str] | None,
-        typer.Option("--confirm-lost", metavar="BOOKIE", help="with --yes: the same names again, as if typed"),
+        typer.Option("--confirm-lost", metavar="BOOKIE", help="with --yes: repeat the names of the lost bookies"),
     ] = None,
     password: options.Password = None,
     password_file: options.PasswordFile = None,
     digest: options.KnownDigest = None,
 ) -> object:
-    """Fences a ledger, finds its end, writes back what may be on too few bookies, and closes it.
+    """Fence a ledger, recover its last entries and close it.
 
-    Its writer, if it still lives, can add nothing more. No acknowledged entry is lost: where too few bookies answer to
-    be sure of the end, nothing is cut off and the exit is 6. A closed ledger is left as it is. Without --password the
-    one in the metadata is used; without --digest its digest type, else that of the first readable entry.
+    A running writer cannot add entries any more. No acknowledged entry is lost: if too few bookies answer to determine
+    the last entry, the ledger is not closed and the exit code is 6. A closed ledger is not changed. Without --password
+    the one in the metadata is used; without --digest the metadata's digest type, or that of the first readable entry.
 
-    --explain fences nobody and tells which bookies answer, what each has behind the last confirmed entry, where the
-    ledger would be closed, whether that could cut off an acknowledged entry, and whom recovery has to wait for (exit 1
-    where it could, or has to). --declare-lost does not wait for a bookie that never comes back: it counts as having
-    nothing. What only it had is lost; the plan says what that may be, and asks for the bookie's name. Without a
-    terminal it needs --yes and --confirm-lost with the name. A bookie that is registered cannot be declared lost.
+    --explain fences nothing and shows which bookies answer, their entries after the last confirmed one, where the
+    ledger would be closed, whether that could truncate an acknowledged entry, and which bookies recovery must wait for
+    (exit 1 if it could, or must). --declare-lost does not wait for a permanently lost bookie and treats it as empty.
+    Entries that only it stored are lost; the plan lists them and asks for the bookie's name. Without a terminal it
+    requires --yes and --confirm-lost with the name. A registered bookie cannot be declared lost.
     """
     from bkrecovery.ledger import recover_ledger
 
@@ -73,7 +73,7 @@ async def run(
         return await recover_each(env, ledgers, password, password_file, _plan, recover_ledger, digest=given)
     if env.options.yes and not env.options.dry_run and sorted(confirm_lost or ()) != sorted(lost):
         names = " ".join(f"--confirm-lost {bookie}" for bookie in lost)
-        raise UsageError("--declare-lost with --yes needs every name once more", hint=names)
+        raise UsageError("--declare-lost with --yes requires --confirm-lost for each bookie", hint=names)
 
     return await recover_each(env, ledgers, password, password_file, _plan, recover_ledger, lost, given)
 
@@ -85,12 +85,12 @@ def _plan(records: list[LedgerRecord], lost: list[BookieId], told: dict[int, str
         if r.metadata.closed:
             steps.append(f"ledger {r.ledger_id} is closed at entry {r.metadata.last_entry_id}: nothing to do")
         else:
-            steps.append(f"fence ledger {r.ledger_id} on {bookies or 'nobody'}; find its end; close it")
+            steps.append(f"fence ledger {r.ledger_id} on {bookies or 'no bookie'}; recover its last entries; close it")
         if r.ledger_id in told:
             steps.append(f"ledger {r.ledger_id}: {told[r.ledger_id]}")
     count = f"ledger {records[0].ledger_id}" if len(records) == 1 else f"{len(records)} ledgers"
-    summary = f"recover {count}: stop the writer for good and close"
+    summary = f"recover {count}: stop the writer permanently and close"
     if not lost:
         return Plan(summary, tuple(steps), subject=count)
     names = ", ".join(lost)
-    return Plan(f"{summary}, with {names} counted as gone for good", tuple(steps), subject=names, typed=True)
+    return Plan(f"{summary}, with {names} treated as permanently lost", tuple(steps), subject=names, typed=True)

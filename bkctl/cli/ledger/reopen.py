@@ -1,4 +1,4 @@
-"""`bkctl ledger reopen`: takes the end of a closed ledger back, so that recovery finds it anew."""
+"""`bkctl ledger reopen`: sets a closed ledger to IN_RECOVERY, so that recovery determines its end again."""
 
 from __future__ import annotations
 
@@ -35,25 +35,26 @@ AS = "in-recovery"
 async def run(
     env: Env,
     ledgers: Ledgers,
-    as_: Annotated[str, typer.Option("--as", metavar="STATE", help="in-recovery, the only one there is")] = AS,
+    as_: Annotated[str, typer.Option("--as", metavar="STATE", help="new state; only in-recovery is possible")] = AS,
     may_shorten: Annotated[
-        bool, typer.Option("--may-shorten", help="even if recovery would close it in front of its old end, or wait")
+        bool,
+        typer.Option("--may-shorten", help="reopen even if recovery would shorten the ledger, or cannot close it now"),
     ] = False,
     password: options.Password = None,
     password_file: options.PasswordFile = None,
 ) -> object:
-    """Makes a closed ledger IN_RECOVERY again; `bkctl ledger recover` then finds its end anew and closes it.
+    """Set a closed ledger to IN_RECOVERY, so that its end can be recovered again.
 
-    For a ledger that was closed in the wrong place: bookies were given up as lost, and came back with entries behind
-    the end. It never becomes writable: its bookies are fenced, and its writer has gone on to another ledger. Recovery
-    takes every entry it finds, so the ledger may become longer; readers that know the old end see that only when they
-    open it again. Refused (exit 3): an open ledger, which has no end yet; one that recovery, as its bookies answer
-    now, could not close again, or only in front of the old end, where entries that readers have seen would be cut off
-    (--may-shorten does it all the same). A ledger that is IN_RECOVERY already stays as it is: recover it.
-    The change is a compare-and-set; the metadata as it was is kept in a file, whose name is told.
+    For a ledger that was closed too early: bookies were declared lost, and returned with entries after its end. It
+    never becomes writable: its bookies are fenced, and its writer uses another ledger. `bkctl ledger recover` then
+    closes the ledger after every entry that it finds, so the ledger may become longer; readers that know the old end
+    see this only when they open the ledger again. Refused (exit 3): an open ledger, which has no end yet; a ledger that
+    recovery could not close now, or only before the old end, where it would truncate entries that clients may have read
+    (--may-shorten overrides). A ledger that is IN_RECOVERY already is not changed. The change is a compare-and-set; the
+    old metadata is written to a file, whose name is printed.
     """
     if as_ != AS:
-        raise UsageError(f"--as {as_!r} is no state that a ledger can be given back", hint=AS)
+        raise UsageError(f"--as {as_!r} is not a state that a ledger can be set to", hint=AS)
     from bkrecovery.reopen import plan_reopen
 
     items: list[dict[str, Any]] = []
@@ -64,7 +65,7 @@ async def run(
             try:
                 plan = await plan_reopen(client, ledger_id, given)
                 if plan.refusal is not None and not may_shorten:
-                    raise Refused(plan.refusal, hint="--may-shorten does it all the same", ledger_id=ledger_id)
+                    raise Refused(plan.refusal, hint="--may-shorten overrides", ledger_id=ledger_id)
                 plans.append(plan)
             except BkctlError as error:
                 if is_one(ledgers):
@@ -95,9 +96,7 @@ def _words(plans: list[ReopenPlan]) -> Plan:
             steps.append(plan.refusal)
     subject = f"ledger {plans[0].ledger_id}" if len(plans) == 1 else f"{len(plans)} ledgers"
     risky = any(plan.refusal is not None for plan in plans)
-    return Plan(
-        f"reopen {subject}: take its end back", tuple(steps), subject=subject.removeprefix("ledger "), typed=risky
-    )
+    return Plan(f"reopen {subject}", tuple(steps), subject=subject.removeprefix("ledger "), typed=risky)
 
 
 async def _reopen(env: Env, client: BookKeeper, plan: ReopenPlan) -> dict[str, Any]:
@@ -107,7 +106,7 @@ async def _reopen(env: Env, client: BookKeeper, plan: ReopenPlan) -> dict[str, A
     kept = _keep(env, plan) if changes else None
     version = await reopen_ledger(client, plan)
     if changes:
-        env.note(f"the metadata as it was is kept in {kept}; next: bkctl ledger recover {plan.ledger_id}")
+        env.note(f"the old metadata is in {kept}; next: bkctl ledger recover {plan.ledger_id}")
     return {
         "ledger_id": plan.ledger_id,
         "state_before": plan.metadata.state,
@@ -121,7 +120,7 @@ async def _reopen(env: Env, client: BookKeeper, plan: ReopenPlan) -> dict[str, A
 
 
 def _keep(env: Env, plan: ReopenPlan) -> Path:
-    """Writes the metadata as it is, in the store's own bytes, before it is changed."""
+    """Writes the bytes of the metadata to a file before it is changed."""
     from bkctl.codec.ledger_metadata import encode_metadata
     from bkctl.world import PrivateDisk
 

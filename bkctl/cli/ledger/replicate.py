@@ -1,4 +1,4 @@
-"""`bkctl ledger replicate`: brings missing copies back."""
+"""`bkctl ledger replicate`: re-replicates ledgers."""
 
 from __future__ import annotations
 
@@ -44,26 +44,34 @@ async def run(
     env: Env,
     ledgers: Ledgers,
     bookie: Annotated[
-        list[str] | None, typer.Option("--bookie", metavar="BOOKIE", help="take copies off this bookie, lost or not")
+        list[str] | None, typer.Option("--bookie", metavar="BOOKIE", help="move copies off this bookie, running or not")
     ] = None,
     fence_open: Annotated[
-        bool, typer.Option("--fence-open", help="fence and close open ledgers whose end lacks copies")
+        bool, typer.Option("--fence-open", help="fence and close open ledgers whose last fragment lacks copies")
     ] = False,
     percentage: Annotated[
-        int, typer.Option("--percentage", metavar="P", min=0, max=100, help="entries to ask each bookie for; 0: two")
+        int,
+        typer.Option(
+            "--percentage",
+            metavar="P",
+            min=0,
+            max=100,
+            help="percentage of entries to check on each bookie; 0: two entries",
+        ),
     ] = 100,
     digest: client.KnownDigest = None,
     password_file: client.PasswordFile = None,
     *,
     arguments: JobArguments,
 ) -> list[dict[str, object]]:
-    """Gives ledgers back the copies they lack: those of lost bookies, and entries that a bookie does not give.
+    """Restore the missing copies of ledgers.
 
-    Every bookie is asked for every entry it should have (--percentage asks for fewer). What is missing is copied from
-    the other replicas to another bookie, digests checked, and the ensemble is changed by compare-and-set; where there
-    is no other bookie, it is given back to its own. The end of an open ledger is left, exit 1; --fence-open recovers
-    it first, which stops its writer for good. Exit 1 as well where entries cannot be read anywhere, with reasons.
-    --password-file (BKCTL_LEDGER_PASSWORD) and --digest are for ledgers whose metadata has none (format 1).
+    Every bookie is checked for every entry it should have (fewer with --percentage). Missing entries are copied from
+    the other replicas to another bookie, with their digests checked, and the ensemble is changed by compare-and-set;
+    without another bookie they are copied to their own bookie. The last fragment of an open ledger is skipped, exit 1;
+    --fence-open recovers the ledger first, which stops its writer permanently. Exit 1 also if entries cannot be read
+    from any bookie, with reasons. --password-file (BKCTL_LEDGER_PASSWORD) and --digest are for ledgers whose metadata
+    has none (format 1).
     """
     from bkrecovery.job import JobOptions
     from bkrecovery.plan import OpenLedgers
@@ -95,7 +103,7 @@ async def run(
             left = await session.job.plan(only)
             known = {item["ledger_id"] for item in items if item["error"] is not None}
             still = {move.ledger_id for move in left.moves} | {ledger_id for ledger_id, _ in left.blocked}
-            items += [blocked_item(e, "copies are missing still, or again") for e in sorted(still - known)]
+            items += [blocked_item(e, "copies are still missing, or missing again") for e in sorted(still - known)]
         items += [missing_item(e) for e in missing]
         if items:
             session.finish(items)
@@ -103,7 +111,7 @@ async def run(
 
 
 async def _check_digests(job: MoveJob, ledger_ids: Sequence[int], given: DigestType | None) -> None:
-    """Raises UsageError where --digest is not what a ledger's metadata names; broken metadata is the plan's matter."""
+    """Raises UsageError if --digest differs from a ledger's metadata; the plan reports broken metadata."""
     if given is not None:
         async for record in job.bookkeeper.ledgers.read_many(ledger_ids, lambda *_: None):
             client.check_digest(given, record.metadata, record.ledger_id)

@@ -1,4 +1,4 @@
-"""`bkctl ledger show`: what metadata says of a ledger."""
+"""`bkctl ledger show`: shows the metadata of ledgers."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ async def run(
     ] = None,
     show_password: Annotated[bool, typer.Option("--show-password", help="show the ledger's password")] = False,
 ) -> object:
-    """Shows what the metadata store says of ledgers. Asks no bookie.
+    """Show the metadata of ledgers.
 
-    length and last_entry_id are null while the ledger is not closed: only recovery or its writer can tell them.
+    Contacts no bookie. length and last_entry_id are null while the ledger is not closed.
     """
     async with env.cluster() as cluster:
         found = []

@@ -34,16 +34,18 @@ def run(
     env: Env,
     ledger: Ledger,
     first: Annotated[
-        int | None, typer.Option("--from", metavar="ENTRY", help="first entry; default: the last ten so far")
+        int | None, typer.Option("--from", metavar="ENTRY", help="first entry; default: the last ten entries")
     ] = None,
-    lines: Annotated[int, typer.Option("--lines", metavar="N", help="without --from: so many entries so far")] = 10,
-    raw: Annotated[bool, typer.Option("--raw", help="write the payloads' bytes and nothing else")] = False,
+    lines: Annotated[
+        int, typer.Option("--lines", metavar="N", help="without --from: number of existing entries to show")
+    ] = 10,
+    raw: Annotated[bool, typer.Option("--raw", help="write only the bytes of the payloads")] = False,
     password: options.Password = None,
     password_file: options.PasswordFile = None,
 ) -> object:
-    """Follows a ledger: entries as they are confirmed, until it is closed and all of it was shown. Never fences.
+    """Follow a ledger until it is closed. Never fences.
 
-    It waits by long poll at the bookies and watches the metadata; ^C ends it.
+    Shows entries as they are confirmed, by long polls at the bookies and a watch of the metadata; ^C ends it.
     """
     if lines < 0:
         raise UsageError(f"--lines {lines} is negative")

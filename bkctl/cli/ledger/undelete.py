@@ -33,7 +33,7 @@ COMMAND = Command(
     timeout_s=None,
 )
 STEPS_MAX: Final = 1000
-"""Ledgers that the plan shows one by one."""
+"""Maximum number of ledgers listed in the plan."""
 
 
 @dataclass
@@ -61,12 +61,12 @@ async def run(
         bool, typer.Option("--any-instance", help="the backup is of another cluster, or of this one before its format")
     ] = False,
 ) -> object:
-    """Restores the metadata of deleted ledgers, byte for byte, while bookies still hold the entries.
+    """Restore the metadata of deleted ledgers, byte for byte, while bookies still hold the entries.
 
     The ends of every fragment are read from its bookies first, without fencing. A ledger whose
     entries are lost is refused (exit 3), one whose bookies do not answer too (exit 6). A ledger that
-    exists is not changed (exit 5). Where some of several ledgers cannot be restored, the others are,
-    and the exit code is 1. Bookies delete the entries of deleted ledgers at their next garbage
+    exists is not changed (exit 5). If some of several ledgers cannot be restored, the others are restored, and the exit
+    code is 1. Bookies delete the entries of deleted ledgers at their next garbage
     collection: restore as soon as possible, then run `ledger check`.
     """
     saved = Backup(file)
@@ -98,7 +98,7 @@ async def _check_instance(cluster: ClusterAccess, saved: Backup, *, any_instance
     if instance_id != saved.instance_id and not any_instance:
         raise Refused(
             f"{saved.path} is a backup of instance {saved.instance_id}; {cluster.root} is instance {instance_id}",
-            hint="--any-instance restores all the same",
+            hint="--any-instance overrides",
         )
 
 
@@ -166,13 +166,13 @@ async def _check(
         empty = "" if metadata.closed else ", or none was written"
         problem = Refused(
             f"ledger {ledger_id}: no bookie holds entry {left.lost}; the entries are deleted already{empty}",
-            hint="--incomplete restores the metadata all the same",
+            hint="--incomplete restores the metadata anyway",
             ledger_id=ledger_id,
         )
     elif left.unknown is not None:
         problem = Unavailable(
             f"ledger {ledger_id}: cannot check entry {left.unknown}: no answer from {', '.join(left.silent)}",
-            hint="start the bookies, or --incomplete restores the metadata all the same",
+            hint="start the bookies, or --incomplete restores the metadata anyway",
             ledger_id=ledger_id,
         )
     if problem is not None:

@@ -1,4 +1,4 @@
-"""`bkctl ledger write`: entries from stdin."""
+"""`bkctl ledger write`: writes stdin to a ledger."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bkctl.client.writer import LedgerWriter
 
 APPEND_MAX: Final = 1000
-"""Entries appended in one go, between two looks at the window."""
+"""Entries appended between two checks of the window."""
 
 COMMAND = Command(
     effect=Effect.WRITES,
@@ -44,7 +44,7 @@ COMMAND = Command(
 def run(
     env: Env,
     ledger: Annotated[
-        str | None, typer.Argument(metavar="[LEDGER]", help="a ledger of `ledger create`, or an id that is free")
+        str | None, typer.Argument(metavar="[LEDGER]", help="a ledger from `ledger create`, or an unused id")
     ] = None,
     new: Annotated[bool, typer.Option("--new", help="a new ledger under a new id")] = False,
     length_prefixed: Annotated[
@@ -59,10 +59,10 @@ def run(
     password: options.Password = None,
     password_file: options.PasswordFile = None,
 ) -> object:
-    """Writes lines of stdin as entries and closes the ledger at the end of input.
+    """Write lines of stdin as entries, and close the ledger at the end of input.
 
     Ids are printed as entries are confirmed; with `-o json` or yaml there is one object at the end. The options of a
-    new ledger count for --new and for an id that is free. A ledger that another writer has, or had, is refused.
+    new ledger apply to --new and to an unused id. A ledger that has, or had, another writer is refused.
     """
     if new == (ledger is not None):
         raise UsageError("give a ledger id, or --new")
@@ -128,10 +128,10 @@ async def _summary(pieces: AsyncGenerator[tuple[LedgerWriter, range]], leave_ope
 async def _write(
     env: Env, writer: LedgerWriter, source: BinaryIO, splitter: Splitter, *, leave_open: bool
 ) -> AsyncGenerator[range]:
-    """Feeds the writer; yields ids as they are confirmed, an empty range first and last.
+    """Appends the payloads; yields ids as they are confirmed, an empty range first and last.
 
     Raises:
-        LedgerFenced, NotEnoughBookies, …: why the writer ended.
+        LedgerFenced, NotEnoughBookies, …: the reason why the writer failed.
     """
     import asyncio
 
@@ -163,7 +163,7 @@ async def _write(
         yield range(told, writer.confirmed + 1)
     except BaseException:
         env.note(
-            f"ledger {writer.ledger_id} is left as it is; its last confirmed entry here is {writer.confirmed} "
+            f"ledger {writer.ledger_id} stays open; the last confirmed entry of this writer is {writer.confirmed} "
             f"(bkctl ledger recover {writer.ledger_id} closes it)"
         )
         raise
@@ -176,7 +176,7 @@ async def _write(
 
 
 async def _feed(writer: LedgerWriter, source: BinaryIO, splitter: Splitter, moved: asyncio.Event) -> None:
-    """Appends what comes in, as fast as the window allows; sees to it that an end of the writer is noticed."""
+    """Appends payloads as fast as the window allows; stops when the writer fails."""
     import asyncio
 
     watch: asyncio.Task[int] | None = None

@@ -1,1 +1,1 @@
-"""The metadata store itself: its nodes, and what they say."""
+"""The metadata store: its nodes and their data."""

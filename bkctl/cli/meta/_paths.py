@@ -1,4 +1,4 @@
-"""How paths are given to the verbs of `meta`, and how a node's Stat looks."""
+"""Shared by the verbs of `meta`: path arguments, and the form of a node's Stat."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def absolute(root: str, path: str) -> str:
-    """A path as the store knows it: one that does not start with a slash is below the ledgers root."""
+    """The absolute path; a path without a leading slash is relative to the ledgers root."""
     return path if path.startswith("/") else f"{root}/{path}"
 
 
 def stat_fields(node: Node) -> dict[str, object]:
-    """What the store knows of a node besides its bytes; the owner is a session id as ZooKeeper's own tools print it."""
+    """The Stat of a node; the owner is a session id in the form of ZooKeeper's own tools."""
     stat = node.stat
     owner = f"{stat.ephemeral_owner % 2**64:#x}" if stat.ephemeral_owner else None
     return {

@@ -1,4 +1,4 @@
-"""`bkctl meta export`: the nodes of a metadata store as a file."""
+"""`bkctl meta export`: writes the nodes of a metadata store to a file."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ async def run(
     env: Env,
     to: Annotated[Path, typer.Option("--to", metavar="FILE", help="JSON lines; .gz compresses them")],
     paths: Annotated[
-        list[str] | None, typer.Argument(metavar="PATH…", help="nodes, with all below; default: ledgers and topics")
+        list[str] | None,
+        typer.Argument(metavar="PATH…", help="nodes to export with all descendants; default: ledgers and topics"),
     ] = None,
 ) -> dict[str, object]:
-    """Writes nodes with their data, versions and times, a line of JSON each.
+    """Export nodes with their data, versions and times as lines of JSON.
 
-    The file holds what `bkctl audit run --metadata FILE` reads, passwords of ledgers included: keep it to yourself.
-    Nodes are read one after another; the export is no snapshot of one moment.
+    The file holds what `bkctl audit run --metadata FILE` reads, including passwords of ledgers: protect it. Nodes are
+    read one after another; the export is not a snapshot.
     """
     from bkctl.cli.backup import node_row
     from bkctl.meta.walk import walk
@@ -45,7 +46,7 @@ async def run(
     count = size = 0
     progress = env.progress("nodes")
     if not to.parent.is_dir():
-        raise NotFound(f"there is no directory {to.parent}")
+        raise NotFound(f"directory does not exist: {to.parent}")
     fresh = to.with_name(f".{to.name}.new")
     opener: Any = gzip.open if to.suffix == ".gz" else open
     async with env.cluster() as cluster:
@@ -55,7 +56,7 @@ async def run(
             starts = [cluster.root, *(pulsar + path for path in PULSAR_ROOTS)]
         try:
             fresh.unlink(missing_ok=True)
-            fresh.touch(mode=0o600, exist_ok=False)  # before the first password is in it
+            fresh.touch(mode=0o600, exist_ok=False)  # Before the first password is written.
             with opener(fresh, "wt", encoding="utf-8") as file:
                 async for path, node in walk(cluster.store, starts):
                     file.write(json.dumps(node_row(path, node)) + "\n")

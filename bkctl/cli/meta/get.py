@@ -1,4 +1,4 @@
-"""`bkctl meta get`: what a node says."""
+"""`bkctl meta get`: shows nodes."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ async def run(
     paths: Annotated[
         list[str], typer.Argument(metavar="PATH…", help="nodes, - for stdin, @file; without a / below the root")
     ],
-    raw: Annotated[bool, typer.Option("--raw", help="one node's bytes as they are, and nothing else")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="write only the bytes of one node")] = False,
     show_password: Annotated[bool, typer.Option("--show-password", help="of a ledger")] = False,
 ) -> object:
-    """Shows nodes of the metadata store, decoded where bkctl knows what they are.
+    """Show nodes of the metadata store, decoded if their format is known.
 
-    That is: ledgers, layout, instance id, cookies, registrations, and everything of auto recovery. `data` holds the
-    bytes of a node nobody knows, and is null for the others (--raw has them).
+    Known are ledgers, layout, instance id, cookies, registrations, and the nodes of auto recovery. `data` contains the
+    bytes of a node of unknown format, and is null for the others (use --raw).
     """
     if raw and not is_one(paths):
         raise UsageError("--raw takes one path")

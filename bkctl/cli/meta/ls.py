@@ -1,4 +1,4 @@
-"""`bkctl meta ls`: the nodes below a node."""
+"""`bkctl meta ls`: lists the nodes below a node."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ COMMAND = Command(
 
 async def run(
     env: Env,
-    path: Annotated[str, typer.Argument(metavar="PATH", help="a node; without a / in front, below the root")] = "",
-    recursive: Annotated[bool, typer.Option("--recursive", "-r", help="everything below, level by level")] = False,
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="a node; without a leading / below the ledgers root")
+    ] = "",
+    recursive: Annotated[bool, typer.Option("--recursive", "-r", help="list all descendants, level by level")] = False,
 ) -> AsyncIterator[list[dict[str, object]]]:
-    """Lists the nodes below a node of the metadata store, by default below the ledgers root."""
+    """List the nodes below a node of the metadata store, by default below the ledgers root."""
     from bkctl.meta.store import join
 
     async with env.cluster() as cluster:
@@ -56,4 +58,4 @@ async def _children(cluster: ClusterAccess, path: str) -> list[str]:
     try:
         return await cluster.store.children(path)
     except NotFound:
-        return []  # it went while we were on our way
+        return []  # The node was deleted meanwhile.

@@ -1,4 +1,4 @@
-"""Names of tenants and namespaces, proved before anything is connected to."""
+"""Names of tenants and namespaces, validated before any connection."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def tenant_name(text: str) -> str:
     """A tenant's name.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a valid name.
     """
     if not _NAME.fullmatch(text):
-        raise UsageError(f"{text!r} is no name of a tenant", hint="letters, digits and -=:._")
+        raise UsageError(f"{text!r} is not a valid tenant name", hint="letters, digits and -=:._")
     return text
 
 
@@ -34,7 +34,7 @@ def namespace_name(text: str) -> str:
     """A namespace as tenant/namespace.
 
     Raises:
-        UsageError: it is none, or one of Pulsar 1.
+        UsageError: it is not a valid name, or a namespace of Pulsar 1.
     """
     parts = text.split("/")
     if len(parts) == 3:
@@ -43,5 +43,7 @@ def namespace_name(text: str) -> str:
             hint="tenant/namespace",
         )
     if len(parts) != 2 or not all(_NAME.fullmatch(part) for part in parts):
-        raise UsageError(f"{text!r} is no namespace", hint="tenant/namespace; names are letters, digits and -=:._")
+        raise UsageError(
+            f"{text!r} is not a valid namespace", hint="tenant/namespace; names are letters, digits and -=:._"
+        )
     return text

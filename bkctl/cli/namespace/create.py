@@ -1,4 +1,4 @@
-"""`bkctl namespace create`: makes namespaces."""
+"""`bkctl namespace create`: creates namespaces."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ BUNDLES_MAX = 128 * 1024
 async def run(
     env: Env,
     namespaces: Namespaces,
-    bundles: Annotated[int, typer.Option("--bundles", metavar="N", help="parts that brokers own one by one")] = 4,
+    bundles: Annotated[int, typer.Option("--bundles", metavar="N", help="number of bundles")] = 4,
     clusters: Annotated[
-        list[str] | None, typer.Option("--cluster", metavar="NAME", help="where it is replicated; the tenant's if none")
+        list[str] | None,
+        typer.Option("--cluster", metavar="NAME", help="clusters to replicate to; default: the tenant's"),
     ] = None,
 ) -> object:
-    """Makes namespaces with the policies of Java's 4.0.7, in the metadata; brokers need not run."""
+    """Create namespaces with the default policies of Pulsar 4.0.7. Needs no broker."""
     from bkctl.meta.namespaces import NamespaceStore
 
     names = [namespace_name(name) for name in env.names(namespaces)]
     if not 1 <= bundles <= BUNDLES_MAX:
-        raise UsageError(f"{bundles} bundles: 1 to {BUNDLES_MAX} can be had")
+        raise UsageError(f"{bundles} bundles: not in 1 to {BUNDLES_MAX}")
     where: dict[str, list[str]] = {}
     rows: list[dict[str, object]] = []
     async with env.cluster() as cluster:
@@ -60,7 +61,7 @@ async def _check(store: NamespaceStore, name: str, clusters: list[str] | None, w
     if unknown := [one for one in wanted if one not in allowed]:
         raise NotFound(f"tenant {tenant} may not use cluster {unknown[0]}: {', '.join(allowed)}")
     if await store.exists(name):
-        raise AlreadyExists(f"namespace {name} is there already", namespace=name)
+        raise AlreadyExists(f"namespace {name} exists already", namespace=name)
     where[name] = wanted
 
 

@@ -1,4 +1,4 @@
-"""`bkctl namespace delete`: removes empty namespaces."""
+"""`bkctl namespace delete`: deletes empty namespaces."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ COMMAND = Command(
 
 
 async def run(env: Env, namespaces: Namespaces) -> object:
-    """Deletes namespaces without topics and their policies; system topics (`__…`) go with them.
+    """Delete namespaces without topics, their policies and system topics (`__…`).
 
-    A broker that owns a part of one does it. Where none does it goes straight in the metadata, and topics of the
-    system must be deleted before.
+    A broker that owns a bundle of the namespace deletes it. Without such a broker the command deletes it in the
+    metadata; system topics must be deleted before.
     """
     from bkctl.meta.pulsar import Stores
 
@@ -47,7 +47,7 @@ async def run(env: Env, namespaces: Namespaces) -> object:
 
 
 async def _check(stores: Stores, name: str, found: dict[str, dict[str | None, str]]) -> None:
-    """Adds its owners' web addresses, with their names, if it may be deleted."""
+    """Checks that it may be deleted; adds its owners' web addresses with their names."""
     from bkctl.meta.brokers import BrokerStore
 
     await stores.namespaces.policies(name)
@@ -57,7 +57,7 @@ async def _check(stores: Stores, name: str, found: dict[str, dict[str | None, st
     owners = {owner.http_url: owner.broker_id for owner in every if owner is not None}
     users = topics if not owners else [t for t in topics if "/__" not in t]
     if users:
-        raise Refused(f"{name} has {len(users)} topics, {users[0]} among them", hint=f"bkctl topic list {name}")
+        raise Refused(f"{name} has {len(users)} topics, including {users[0]}", hint=f"bkctl topic list {name}")
     found[name] = owners
 
 

@@ -19,10 +19,10 @@ COMMAND = Command(
 async def run(
     env: Env,
     tenants: Annotated[
-        list[str] | None, typer.Argument(metavar="[TENANT…]", help="only theirs; all where none is given")
+        list[str] | None, typer.Argument(metavar="[TENANT…]", help="tenants to list; default: all")
     ] = None,
 ) -> list[dict[str, object]]:
-    """Lists namespaces with the number of their persistent topics and bundles."""
+    """List namespaces with the number of their persistent topics and bundles."""
     from bkctl.meta.brokers import BrokerStore
     from bkctl.meta.pulsar import Stores
 

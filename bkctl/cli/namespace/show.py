@@ -1,4 +1,4 @@
-"""`bkctl namespace show`: the policies of a namespace, and who owns its bundles."""
+"""`bkctl namespace show`: shows the policies and bundles of a namespace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMAND = Command(
 
 
 async def run(env: Env, namespaces: Namespaces) -> object:
-    """Shows namespaces: their policies as they are stored, their bundles with their owners (null: nobody)."""
+    """Show the stored policies of namespaces, and their bundles with their owners (null: no owner)."""
     from bkctl.meta.pulsar import Stores
 
     names = [namespace_name(name) for name in env.names(namespaces)]

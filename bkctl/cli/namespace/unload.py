@@ -1,4 +1,4 @@
-"""`bkctl namespace unload`: has brokers give up what they own of namespaces."""
+"""`bkctl namespace unload`: unloads the bundles of namespaces."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ async def run(
     env: Env,
     namespaces: Namespaces,
     bundle: Annotated[
-        str | None, typer.Option("--bundle", metavar="RANGE", help="only this one, as `namespace show` names it")
+        str | None, typer.Option("--bundle", metavar="RANGE", help="only this bundle, as in `namespace show`")
     ] = None,
 ) -> list[dict[str, object]]:
-    """Has the owners of bundles close their topics and give the bundles up; clients look their topics up again.
+    """Unload the bundles of namespaces from their brokers.
 
-    Bundles that nobody owns are left as they are (unloaded: false).
+    The owners close the topics and release the bundles; clients reconnect through a lookup. Bundles without an owner
+    are skipped (unloaded: false).
     """
     from bkctl.meta.pulsar import Stores
 

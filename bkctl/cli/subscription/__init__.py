@@ -1,1 +1,1 @@
-"""Subscriptions of topics: how far they have come, straight from metadata and bookies."""
+"""Subscriptions of topics: their positions and backlogs, read from metadata and bookies."""

@@ -1,4 +1,4 @@
-"""What skip, clear and reset share: a plan that tells what nobody will read any more, and the moving."""
+"""Shared by skip, clear and reset: the plan, and moving the subscription."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def move(
     request: Request,
     state_of: Callable[[Access, Target, ColdCursor], Awaitable[CursorState]],
 ) -> list[dict[str, object]]:
-    """Moves a subscription on every partition: by the owner's REST request, or to the state that is computed here."""
+    """Moves a subscription on every partition: by a REST request to the owner, or by writing the new state."""
     from bkctl.log.acks import Acks
 
     async with opened(env, topic) as access:
@@ -39,7 +39,7 @@ async def move(
             acks.load(state)
             plans.append((target, state, cursor.acks.backlog(), acks.backlog()))
         steps = tuple(
-            f"{t.name}: next entry behind {shown(s.mark_delete)}, backlog {before} → {after}; {t.by}"
+            f"{t.name}: next entry after {shown(s.mark_delete)}, backlog {before} → {after}; {t.by}"
             for t, s, before, after in plans
         )
         unread = any(after < before for _, _, before, after in plans)

@@ -1,4 +1,4 @@
-"""`bkctl subscription backlog`: how far subscriptions are behind, in entries, bytes and ledgers."""
+"""`bkctl subscription backlog`: shows the backlogs of subscriptions."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ PUBLISHED: Final = "oldest_publish_time"
 
 
 async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
-    """Shows the backlog of every subscription, with the publish time of its oldest entry. Never fences.
+    """Show the backlog of every subscription, with the publish time of its oldest entry. Never fences.
 
-    size counts whole ledgers exactly and the first one by the share of its entries that are left. What only bookies
-    know is null while too few of them answer.
+    size is exact for complete ledgers, and proportional to the remaining entries for the first one. Fields that are
+    stored only on bookies are null if too few bookies answer.
     """
     rows = []
     names = list(env.names(topics))

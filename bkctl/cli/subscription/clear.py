@@ -1,4 +1,4 @@
-"""`bkctl subscription clear`: acknowledges a whole backlog unread."""
+"""`bkctl subscription clear`: clears the backlog of a subscription."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMMAND = Command(
 
 
 async def run(env: Env, topic: Topic, subscription: Subscription) -> list[dict[str, object]]:
-    """Acknowledges everything that a subscription has left: it goes on with the next message that is sent."""
+    """Acknowledge the whole backlog of a subscription, which continues with the next message sent."""
     from bkrecovery.cursor import moved
 
     async def state(_: Access, target: Target, cursor: ColdCursor) -> CursorState:

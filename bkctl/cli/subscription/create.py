@@ -1,4 +1,4 @@
-"""`bkctl subscription create`: makes a subscription before anybody consumes."""
+"""`bkctl subscription create`: creates a subscription."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def run(
     subscription: Subscription,
     at: Annotated[str, typer.Option("--at", metavar="PLACE", help="latest, earliest or LEDGER:ENTRY")] = "latest",
 ) -> list[dict[str, object]]:
-    """Makes a durable subscription whose first message is at the place; of a partitioned topic, on every partition."""
+    """Create a durable subscription at a position, on every partition of a partitioned topic."""
     where = place(at)
     async with opened(env, topic) as access:
         found = [target for target in await targets(access, topic) if subscription not in target.log.cursors]

@@ -1,4 +1,4 @@
-"""`bkctl subscription delete`: forgets subscriptions."""
+"""`bkctl subscription delete`: deletes subscriptions."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ async def run(
     env: Env,
     topic: Topic,
     subscriptions: Subscriptions,
-    force: Annotated[bool, typer.Option("--force", help="even with consumers connected")] = False,
+    force: Annotated[bool, typer.Option("--force", help="delete even with consumers connected")] = False,
 ) -> list[dict[str, object]]:
-    """Forgets subscriptions, and what they had left to deliver; the messages stay as long as others need them."""
+    """Delete subscriptions and their backlogs."""
     names = list(dict.fromkeys(env.names(subscriptions)))
     rows: list[dict[str, object]] = []
     async with opened(env, topic) as access:
@@ -40,7 +40,7 @@ async def run(
         if not found:
             return rows
         steps = tuple(
-            f"delete {name} of {target.name}, {target.log.cursors[name].acks.backlog()} entries behind; {target.by}"
+            f"delete {name} of {target.name}, {target.log.cursors[name].acks.backlog()} entries of backlog; {target.by}"
             for name, targets_of in found.items()
             for target in targets_of
         )

@@ -1,4 +1,4 @@
-"""`bkctl subscription list`: the subscriptions of topics."""
+"""`bkctl subscription list`: lists the subscriptions of topics."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ COMMAND = Command(
 
 
 async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
-    """Lists the durable subscriptions of topics with their backlogs, in entries. Never fences.
+    """List the durable subscriptions of topics with their backlogs, in entries. Never fences.
 
-    What only bookies know is null while too few of them answer.
+    Fields that are stored only on bookies are null if too few bookies answer.
     """
     names = list(env.names(topics))
     async with opened(env, *names) as access:

@@ -1,4 +1,4 @@
-"""`bkctl subscription reset`: moves a subscription to a place or a time, back or forth."""
+"""`bkctl subscription reset`: moves a subscription to a position or a time."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ async def run(
         str, typer.Option("--to", metavar="PLACE", help="earliest, latest, LEDGER:ENTRY, RFC 3339 time, ms since 1970")
     ],
 ) -> list[dict[str, object]]:
-    """Moves a subscription: its next message is the one at the place, or the first published at the time or later.
+    """Move a subscription to a position, or to the first message published at a time or later.
 
-    What it had acknowledged behind the place is delivered again; its consumers are disconnected and come back.
+    Acknowledged messages after the position are delivered again; consumers are disconnected and reconnect.
     """
     from bkrecovery.cursor import first_published, moved
 

@@ -1,4 +1,4 @@
-"""`bkctl subscription show`: one subscription of a topic."""
+"""`bkctl subscription show`: shows subscriptions of a topic."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ COMMAND = Command(
 
 
 async def run(env: Env, topic: Topic, subscriptions: Subscriptions) -> object:
-    """Shows how far subscriptions have come; of a partitioned topic, partition by partition. Never fences.
+    """Show the state of subscriptions, partition by partition. Never fences.
 
-    What only bookies know is null while too few of them answer.
+    Fields that are stored only on bookies are null if too few bookies answer.
     """
     names = list(dict.fromkeys(env.names(subscriptions)))
     async with opened(env, topic) as access:

@@ -1,4 +1,4 @@
-"""`bkctl subscription skip`: acknowledges the next entries of a backlog unread."""
+"""`bkctl subscription skip`: skips entries of a subscription's backlog."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ async def run(
     env: Env,
     topic: Topic,
     subscription: Subscription,
-    count: Annotated[int, typer.Argument(metavar="COUNT", help="how many entries, of every partition")],
+    count: Annotated[int, typer.Argument(metavar="COUNT", help="number of entries, per partition")],
 ) -> list[dict[str, object]]:
-    """Acknowledges the oldest entries that a subscription has left, as where one cannot be processed."""
+    """Acknowledge the oldest entries of a subscription's backlog."""
     from bkrecovery.cursor import skipped
 
     if count < 1:
-        raise UsageError(f"{count} entries: 1 or more can be skipped")
+        raise UsageError(f"{count} entries: not 1 or more")
 
     async def state(_: Access, target: Target, cursor: ColdCursor) -> CursorState:
         return skipped(target.log, cursor, count)

@@ -1,4 +1,4 @@
-"""`bkctl tenant create`: makes tenants."""
+"""`bkctl tenant create`: creates tenants."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ async def run(
     env: Env,
     tenants: Tenants,
     clusters: Annotated[
-        list[str] | None, typer.Option("--cluster", metavar="NAME", help="that they may use; all where none is given")
+        list[str] | None, typer.Option("--cluster", metavar="NAME", help="clusters that they may use; default: all")
     ] = None,
-    roles: Annotated[list[str] | None, typer.Option("--role", metavar="NAME", help="that may administer them")] = None,
+    roles: Annotated[
+        list[str] | None, typer.Option("--role", metavar="NAME", help="roles that may administer them")
+    ] = None,
 ) -> object:
-    """Makes tenants in the metadata; brokers need not run."""
+    """Create tenants in the metadata. Needs no broker."""
     from bkctl.meta.namespaces import NamespaceStore, tenant_value
     from bkctl.meta.pulsar_cluster import CLUSTERS, GLOBAL_CLUSTER
 
@@ -44,12 +46,12 @@ async def run(
         try:
             known = [one for one in await pulsar.children(CLUSTERS) if one != GLOBAL_CLUSTER]
         except NotFound:
-            raise NotFound("there is no Pulsar cluster in this metadata store", hint="bkctl broker start") from None
+            raise NotFound("this metadata store contains no Pulsar cluster", hint="bkctl broker start") from None
         if unknown := [one for one in clusters or () if one not in known]:
-            raise NotFound(f"there is no cluster {unknown[0]}: {', '.join(known)}")
+            raise NotFound(f"cluster {unknown[0]} does not exist; known clusters: {', '.join(known)}")
         there = await store.tenants()
         if is_one(tenants) and names[0] in there:
-            raise AlreadyExists(f"tenant {names[0]} is there already", tenant=names[0])
+            raise AlreadyExists(f"tenant {names[0]} exists already", tenant=names[0])
         wanted = list(clusters or known)
         value = tenant_value(wanted, roles or ())
         env.confirm(Plan(f"create {all_of(names, 'tenants')} for {', '.join(wanted)}", tuple(names)))

@@ -1,4 +1,4 @@
-"""`bkctl tenant delete`: removes tenants without namespaces."""
+"""`bkctl tenant delete`: deletes tenants without namespaces."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMAND = Command(
 
 
 async def run(env: Env, tenants: Tenants) -> object:
-    """Deletes tenants that have no namespaces any more."""
+    """Delete tenants that have no namespaces."""
     from bkctl.meta.namespaces import NamespaceStore
 
     names = [tenant_name(name) for name in env.names(tenants)]
@@ -43,7 +43,7 @@ async def run(env: Env, tenants: Tenants) -> object:
 
 async def _check(store: NamespaceStore, name: str, free: list[str]) -> None:
     if namespaces := await store.namespaces(name):
-        raise Refused(f"tenant {name} has {len(namespaces)} namespaces, {namespaces[0]} among them")
+        raise Refused(f"tenant {name} has {len(namespaces)} namespaces, including {namespaces[0]}")
     free.append(name)
 
 

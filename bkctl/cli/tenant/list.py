@@ -13,7 +13,7 @@ COMMAND = Command(
 
 
 async def run(env: Env) -> list[dict[str, object]]:
-    """Lists tenants with the number of their namespaces."""
+    """List tenants with the number of their namespaces."""
     from bkctl.meta.namespaces import NamespaceStore
 
     rows: list[dict[str, object]] = []

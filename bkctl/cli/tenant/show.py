@@ -1,4 +1,4 @@
-"""`bkctl tenant show`: tenants, one or several."""
+"""`bkctl tenant show`: shows tenants."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMMAND = Command(
 
 
 async def run(env: Env, tenants: Tenants) -> object:
-    """Shows tenants with the names of their namespaces."""
+    """Show tenants with the names of their namespaces."""
     from bkctl.meta.namespaces import NamespaceStore
 
     names = [tenant_name(name) for name in env.names(tenants)]

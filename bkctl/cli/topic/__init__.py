@@ -1,1 +1,1 @@
-"""Topics: their ledgers and entries, straight from metadata and bookies; changes are made by the owner broker."""
+"""Topics: read from metadata and bookies; changed by the broker that owns them."""

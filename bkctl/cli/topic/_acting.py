@@ -1,4 +1,4 @@
-"""Doing things to topics: by the broker that owns them, where one does; straight in the metadata where none does."""
+"""Actions on topics: by the owner broker, or in the metadata if the topic has no owner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bkctl.meta.brokers import Owner
 
 METADATA = "metadata"
-NOBODY = "nobody serves it: straight in the metadata"
+NOBODY = "without a broker, in the metadata"
 
 
 class Target(NamedTuple):
@@ -34,12 +34,12 @@ class Target(NamedTuple):
 
     @property
     def by(self) -> str:
-        """Who is going to do it, in words."""
+        """The performer of the action, for plans."""
         return f"by broker {self.owner.broker_id}" if self.owner is not None else NOBODY
 
 
 class Request(NamedTuple):
-    """What the owner is asked: method, parts of the path behind the topic's, body."""
+    """A REST request to the owner: method, path after the topic's, body."""
 
     method: str
     parts: tuple[str | int, ...] = ()
@@ -47,16 +47,17 @@ class Request(NamedTuple):
 
 
 async def targets(access: Access, name: str) -> list[Target]:
-    """The logs behind a name with their owners: one, or one a partition."""
+    """The logs of a topic with their owners: one, or one a partition."""
     return [await _target(access, log) for log in await access.logs(name)]
 
 
 async def targets_of_each(
     env: Env, access: Access, topics: Sequence[str], names: Sequence[str], *, whole: bool = True
 ) -> dict[str, list[Target]]:
-    """Those behind each name that was given as `topics`; a name is there once, however often and however it is given.
+    """The logs of each of the given `topics`, each name once.
 
-    One of several that cannot be had is a warning, and exit 1; so is what bookies do not say, if it need not be whole.
+    A failure of one of several names is a warning, and exit 1; so is missing data of bookies, unless complete data is
+    required.
 
     Raises:
         NotFound, BadBytes: it is the only one.
@@ -78,10 +79,10 @@ async def _target(access: Access, log: ColdTopic) -> Target:
 
 
 def having(found: Sequence[Target], subscription: str, topic: str) -> list[Target]:
-    """Those that have the subscription.
+    """The targets that have the subscription.
 
     Raises:
-        NotFound: none has.
+        NotFound: no target has it.
     """
     left = [target for target in found if subscription in target.log.cursors]
     if not left:
@@ -90,15 +91,18 @@ def having(found: Sequence[Target], subscription: str, topic: str) -> list[Targe
 
 
 async def ask_owner(env: Env, target: Target, request: Request, query: str = "") -> Any:
-    """What the owner answers.
+    """Sends a request to the owner; returns the reply.
 
     Raises:
-        Unavailable: nobody owns the topic, or its owner does not answer.
+        Unavailable: no broker owns the topic, or its owner does not answer.
     """
     if target.owner is None:
         raise Unavailable(
-            f"no broker serves {target.name}, and only a broker can do this",
-            hint="a client or `pulsar-admin topics lookup` makes one take it; `bkctl broker list` shows who is there",
+            f"no broker serves {target.name}, which this command requires",
+            hint=(
+                "a lookup by a client or `pulsar-admin topics lookup` makes a broker load it; `bkctl broker "
+                "list` shows brokers"
+            ),
         )
     path = topic_path(target.log.topic, *request.parts) + query
     return await Admin.of(env, target.owner.http_url).ask(request.method, path, request.body)
@@ -107,7 +111,7 @@ async def ask_owner(env: Env, target: Target, request: Request, query: str = "")
 async def act(
     env: Env, access: Access, target: Target, request: Request, alone: Callable[[Edit], Awaitable[object]]
 ) -> str:
-    """Has the owner do it, or does it in the metadata where there is none; returns by whom."""
+    """Requests the action from the owner, or performs it in the metadata without an owner; returns by whom."""
     if target.owner is not None:
         await ask_owner(env, target, request)
         return target.owner.broker_id
@@ -118,7 +122,7 @@ async def act(
 
 
 def named(name: str) -> str:
-    """The name of a topic, proved before anything is connected to."""
+    """The name of a topic, validated before any connection."""
     return str(topic_name(name))
 
 
@@ -126,14 +130,14 @@ def place(text: str) -> Position:
     """earliest, latest, or LEDGER:ENTRY.
 
     Raises:
-        UsageError: none of them.
+        UsageError: not a valid position.
     """
     known = {"earliest": EARLIEST, "latest": LATEST}
     return known[text] if text in known else parse_position(text)
 
 
 def place_or_time(text: str) -> Position | int:
-    """A place, or a moment as RFC 3339 or milliseconds since 1970.
+    """A position, or a time in RFC 3339 or milliseconds since 1970.
 
     Raises:
         UsageError: neither.
@@ -148,7 +152,7 @@ def place_or_time(text: str) -> Position | int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(
-            f"{text!r} is no place in a topic",
+            f"{text!r} is not a valid position in a topic",
             hint="earliest, latest, LEDGER:ENTRY, 2026-11-21T16:00:00Z, or milliseconds since 1970",
         ) from None
     if moment.tzinfo is None:

@@ -1,4 +1,4 @@
-"""How entries of a topic look."""
+"""The form of entries of a topic."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ COMPRESSIONS: Final = ("none", "lz4", "zlib", "zstd", "snappy")
 
 
 def entry_item(env: Env, topic: str, position: Position, entry: bytes) -> dict[str, object]:
-    """One entry, its metadata decoded; one that is not Pulsar's with a warning."""
+    """One entry with its metadata decoded; warns if it is not a Pulsar entry."""
     from bkctl.codec.pulsar_entry import split_entry
 
     try:
         metadata, payload = split_entry(entry)
     except BadBytes as e:
-        env.warn(f"{shown(position)} is no entry of Pulsar's: {e.message}")
+        env.warn(f"{shown(position)} is not a Pulsar entry: {e.message}")
         return {"topic": topic, "position": shown(position), "size": len(entry), "payload": entry}
     return {
         "topic": topic,

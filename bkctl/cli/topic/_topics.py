@@ -1,4 +1,4 @@
-"""What the verbs about topics share: names, stores, how ledgers and cursors look."""
+"""Shared by the verbs on topics: names, stores, the form of ledgers and cursors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MIB = 1024 * 1024
 TOPICS_AT_A_TIME: Final = 16
-"""Looked at together, so that bookies which are slow to answer are waited for once."""
+"""Topics read concurrently, so that slow bookies delay the command only once."""
 Topic = Annotated[
     str, typer.Argument(metavar="TOPIC", help="a topic or partition: t, tenant/namespace/t, persistent://…")
 ]
@@ -40,9 +40,9 @@ class Access(NamedTuple):
     bookkeeper: BookKeeper
 
     async def logs(self, name: str, *, whole: bool = True, cursors: bool = True) -> list[ColdTopic]:
-        """The logs behind a name, with their cursors where these are asked for: one, or those of its partitions.
+        """The logs of a topic or of its partitions, with their cursors if requested.
 
-        What bookies do not tell is an error, or left out if they need not be whole.
+        Missing data of bookies is an error, or omitted unless complete data is required.
         """
         from bkinspect.topic import logs_of, read_topic
 
@@ -52,10 +52,10 @@ class Access(NamedTuple):
 
 @asynccontextmanager
 async def opened(env: Env, *names: str) -> AsyncIterator[Access]:
-    """Opens the cluster for looking at topics; their names are proved before.
+    """Opens the cluster to read topics, after validating their names.
 
     Raises:
-        UsageError: one is no name of a persistent topic.
+        UsageError: one is not the name of a persistent topic.
     """
     for name in names:
         topic_name(name)
@@ -68,9 +68,9 @@ async def opened(env: Env, *names: str) -> AsyncIterator[Access]:
 async def logs_of_each(
     env: Env, access: Access, topics: Sequence[str], names: list[str], *, whole: bool = True, cursors: bool = True
 ) -> AsyncIterator[ColdTopic]:
-    """The logs of names that were given as `topics`; one of several that cannot be had is a warning, and exit 1.
+    """The logs of the given `topics`; a failure of one of several is a warning, and exit 1.
 
-    If they need not be whole, a warning tells what bookies do not say.
+    Unless complete data is required, missing data of bookies is a warning.
 
     Raises:
         NotFound, BadBytes: it is the only one.
@@ -83,7 +83,7 @@ async def logs_of_each(
 async def logs_by_name(
     env: Env, access: Access, topics: Sequence[str], names: Sequence[str], *, whole: bool = True, cursors: bool = True
 ) -> AsyncIterator[tuple[str, list[ColdTopic]]]:
-    """As `logs_of_each`, with the name that each one or its partitions were asked for by."""
+    """As `logs_of_each`, each with the name that was given for it or its partitions."""
     import asyncio
 
     from bkctl.cli.ledger._items import is_one, some_failed
@@ -104,38 +104,38 @@ async def logs_by_name(
 
 
 async def warn_of_hidden_owners(env: Env, access: Access) -> None:
-    """Warns, once, where the metadata do not tell who owns what."""
+    """Warns, once, if the metadata does not contain the owners of topics."""
     from bkctl.meta.brokers import EXTENSIBLE, BrokerStore
 
-    words = f"brokers with {EXTENSIBLE} keep owners in a topic of theirs: who serves what is not known here"
+    words = f"brokers with {EXTENSIBLE} store owners in a system topic: the owners of topics are unknown here"
     if words not in env.warnings and await BrokerStore(access.stores.store).spokesman() is not None:
         env.warn(words)
 
 
 def tell_unknown(env: Env, log: ColdTopic) -> None:
-    """Warns of what the bookies of a log do not say now."""
+    """Warns about data of a log that its bookies do not return now."""
     if log.unknown is not None:
-        env.warn(f"{log.topic}: the length of its open ledger is not known: {log.unknown}")
+        env.warn(f"{log.topic}: the length of its open ledger is unknown: {log.unknown}")
     silent = log.silent
     if silent:
         names = f"{silent[0].name} and {len(silent) - 1} more" if len(silent) > 1 else silent[0].name
-        env.warn(f"{log.topic}: what {names} acknowledged is not known: {silent[0].unknown}")
+        env.warn(f"{log.topic}: the acknowledgments of {names} are unknown: {silent[0].unknown}")
 
 
 def topic_name(text: str) -> TopicName:
     """The name of a persistent topic.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a valid name.
     """
     topic = TopicName.parse(text)
     if "/" in topic.namespace:
         raise UsageError(
             f"{topic} is a name of Pulsar 1 (tenant/cluster/namespace/topic), which is not supported",
-            hint="tenant/namespace/topic; there is no / in a topic's own name",
+            hint="tenant/namespace/topic; a topic's own name must not contain /",
         )
     if not topic.persistent:
-        raise UsageError(f"{topic} keeps nothing: there is nothing to be seen of it in metadata")
+        raise UsageError(f"{topic} is not persistent: it has no metadata")
     return topic
 
 
@@ -143,13 +143,13 @@ def parse_position(text: str) -> Position:
     """Reads ledger:entry.
 
     Raises:
-        UsageError: it is no position.
+        UsageError: it is not a position.
     """
     ledger, separator, entry = text.partition(":")
     try:
         return Position(int(ledger), int(entry) if separator else 0)
     except ValueError:
-        raise UsageError(f"{text!r} is no position", hint="LEDGER:ENTRY, as 12:0") from None
+        raise UsageError(f"{text!r} is not a valid position", hint="LEDGER:ENTRY, as 12:0") from None
 
 
 def shown(position: Position) -> str:
@@ -158,12 +158,12 @@ def shown(position: Position) -> str:
 
 
 def shown_if(position: Position | None) -> str | None:
-    """A position that may not be known."""
+    """A position, or None if unknown."""
     return None if position is None else shown(position)
 
 
 def cursor_item(log: ColdTopic, cursor: ColdCursor) -> dict[str, object]:
-    """One subscription of one log; null for what bookies do not tell now."""
+    """One subscription of one log; fields that bookies do not return now are null."""
     acks, info, whole = cursor.acks, cursor.info, log.whole(cursor)
     return {
         "topic": str(log.topic),
@@ -181,7 +181,7 @@ def cursor_item(log: ColdTopic, cursor: ColdCursor) -> dict[str, object]:
 
 
 def retention_of(policies: Mapping[str, Any]) -> Retention:
-    """What a namespace's policies keep of what all subscriptions passed; nothing where they say nothing."""
+    """The retention of a namespace's policies; zero if they set none."""
     from bkctl.log.trimming import Retention
 
     found = policies.get("retention_policies") or {}

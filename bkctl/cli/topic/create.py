@@ -1,4 +1,4 @@
-"""`bkctl topic create`: makes topics."""
+"""`bkctl topic create`: creates topics."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ async def run(
     topics: Topics,
     partitions: Annotated[int, typer.Option("--partitions", metavar="N", help="0: not partitioned")] = 0,
 ) -> list[dict[str, object]]:
-    """Makes empty topics in the metadata, as Java's brokers do; the first broker that is asked for one opens it."""
+    """Create empty topics in the metadata."""
     from bkctl.meta.pulsar import Stores
 
     if not 0 <= partitions <= PARTITIONS_MAX:
-        raise UsageError(f"{partitions} partitions: 0 to {PARTITIONS_MAX} can be had")
+        raise UsageError(f"{partitions} partitions: not in 0 to {PARTITIONS_MAX}")
     wanted = [topic_name(name) for name in env.names(topics)]
     if partitions and (parts := [topic for topic in wanted if topic.partition >= 0]):
-        raise UsageError(f"{parts[0]} is the name of a partition already")
+        raise UsageError(f"{parts[0]} is already the name of a partition")
     async with env.cluster() as cluster:
         stores = Stores.of(await cluster.pulsar())
         for topic in wanted:
             await stores.namespaces.policies(topic.namespace_name)
             if await stores.topics.exists(topic) or await stores.topics.partitions(topic):
-                raise AlreadyExists(f"topic {topic} is there already", topic=str(topic))
+                raise AlreadyExists(f"topic {topic} exists already", topic=str(topic))
         kind = f" of {partitions} partitions" if partitions else ""
         env.confirm(Plan(f"create {len(wanted)} topics", tuple(f"create {topic}{kind}" for topic in wanted)))
         return [await _make(stores, topic, partitions) for topic in wanted]
@@ -57,5 +57,5 @@ async def _make(stores: Stores, topic: TopicName, partitions: int) -> dict[str, 
         except AlreadyExists:
             if not partitions:
                 raise
-            # a partition that a client made between our two writes, which is as good
+            # A client created the partition between the two writes, with the same result.
     return {"topic": str(topic), "partitions": partitions, "created": True}

@@ -1,4 +1,4 @@
-"""`bkctl topic delete`: removes topics with everything that belongs to them."""
+"""`bkctl topic delete`: deletes topics with all their data."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ COMMAND = Command(
 async def run(
     env: Env,
     topics: Topics,
-    force: Annotated[bool, typer.Option("--force", help="even with producers or consumers connected")] = False,
+    force: Annotated[bool, typer.Option("--force", help="delete even with producers or consumers connected")] = False,
 ) -> list[dict[str, object]]:
-    """Deletes topics: messages, subscriptions, schemas. A partitioned topic goes with all its partitions.
+    """Delete topics with their messages, subscriptions, schemas and partitions.
 
-    Where a broker owns the topic, it does it, and refuses while clients are connected, unless --force. A topic that
-    nobody serves goes straight: its nodes in one step, if nobody changed them meanwhile, then its ledgers.
+    The owner broker deletes the topic, and refuses while clients are connected, unless --force. A topic without an
+    owner is deleted in the metadata: first its nodes in one transaction, if they have not changed meanwhile, then its
+    ledgers.
     """
     names = list(env.names(topics))
     rows: list[dict[str, object]] = []

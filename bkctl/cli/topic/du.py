@@ -1,4 +1,4 @@
-"""`bkctl topic du`: what topics take on the bookies, by kind of ledger."""
+"""`bkctl topic du`: shows the disk usage of topics."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ KINDS = ("data", "cursor", "compacted", "schema")
 
 
 async def run(env: Env, topics: Topics) -> AsyncIterator[list[dict[str, object]]]:
-    """Adds up the ledgers of topics, partition by partition. Never fences.
+    """Show the disk usage of topics, partition by partition. Never fences.
 
-    size: bytes as written. stored: times the write quorum, what the bookies hold. backlog_size: what the slowest
-    subscription has not passed. data, cursor, compacted, schema: size by kind; unknown: open ledgers whose size no
-    node tells, cursors' as a rule. Schemas are counted once, with the first partition. While too few bookies answer,
-    the open ledger of the data is among the unknown, entries and backlog_size are null.
+    size: bytes as written. stored: size times write quorum, as stored on the bookies. backlog_size: the backlog of the
+    slowest subscription. data, cursor, compacted, schema: size by kind; unknown: open ledgers without a size in
+    metadata, usually cursors'. Schemas are counted once, with the first partition. If too few bookies answer, unknown
+    includes the open data ledger, and entries and backlog_size are null.
     """
     names = list(env.names(topics))
     async with opened(env, *names) as access:
@@ -67,7 +67,7 @@ async def _item(access: Access, log: ColdTopic, *, first: bool) -> dict[str, obj
 
 
 def _behind(log: ColdTopic) -> int | None:
-    """Bytes that the slowest subscription has not passed, if it is known."""
+    """Bytes in the backlog of the slowest subscription; None if unknown."""
     if not all(log.whole(cursor) for cursor in log.cursors.values()):
         return None
     slowest = min((cursor.acks.mark_delete for cursor in log.cursors.values()), default=log.ledgers.last)

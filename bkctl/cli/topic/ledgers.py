@@ -1,4 +1,4 @@
-"""`bkctl topic ledgers`: every ledger that belongs to a topic, of whatever kind."""
+"""`bkctl topic ledgers`: lists the ledgers of topics."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ async def run(
     env: Env,
     topics: Topics,
     scan: Annotated[
-        bool, typer.Option("--scan", help="look at every ledger of the cluster for those that name the topic")
+        bool, typer.Option("--scan", help="also search all ledgers of the cluster for those that name the topic")
     ] = False,
 ) -> list[dict[str, object]]:
-    """Lists the ledgers of topics: their data, the cursors' own, compacted ones, those of their schemas. Never fences.
+    """List the ledgers of topics: data, cursors, compacted, schemas. Never fences.
 
-    component and owner are what the ledger's own metadata say of whose it is. state is `missing`, and the command exits
-    with 1, for a ledger that BookKeeper does not know. --scan adds ledgers that name a topic while no node of it
-    names them (kind `unnamed`): left behind, of a delayed-delivery index, or just being made.
+    component and owner are from the ledger's custom metadata. state is `missing`, and the command exits with 1, for a
+    ledger that does not exist in BookKeeper. --scan adds ledgers that name a topic without being named by it (kind
+    `unnamed`): orphans, delayed-delivery indexes, or ledgers just being created.
     """
     from bkinspect.topic import ledgers_of
 
@@ -91,7 +91,7 @@ def _row(
 
 
 def marks_of(custom_metadata: Mapping[str, bytes]) -> dict[str, str]:
-    """What a ledger's own metadata say of whose it is, without Pulsar's prefix."""
+    """The owner in a ledger's custom metadata, without Pulsar's prefix."""
     return {
         key.removeprefix(_PREFIX): bytes(value).decode("utf-8", "backslashreplace")
         for key, value in custom_metadata.items()
@@ -114,6 +114,6 @@ async def _unnamed(access: Access, logs: list[ColdTopic], known: set[object]) ->
 
 
 def _names(topic: TopicName) -> tuple[str, ...]:
-    """As ledgers name a topic: its managed ledger, its full name, its schemas."""
+    """The names by which ledgers refer to a topic: its managed ledger, its full name, its schemas."""
     whole = topic.partitioned
     return topic.path, str(topic), f"{whole.namespace_name}/{whole.local}"

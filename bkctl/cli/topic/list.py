@@ -1,4 +1,4 @@
-"""`bkctl topic list`: the persistent topics of namespaces."""
+"""`bkctl topic list`: lists persistent topics."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ COMMAND = Command(
     timeout_s=None,
 )
 TOPICS_AT_A_TIME: Final = 32
-"""Looked at together, so that bookies which are slow to answer are waited for once."""
+"""Topics read concurrently, so that slow bookies delay the command only once."""
 
 
 async def run(
     env: Env,
     namespaces: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAMESPACE…]", help="tenant/namespace; all where none is given")
+        list[str] | None, typer.Argument(metavar="[NAMESPACE…]", help="tenant/namespace; default: all")
     ] = None,
-    partitions: Annotated[bool, typer.Option("--partitions", help="list every partition by itself")] = False,
+    partitions: Annotated[bool, typer.Option("--partitions", help="list each partition")] = False,
     no_bookies: Annotated[
-        bool, typer.Option("--no-bookies", help="metadata alone: entries and size of an open ledger are not known")
+        bool, typer.Option("--no-bookies", help="read metadata only: entries and size of open ledgers are unknown")
     ] = False,
 ) -> AsyncIterator[list[dict[str, object]]]:
-    """Lists the persistent topics of a cluster, loaded or not.
+    """List the persistent topics of a cluster, loaded or not.
 
-    entries and size are those of closed ledgers, as the topic's node tells them, and of the open one, which bookies
-    tell without being fenced. Where they do not, or are not to be asked (--no-bookies), both are null, and `≥ n` in a
-    table; open_ledger then says which ledgers were not counted, closed_entries and closed_size what the others have.
+    entries and size include the open ledger, which is read from bookies without fencing. If the bookies do not answer,
+    or with --no-bookies, both are null, and `≥ n` in a table; open_ledger then lists the ledgers that are not included,
+    closed_entries and closed_size are the sums of the others.
     """
     import asyncio
 
@@ -73,7 +73,7 @@ async def run(
                 yield rows
         if untold and bookkeeper is not None:
             env.warn(
-                f"bookies do not tell how long the open ledgers of {len(untold)} topics are, {untold[0]} among them"
+                f"bookies do not return the length of the open ledgers of {len(untold)} topics, including {untold[0]}"
             )
 
 
@@ -110,15 +110,15 @@ async def _item(stores: Stores, bookkeeper: BookKeeper | None, topic: TopicName,
 
 
 async def _open_ledger(bookkeeper: BookKeeper | None, ledger_id: int) -> tuple[int, int]:
-    """Entries and bytes of a ledger that no node tells of; none of one that BookKeeper does not know.
+    """Entries and bytes of an open ledger, from its bookies; zero for a ledger that does not exist.
 
     Raises:
-        BadBytes, Unauthorized, Unavailable: they cannot be known now.
+        BadBytes, Unauthorized, Unavailable: they cannot be read now.
     """
     from bkinspect.topic import length_of
 
     if bookkeeper is None:
-        raise Unavailable("bookies are not to be asked")
+        raise Unavailable("not requested (--no-bookies)")
     try:
         return await length_of(bookkeeper, await bookkeeper.ledgers.read_record(ledger_id))
     except NotFound:

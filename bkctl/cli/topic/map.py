@@ -1,4 +1,4 @@
-"""`bkctl topic map`: from the positions of a topic to the bookies that hold them."""
+"""`bkctl topic map`: maps the positions of a topic to bookies."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ NO_END = 1 << 63
 
 
 async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
-    """Shows logs fragment by fragment: positions, bookies, and the subscriptions that stand there. Never fences.
+    """Show the bookies and subscriptions at each position of a topic. Never fences.
 
-    to and entries are null for the end of an open ledger whose bookies do not answer; a subscription whose state
-    they do not tell is left out, with a warning.
+    One row a fragment. to and entries are null for the last fragment of an open ledger whose bookies do not answer; a
+    subscription whose state they do not return is omitted, with a warning.
     """
     rows: list[dict[str, object]] = []
     names = list(env.names(topics))

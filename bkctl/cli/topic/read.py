@@ -1,4 +1,4 @@
-"""`bkctl topic read`: entries of a topic, without its broker."""
+"""`bkctl topic read`: reads the entries of a topic from bookies."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ async def run(
     env: Env,
     topics: Topics,
     first: Annotated[str | None, typer.Option("--from", metavar="LEDGER:ENTRY", help="the first entry")] = None,
-    count: Annotated[int | None, typer.Option("--count", metavar="N", help="at most so many entries in all")] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="write the payloads' bytes and nothing else")] = False,
+    count: Annotated[int | None, typer.Option("--count", metavar="N", help="maximum number of entries")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="write only the bytes of the payloads")] = False,
 ) -> AsyncIterator[list[dict[str, object]]]:
-    """Reads the entries of topics from their bookies, past their brokers and without fencing.
+    """Read the entries of topics from bookies, not brokers. Never fences.
 
-    An entry is what a producer sent in one go: a message, or a batch of `messages`; payload is as it was sent, that
-    of a batch with the messages' own heads, compressed where `compression` says so.
+    An entry is one message, or a batch of `messages`; payload is as sent by the producer: a batch includes the metadata
+    of its messages, and is compressed if `compression` is set.
     """
     from bkinspect.topic import read_entries
 

@@ -1,4 +1,4 @@
-"""`bkctl topic show`: one topic, with its log, owner and subscriptions."""
+"""`bkctl topic show`: shows topics."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ COMMAND = Command(
 
 
 async def run(env: Env, topics: Topics) -> object:
-    """Shows topics as metadata and bookies tell them; a partitioned one partition by partition. Never fences.
+    """Show the ledgers, owner and backlog of topics, by partition. Never fences.
 
-    backlog is that of the slowest subscription; owner the broker that serves the topic, null where none does. While
-    too few bookies answer, what only they know is null: the open ledger's entries, and what subscriptions have left.
+    backlog is that of the slowest subscription; owner the broker that serves the topic, null if none does. If too few
+    bookies answer, the entries of the open ledger and the backlogs are null.
     """
     names = list(env.names(topics))
     async with opened(env, *names) as access:

@@ -1,4 +1,4 @@
-"""`bkctl topic stats`: rates, clients and backlogs of a topic, as its broker tells them."""
+"""`bkctl topic stats`: shows the statistics of topics."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ NAMED: Final = (
     "subscription_properties",
     "bucket_delayed_index_stats",
 )
-"""Fields whose members are named by users, and keep their names."""
+"""Fields whose keys are names chosen by users, and are not converted."""
 
 
 async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
-    """Shows the figures of topics, partition by partition, as their owners count them. Loads and fences nothing.
+    """Show the statistics of topics from their brokers. Loads and fences nothing.
 
-    A topic that no broker has open has no rates: what metadata and bookies tell is shown, served_by is null, and so is
-    what bookies that do not answer would tell.
+    An unloaded topic has no rates: the data of metadata and bookies is shown, and served_by is null. Fields of bookies
+    that do not answer are null.
     """
     names = list(env.names(topics))
     items: list[dict[str, object]] = []
@@ -71,7 +71,7 @@ async def _item(env: Env, target: Target) -> dict[str, object]:
 
 
 def snake(value: Any) -> Any:
-    """Java's names as ours: msgRateIn becomes msg_rate_in."""
+    """Converts Java's names: msgRateIn becomes msg_rate_in."""
     if isinstance(value, list):
         return [snake(one) for one in value]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""`bkctl topic tail`: follows topics, without their brokers."""
+"""`bkctl topic tail`: follows topics through bookies."""
 
 from __future__ import annotations
 
@@ -28,20 +28,22 @@ COMMAND = Command(
     live=True,
 )
 LOOK_S: Final = 1.0
-"""Between two looks for what has come."""
+"""Between two polls for new entries."""
 
 
 async def run(
     env: Env,
     topics: Topics,
     first: Annotated[
-        str | None, typer.Option("--from", metavar="LEDGER:ENTRY", help="first entry; default: the last ten so far")
+        str | None, typer.Option("--from", metavar="LEDGER:ENTRY", help="first entry; default: the last ten entries")
     ] = None,
-    lines: Annotated[int, typer.Option("--lines", metavar="N", help="without --from: so many entries so far")] = 10,
+    lines: Annotated[
+        int, typer.Option("--lines", metavar="N", help="without --from: number of existing entries to show")
+    ] = 10,
 ) -> AsyncIterator[list[dict[str, object]]]:
-    """Follows topics past their brokers: entries as bookies have them, until the topics are terminated. Never fences.
+    """Follow topics through their bookies until they are terminated. Never fences.
 
-    Looks once a second; ^C ends it. Entries of several topics or partitions come as they are found.
+    Polls once a second; ^C ends it. Entries of several topics or partitions are shown as they are found.
     """
     import asyncio
 

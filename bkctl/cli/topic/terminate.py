@@ -1,4 +1,4 @@
-"""`bkctl topic terminate`: ends a topic for good; it can be read, and never written again."""
+"""`bkctl topic terminate`: terminates topics."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ COMMAND = Command(
 
 
 async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
-    """Has the owners of topics end them: producers are closed, consumers read to the end. It cannot be taken back.
+    """Terminate topics permanently: they can be read, but not written any more.
 
-    Only a broker does this, since the last ledger must be closed by its writer; where none serves the topic, exit 6.
+    The owner broker closes producers; consumers can read to the end. Requires a broker that serves the topic (else exit
+    6), because the last ledger must be closed by its writer. This cannot be undone.
     """
     names = list(env.names(topics))
     rows: list[dict[str, object]] = []

@@ -1,4 +1,4 @@
-"""`bkctl topic trim`: deletes the ledgers of topics that nobody needs any more, now."""
+"""`bkctl topic trim`: deletes consumed ledgers of topics now."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ COMMAND = Command(
 
 
 async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
-    """Deletes the ledgers that every subscription has passed and retention does not keep; see `topic why-kept`.
+    """Delete ledgers that all subscriptions have consumed and retention does not keep.
 
-    The owner of a topic does it, by its own retention. Where nobody serves a topic, it is done straight, with the
-    namespace's retention, or broker.conf's default of none; the last ledger stays. ledgers are those that went. While
-    too few bookies tell what a subscription has acknowledged, only an owner can do it.
+    See `topic why-kept`. The owner broker trims a topic, by its own retention. A topic without an owner is trimmed in
+    the metadata, by the namespace's retention, or broker.conf's default of none; the last ledger stays. ledgers are the
+    deleted ones. If too few bookies answer to read a subscription's acknowledgments, only an owner can trim.
     """
     names = list(env.names(topics))
     rows: list[dict[str, object]] = []
@@ -44,7 +44,7 @@ async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
 async def _trim(env: Env, access: Access, target: Target, gone: list[int], rows: list[dict[str, object]]) -> None:
     silent = target.log.silent
     if silent and target.owner is None:
-        raise Unavailable(f"what {silent[0].name} acknowledged is not known: {silent[0].unknown}")
+        raise Unavailable(f"the acknowledgments of {silent[0].name} are unknown: {silent[0].unknown}")
     by = None
     if gone or target.owner is not None:
         by = await act(env, access, target, Request("POST", ("trim",)), lambda edit: edit.drop_ledgers(gone))
@@ -55,7 +55,7 @@ async def _trim(env: Env, access: Access, target: Target, gone: list[int], rows:
 
 
 def _listed(gone: list[int]) -> str:
-    return f"delete ledgers {', '.join(map(str, gone))}" if gone else "what the broker's own settings let go"
+    return f"delete ledgers {', '.join(map(str, gone))}" if gone else "delete ledgers by the broker's own settings"
 
 
 async def _gone(access: Access, target: Target) -> list[int]:

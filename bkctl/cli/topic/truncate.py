@@ -1,4 +1,4 @@
-"""`bkctl topic truncate`: acknowledges and deletes everything a topic has."""
+"""`bkctl topic truncate`: deletes all messages of topics."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ COMMAND = Command(
 
 
 async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
-    """Empties topics: every subscription is moved to the end, whatever retention says the ledgers go.
+    """Delete all messages of topics, regardless of subscriptions and retention.
 
-    The owner does it where one is, as `pulsar-admin topics truncate`; straight in the metadata otherwise, where the
-    last ledger stays.
+    All subscriptions are moved to the end. The owner broker truncates a topic, as for `pulsar-admin topics truncate`;
+    without an owner it is truncated in the metadata, where the last ledger stays.
     """
     names = list(env.names(topics))
     rows: list[dict[str, object]] = []
@@ -36,7 +36,7 @@ async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
         if not found:
             return rows
         steps = tuple(
-            f"{t.name}: forget {t.log.ledgers.entries_total} entries, move {len(t.log.cursors)} subscriptions; {t.by}"
+            f"{t.name}: delete {t.log.ledgers.entries_total} entries, move {len(t.log.cursors)} subscriptions; {t.by}"
             for one in found.values()
             for t in one
         )

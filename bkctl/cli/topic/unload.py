@@ -1,4 +1,4 @@
-"""`bkctl topic unload`: has its broker close a topic."""
+"""`bkctl topic unload`: unloads topics from their brokers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ COMMAND = Command(
 
 
 async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
-    """Has the owner of each topic close it: ledger closed, cursors stored, clients sent to look it up again.
+    """Unload topics from their brokers.
 
-    A topic that no broker has open is left as it is (unloaded: false).
+    The owner closes the ledger and stores the cursors; clients reconnect through a lookup. A topic that is not loaded
+    is skipped (unloaded: false).
     """
     from bkrecovery.cursor import is_loaded
 

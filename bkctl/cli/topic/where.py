@@ -1,4 +1,4 @@
-"""`bkctl topic where`: which broker serves a topic, and which bookies are written."""
+"""`bkctl topic where`: shows the broker and bookies of topics."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ COMMAND = Command(
 
 
 async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
-    """Says for each topic or partition who owns its bundle, and where its open ledger lies. Takes nothing over.
+    """Show the owner broker of topics, and the bookies of their open ledgers.
 
-    owner is null where a client that asks makes a broker take the bundle. loaded: the owner has the topic open.
+    Never loads a topic. owner is null if no broker owns the bundle; the next lookup assigns it. loaded: the owner has
+    loaded the topic.
     """
     from bkrecovery.cursor import is_loaded, owner_of
 

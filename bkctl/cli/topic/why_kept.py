@@ -1,4 +1,4 @@
-"""`bkctl topic why-kept`: what holds each ledger of a topic."""
+"""`bkctl topic why-kept`: shows why ledgers of a topic are kept."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ COMMAND = Command(
 
 
 async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
-    """Says for each ledger of topics why it is not deleted: the slow subscription, or retention. Never fences.
+    """Show why each ledger of topics is kept: a subscription or retention. Never fences.
 
-    kept is null for a ledger that the broker will delete at its next look. Retention is that of the namespace;
-    where it has none, 0 is assumed, broker.conf's default. While too few bookies answer, what only they know is null,
-    and kept tells of which subscription it is not known whether it has passed the ledger.
+    kept is null for a ledger that the broker will delete at its next trim. Retention is the namespace's, or 0,
+    broker.conf's default. If too few bookies answer, the fields stored only there are null, and kept names the
+    subscription whose position is unknown.
     """
     import time
 
@@ -47,9 +47,9 @@ def _items(log: ColdTopic, retention: Retention, now_ms: int) -> list[dict[str, 
         kept, subscription = verdict.kept, verdict.cursor
         if kept is None and log.silent:
             subscription = log.silent[0].name
-            kept = f"it is not known whether subscription {subscription} has passed it"
-        elif subscription is not None and not log.whole():  # nobody knows by how many entries
-            kept = f"subscription {subscription} has not passed it"
+            kept = f"unknown whether subscription {subscription} has consumed it"
+        elif subscription is not None and not log.whole():  # The number of entries is unknown.
+            kept = f"subscription {subscription} has not consumed it"
         entries, size = log.length(verdict.ledger_id)
         rows.append(
             {

@@ -1,4 +1,4 @@
-"""`bkctl topic why-unloadable`: what keeps a broker from opening a topic, or its clients from reading it."""
+"""`bkctl topic why-unloadable`: shows unavailable ledgers of topics."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ COMMAND = Command(
 )
 LOADING: Final = "loading"
 STOPS: Final = {"data": "reading", "cursor": "nothing", "compacted": "reading compacted", "schema": "schemas"}
-"""What a missing ledger stops, by its kind: a cursor goes back to the older state in its node."""
+"""The effect of a missing ledger, by its kind: a cursor falls back to the older state in its node."""
 
 
 async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
-    """Lists ledgers of topics that cannot be had, by metadata and by which bookies are registered. Never fences.
+    """List ledgers of topics that are missing or unavailable. Never fences.
 
-    problem: missing (BookKeeper does not know the ledger) or bookies away (too few are registered). stops: loading,
-    reading, schemas; or nothing, where a subscription goes back to an older state. Exit 1 if there is any, 0 if the
-    topics can be loaded and read.
+    problem: missing (the ledger does not exist) or bookies away (too few are registered). stops: loading, reading,
+    schemas; or nothing, if a subscription falls back to an older state. Exit 0: the topics can be loaded and read; exit
+    1: a ledger is listed.
     """
     from bkinspect.topic import ledgers_of
 
@@ -76,7 +76,7 @@ def _away(metadata: LedgerMetadata, present: Collection[BookieId]) -> list[Booki
 
 
 def _stuck(metadata: LedgerMetadata, present: Collection[BookieId]) -> bool:
-    """True if an entry has no bookie left, or, of a ledger that has to be recovered, too few of the last ensemble."""
+    """True if no registered bookie has an entry, or too few of the last ensemble are registered for recovery."""
     size, write, ack = metadata.ensemble_size, metadata.write_quorum_size, metadata.ack_quorum_size
     if not metadata.closed:
         here = [index for index, bookie in enumerate(metadata.last_ensemble.bookies) if bookie in present]

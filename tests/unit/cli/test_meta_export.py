@@ -57,4 +57,4 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     tree, _ = filled()
     answer = bkctl("meta", "export", "--to", tmp_path / "no" / "export.jsonl", tree=tree)
     assert answer.code == 4
-    assert answer.stderr.splitlines()[-1] == f"error: there is no directory {tmp_path / 'no'}"
+    assert answer.stderr.splitlines()[-1] == f"error: directory does not exist: {tmp_path / 'no'}"

@@ -65,7 +65,7 @@ async def waits(env: Env) -> None:
 
 def test_timeouts_of_both_kinds() -> None:
     for function in (waits, lambda env: time.sleep(60)):
-        with pytest.raises(Unavailable, match=r"not done after 0\.05 s"):
+        with pytest.raises(Unavailable, match=r"not completed within 0\.05 s"):
             perform(function, timeout=0.05)
 
 
@@ -208,7 +208,7 @@ def test_a_bug_report_writes_to_no_file_that_is_there(tmp_path: Path, monkeypatc
     (tmp_path / "bugs" / f"now-{os.getpid()}.txt").symlink_to(tmp_path / "other")
     assert failed(own, ValueError("x")) == 70
     assert not (tmp_path / "other").exists()
-    assert "could not be kept" in written(own.stderr)
+    assert "could not be saved" in written(own.stderr)
 
 
 def test_interrupted() -> None:

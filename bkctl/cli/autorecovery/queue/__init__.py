@@ -1,1 +1,1 @@
-"""Ledgers that lack copies and wait for a replication worker."""
+"""The queue of under-replicated ledgers."""

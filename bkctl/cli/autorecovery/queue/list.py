@@ -1,4 +1,4 @@
-"""`bkctl autorecovery queue list`: the ledgers that lack copies."""
+"""`bkctl autorecovery queue list`: lists under-replicated ledgers."""
 
 from __future__ import annotations
 
@@ -28,22 +28,21 @@ COMMAND = Command(
 async def run(
     env: Env,
     missing: Annotated[
-        str | None, typer.Option("--missing", metavar="BOOKIE", help="only ledgers that lost it")
+        str | None, typer.Option("--missing", metavar="BOOKIE", help="only ledgers that lack copies on this bookie")
     ] = None,
     locked: Annotated[
-        bool | None, typer.Option("--locked/--not-locked", help="only ledgers that somebody works on, or nobody does")
+        bool | None, typer.Option("--locked/--not-locked", help="only ledgers with, or without, a worker's lock")
     ] = None,
     lost: Annotated[
-        bool | None, typer.Option("--lost/--not-lost", help="only ledgers with entries that no bookie has, or others")
+        bool | None, typer.Option("--lost/--not-lost", help="only ledgers with, or without, lost entries")
     ] = None,
 ) -> AsyncIterator[list[dict[str, object]]]:
-    """Lists the ledgers that were marked as under-replicated, in the order of their ids.
+    """List under-replicated ledgers by id.
 
-    `lock` says who works on a ledger now, or waits with it: a worker holds the lock also through the pauses after a
-    failure and the grace period of an open ledger. `lost` tells of entries that every bookie which should have them
-    does not have, as bkctl's workers found: which, what the bookies said, and when the next try is; after some tries
-    there is none, until `queue requeue`. A mark or a lock that cannot be read is a warning, and exit 1; `queue purge`
-    takes such a mark away.
+    `lock` is the worker that holds the ledger: a worker keeps its lock also during the pause after a failure and the
+    grace period of an open ledger. `lost` lists entries that bkctl's workers found on none of their bookies, with the
+    bookies' replies and the time of the next attempt; after several failed attempts the ledger is not retried until
+    `queue requeue`. An unreadable mark or lock causes a warning and exit 1; `queue purge` deletes such a mark.
     """
     async with cluster_of(env) as cluster:
         queue = open_queue(cluster)

@@ -1,4 +1,4 @@
-"""`bkctl autorecovery queue purge`: takes marks away."""
+"""`bkctl autorecovery queue purge`: removes ledgers from the queue."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ COMMAND = Command(
 
 
 async def run(env: Env, ledgers: Ledgers) -> list[dict[str, object]]:
-    """Takes ledgers out of the queue without repairing them; the next check marks again what still lacks copies.
+    """Remove ledgers from the queue without repairing them.
 
-    Ledgers that somebody works on, or that were marked again meanwhile, are left alone: exit 1.
+    The next check marks those that still lack copies. Ledgers that a worker has locked, or that were marked again
+    meanwhile, stay in the queue: exit 1.
     """
     async with cluster_of(env) as cluster:
         queue, board = open_queue(cluster), open_board(cluster)
         ids = list(env.ledger_ids(ledgers))
-        env.confirm(Plan(f"take {len(ids)} ledgers out of the queue of under-replicated ledgers"))
+        env.confirm(Plan(f"remove {len(ids)} ledgers from the queue of under-replicated ledgers"))
         items: list[dict[str, object]] = []
         for ledger_id in ids:
             lock = await queue.lock(ledger_id, "bkctl autorecovery queue purge")
             reason: str | None = "it was marked again"
             if lock is None:
                 marked = await queue.store.exists(queue.marker_path(ledger_id)) is not None
-                reason = "somebody works on it" if marked else "it is not in the queue"
+                reason = "a worker has locked it" if marked else "it is not in the queue"
             elif await queue.complete(lock):
                 reason = None
                 await board.forget_lost(ledger_id)

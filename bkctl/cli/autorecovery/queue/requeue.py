@@ -1,4 +1,4 @@
-"""`bkctl autorecovery queue requeue`: has workers look at ledgers."""
+"""`bkctl autorecovery queue requeue`: adds ledgers to the queue."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ COMMAND = Command(
 async def run(
     env: Env,
     ledgers: Ledgers,
-    missing: Annotated[list[str] | None, typer.Option("--missing", metavar="BOOKIE", help="noted in the mark")] = None,
+    missing: Annotated[
+        list[str] | None, typer.Option("--missing", metavar="BOOKIE", help="bookie to record in the mark")
+    ] = None,
 ) -> list[dict[str, object]]:
-    """Marks ledgers as under-replicated, so that a worker checks them and repairs what it finds.
+    """Mark ledgers as under-replicated, so that a worker checks and repairs them.
 
-    A ledger that has all its copies leaves the queue again. `marked` is false where the mark was there already; a
-    pause after a failure ends no sooner for it, but a ledger with lost entries is tried again at once.
+    The worker removes a ledger that has all its copies from the queue. `marked` is false if the ledger was marked
+    already; this does not shorten a worker's pause after a failure, but a ledger with lost entries is retried at once.
     """
     bookies = [parse_bookie_id(bookie) for bookie in missing or ()]
     async with env.cluster() as cluster:

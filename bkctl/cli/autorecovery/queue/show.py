@@ -1,4 +1,4 @@
-"""`bkctl autorecovery queue show`: what is known of marked ledgers."""
+"""`bkctl autorecovery queue show`: shows under-replicated ledgers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ COMMAND = Command(
 
 
 async def run(env: Env, ledgers: Ledgers) -> object:
-    """Shows the marks of ledgers: the bookies they lost, since when, who works on them, and entries that no bookie has.
+    """Show why ledgers are in the queue, their locks and their lost entries.
 
-    Exit 4: not marked.
+    Exit 4: a ledger is not marked.
     """
     items = []
     async with cluster_of(env) as cluster:

@@ -1,1 +1,1 @@
-"""Policies of a namespace, one by one, straight in the metadata by compare-and-set."""
+"""Policies of a namespace, changed in the metadata by compare-and-set."""

@@ -1,7 +1,6 @@
-"""Which policies a namespace has, what their values look like; the names are those of Pulsar's JSON.
+"""The policies of a namespace and their types; the names are those of Pulsar's JSON.
 
-A value is proved as the REST interface proves it: one of another type would keep Java's brokers from reading the
-namespace.
+A value is validated as by the REST interface: with a value of another type Java's brokers could not read the namespace.
 """
 
 from __future__ import annotations
@@ -95,14 +94,14 @@ POLICIES: Final[Mapping[str, Kind]] = {
 
 
 def kind_of(name: str) -> Kind:
-    """The policy of a name, ours or that of the node.
+    """The policy with this name, bkctl's or that of the node.
 
     Raises:
-        UsageError: there is no such policy.
+        UsageError: the policy does not exist.
     """
     found = POLICIES.get(name) or next((kind for kind in POLICIES.values() if kind.key == name), None)
     if found is None:
-        raise UsageError(f"there is no policy {name!r}", hint="one of " + ", ".join(POLICIES))
+        raise UsageError(f"no policy is named {name!r}", hint="one of " + ", ".join(POLICIES))
     return found
 
 
@@ -110,7 +109,7 @@ def value_of(kind: Kind, text: str) -> Any:
     """The value of a policy from the command line.
 
     Raises:
-        UsageError: it is no JSON, or not what the policy takes, or what cannot be.
+        UsageError: it is not JSON, has another type than the policy, or an invalid value.
     """
     hint = f"as {kind.example}"
     try:
@@ -118,7 +117,7 @@ def value_of(kind: Kind, text: str) -> Any:
     except ValueError:
         value = text
     if not isinstance(value, kind.types) or (isinstance(value, bool) and bool not in kind.types):
-        wanted = {dict: "a JSON object", int: "a whole number", bool: "true or false", str: "a word", list: "a list"}
+        wanted = {dict: "a JSON object", int: "a whole number", bool: "true or false", str: "a string", list: "a list"}
         raise UsageError(f"{text!r} is not {wanted[kind.types[0]]}, which {kind.key} takes", hint=hint)
     if isinstance(value, dict) and (unknown := sorted(value.keys() - set(kind.fields))):
         raise UsageError(f"{kind.key} has no field {unknown[0]!r}", hint=hint)
@@ -126,7 +125,7 @@ def value_of(kind: Kind, text: str) -> Any:
 
 
 def _proved(kind: Kind, value: Any) -> Any:
-    """The value as Java would have stored it."""
+    """The value in the form that Java stores."""
     from bkctl.meta.policies import InvalidPolicy, checked
 
     try:
@@ -138,10 +137,10 @@ def _proved(kind: Kind, value: Any) -> Any:
 
 
 def check_room(policies: Mapping[str, Any]) -> None:
-    """Retention and backlog quotas of a namespace must fit each other.
+    """Checks that retention and backlog quotas of a namespace are compatible.
 
     Raises:
-        Refused: they would not.
+        Refused: they are not.
     """
     from bkctl.meta import policies as checks
 

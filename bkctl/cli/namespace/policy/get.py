@@ -1,4 +1,4 @@
-"""`bkctl namespace policy get`: the policies that a namespace sets."""
+"""`bkctl namespace policy get`: lists the policies of a namespace."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ COMMAND = Command(
 async def run(
     env: Env,
     namespace: Namespace,
-    policies: Annotated[list[str] | None, typer.Argument(metavar="[POLICY…]", help="all where none is named")] = None,
+    policies: Annotated[
+        list[str] | None, typer.Argument(metavar="[POLICY…]", help="policies to show; default: all")
+    ] = None,
 ) -> list[dict[str, object]]:
-    """Lists policies with the values that are stored; null: the namespace says nothing, broker.conf holds."""
+    """List the stored policies of a namespace; null: the setting of broker.conf applies."""
     from bkctl.meta.namespaces import NamespaceStore
 
     name = namespace_name(namespace)

@@ -27,12 +27,13 @@ COMMAND = Command(
 async def run(
     env: Env,
     namespace: Namespace,
-    policy: Annotated[str, typer.Argument(metavar="POLICY", help="as `namespace policy get` lists them")],
-    value: Annotated[str, typer.Argument(metavar="VALUE", help="JSON; numbers and words as they are")],
+    policy: Annotated[str, typer.Argument(metavar="POLICY", help="a name from `namespace policy get`")],
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="JSON; numbers and strings without quotes")],
 ) -> dict[str, object]:
-    """Sets one policy in the metadata; the others stay as they are, those that are not known here too.
+    """Set one policy of a namespace in the metadata.
 
-    Brokers take it up by themselves: ours within seconds, Java's by a watch.
+    Other policies are not changed. Brokers apply the change without a restart: bkctl's within seconds, Java's by a
+    watch.
     """
     from bkctl.meta.namespaces import NamespaceStore
 

@@ -1,4 +1,4 @@
-"""`bkctl namespace policy unset`: takes back one policy of a namespace."""
+"""`bkctl namespace policy unset`: removes one policy of a namespace."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ COMMAND = Command(
 async def run(
     env: Env,
     namespace: Namespace,
-    policy: Annotated[str, typer.Argument(metavar="POLICY", help="as `namespace policy get` lists them")],
+    policy: Annotated[str, typer.Argument(metavar="POLICY", help="a name from `namespace policy get`")],
 ) -> dict[str, object]:
-    """Takes one policy back, so that broker.conf holds again."""
+    """Remove one policy of a namespace, so that broker.conf applies again."""
     from bkctl.meta.namespaces import NamespaceStore
 
     name, kind = namespace_name(namespace), kind_of(policy)
     async with env.cluster() as cluster:
         store = NamespaceStore(await cluster.pulsar())
         before = (await store.policies(name)).get(kind.key)
-        env.confirm(Plan(f"unset {policy} of namespace {name}", (f"{kind.key}: {json.dumps(before)} → nothing",)))
+        env.confirm(Plan(f"unset {policy} of namespace {name}", (f"{kind.key}: {json.dumps(before)} → unset",)))
 
         def change(old: dict[str, Any]) -> dict[str, Any]:
             return {key: value for key, value in old.items() if key != kind.key}

@@ -1,4 +1,4 @@
-"""Which policies a topic can have, where Pulsar's REST interface takes them, and what is stored of them."""
+"""The policies of topics: their paths in Pulsar's REST interface, and their stored values."""
 
 from __future__ import annotations
 
@@ -36,31 +36,31 @@ PATHS: Final[Mapping[str, str]] = {
     "schema_validation_enforced": "schemaValidationEnforced",
     "subscription_types_enabled": "subscriptionTypesEnabled",
 }
-"""What stands behind the topic in the path, by the policy's key."""
+"""The path after the topic, by the policy's key."""
 NAMES: Final = {name: kind for name, kind in POLICIES.items() if kind.key in PATHS}
 
 
 class Asked(NamedTuple):
-    """One request, and what stands behind its path."""
+    """One request, with the part after its path."""
 
     request: Request
     query: str = ""
 
 
 def of_topics(name: str) -> Kind:
-    """The policy of a name, if topics can have it.
+    """The policy with this name.
 
     Raises:
-        UsageError: they cannot.
+        UsageError: topics do not have this policy.
     """
     kind = kind_of(name)
     if kind.key not in PATHS:
-        raise UsageError(f"topics have no policy {name!r}", hint="one of " + ", ".join(NAMES))
+        raise UsageError(f"topics do not have a policy {name!r}", hint="one of " + ", ".join(NAMES))
     return kind
 
 
 def requests_to_set(kind: Kind, value: Any) -> list[Asked]:
-    """How Pulsar's REST interface is told a value: quotas one by one, the TTL in the path."""
+    """The requests that set a value: quotas one by one, the TTL in the path."""
     path = (PATHS[kind.key],)
     if kind.key == TTL:
         return [Asked(Request("POST", path), f"?messageTTL={value}")]
@@ -70,31 +70,31 @@ def requests_to_set(kind: Kind, value: Any) -> list[Asked]:
 
 
 def requests_to_unset(kind: Kind) -> list[Asked]:
-    """How a policy is taken back."""
+    """The requests that remove a policy."""
     path = (PATHS[kind.key],)
     kinds = [f"?backlogQuotaType={name}" for name in kind.fields] if kind.key == QUOTAS else [""]
     return [Asked(Request("DELETE", path), query) for query in kinds]
 
 
 async def whole_topic(access: Access, topic: TopicName) -> TopicName:
-    """The topic itself, proved to be there; policies are those of a partitioned topic as a whole.
+    """Checks that the topic exists; policies belong to a partitioned topic as a whole.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     whole, topics = topic.partitioned, access.stores.topics
     if not await topics.partitions(whole):
         whole = topic
         if not await topics.exists(topic):
-            raise NotFound(f"there is no topic {topic}", topic=str(topic), hint="bkctl topic list")
+            raise NotFound(f"topic {topic} does not exist", topic=str(topic), hint="bkctl topic list")
     return whole
 
 
 async def stored(access: Access, topic: TopicName) -> dict[str, Any]:
-    """What is stored for a topic, by the keys of a namespace's policies; nothing where it says nothing.
+    """The policies stored for a topic, by the keys of a namespace's policies.
 
     Raises:
-        Unavailable, BadBytes: too few bookies tell.
+        Unavailable, BadBytes: too few bookies answer.
     """
     from bkinspect.topic_policies import TopicPolicyReader
 
@@ -106,10 +106,10 @@ async def stored(access: Access, topic: TopicName) -> dict[str, Any]:
 
 
 async def ask(env: Env, access: Access, topic: TopicName, asked: list[Asked]) -> str:
-    """Has the owner of a topic do it, or any broker, which finds one; returns who was asked.
+    """Sends the requests to the owner of a topic, or to any broker, which redirects; returns which.
 
     Raises:
-        Unavailable: there is no broker, or it does not answer.
+        Unavailable: no broker is registered, or it does not answer.
     """
     from bkrecovery.cursor import owner_of
 
@@ -124,7 +124,9 @@ async def ask(env: Env, access: Access, topic: TopicName, asked: list[Asked]) ->
             url = (await brokers.report(broker_id) or {}).get("webServiceUrl")
             break
         else:
-            raise Unavailable("no broker is there, and only brokers set policies of topics", hint="bkctl broker list")
+            raise Unavailable(
+                "no broker is registered, and only brokers can set policies of topics", hint="bkctl broker list"
+            )
     admin = Admin.of(env, url)
     for one in asked:
         await admin.ask(one.request.method, topic_path(topic, *one.request.parts) + one.query, one.request.body)

@@ -1,4 +1,4 @@
-"""`bkctl topic policy get`: the policies that a topic sets itself."""
+"""`bkctl topic policy get`: lists the policies of a topic."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ COMMAND = Command(
 async def run(
     env: Env,
     topic: Topic,
-    policies: Annotated[list[str] | None, typer.Argument(metavar="[POLICY…]", help="all where none is named")] = None,
+    policies: Annotated[
+        list[str] | None, typer.Argument(metavar="[POLICY…]", help="policies to show; default: all")
+    ] = None,
 ) -> list[dict[str, object]]:
-    """Lists policies of a topic with the values that are stored for it; null: its namespace holds, or broker.conf.
+    """List the stored policies of a topic; null: its namespace or broker.conf applies.
 
-    Read from bookies, past the brokers; of a namespace that a Java broker has open, the last change may be missed.
+    Reads bookies, not brokers; if a Java broker has the namespace loaded, the latest change may be missing.
     """
     wanted = {kind.key: kind for kind in map(of_topics, policies or NAMES)}
     name = topic_name(topic)

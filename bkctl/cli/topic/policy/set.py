@@ -28,12 +28,13 @@ COMMAND = Command(
 async def run(
     env: Env,
     topic: Topic,
-    policy: Annotated[str, typer.Argument(metavar="POLICY", help="as `topic policy get` lists them")],
-    value: Annotated[str, typer.Argument(metavar="VALUE", help="JSON; numbers and words as they are")],
+    policy: Annotated[str, typer.Argument(metavar="POLICY", help="a name from `topic policy get`")],
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="JSON; numbers and strings without quotes")],
 ) -> dict[str, object]:
-    """Has a broker set one policy of a topic, of a partitioned one for all partitions; it beats its namespace's.
+    """Set one policy of a topic and all its partitions, through a broker.
 
-    Brokers keep policies of topics in a topic of their own, so one must run (exit 6 where none does).
+    It overrides the namespace's policy. Brokers store the policies of topics in a system topic, so one must be running
+    (else exit 6).
     """
     kind = of_topics(policy)
     wanted, name = value_of(kind, value), topic_name(topic)

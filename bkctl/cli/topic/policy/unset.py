@@ -1,4 +1,4 @@
-"""`bkctl topic policy unset`: takes back one policy of a topic."""
+"""`bkctl topic policy unset`: removes one policy of a topic."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ COMMAND = Command(
 async def run(
     env: Env,
     topic: Topic,
-    policy: Annotated[str, typer.Argument(metavar="POLICY", help="as `topic policy get` lists them")],
+    policy: Annotated[str, typer.Argument(metavar="POLICY", help="a name from `topic policy get`")],
 ) -> dict[str, object]:
-    """Has a broker take one policy of a topic back, so that its namespace's holds again."""
+    """Remove one policy of a topic, so that its namespace's applies again."""
     kind, name = of_topics(policy), topic_name(topic)
     async with opened(env, topic) as access:
         whole = await whole_topic(access, name)
         before = (await stored(access, whole)).get(kind.key)
-        env.confirm(Plan(f"unset {policy} of {whole}", (f"{kind.key}: {json.dumps(before)} → nothing",)))
+        env.confirm(Plan(f"unset {policy} of {whole}", (f"{kind.key}: {json.dumps(before)} → unset",)))
         by = await ask(env, access, whole, requests_to_unset(kind))
     return {"topic": str(whole), "policy": policy, "before": before, "by": by}

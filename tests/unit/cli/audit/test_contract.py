@@ -44,8 +44,8 @@ LIMIT_S = 300
         (("--metrics-file", "none/audit.prom"), 2, "there is no directory"),
         (("--metrics-push", "ftp://h"), 2, "expected an http or https URL"),
         (("--resume", "--full"), 2, "--resume uses the files"),
-        (("--resume",), 4, "there is no interrupted audit in"),
-        (("--resume", "--to", "run"), 4, "there is no interrupted audit in run"),
+        (("--resume",), 4, "no interrupted audit in"),
+        (("--resume", "--to", "run"), 4, "no interrupted audit in run"),
     ],
 )
 def test_an_option_that_is_not_valid_is_one_error_before_spark_starts(

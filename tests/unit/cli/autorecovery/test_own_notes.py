@@ -53,7 +53,7 @@ def test_disable_and_enable_keep_a_reason(tree: MemoryTree) -> None:
     json_of(tree, "disable", "--reason", "new switches", "--yes")
     item = json_of(tree, "status")
     assert (item["enabled"], item["reason"], item["until"]) == (False, "new switches", None)
-    assert str(item["by"]).startswith("somebody@")
+    assert str(item["by"]).startswith("unknown@")
     assert json_of(tree, "disable", "--reason", "me too", "--yes")["reason"] == "new switches"
     assert json_of(tree, "enable", "--reason", "done", "--yes")["changed"] is True
     assert json_of(tree, "status")["reason"] == "done"
@@ -83,7 +83,7 @@ def test_a_pause_that_nobody_would_end_is_refused(tree: MemoryTree) -> None:
 
 def test_pause_wait_ends_it(tree: MemoryTree) -> None:
     item = json_of(tree, "pause", "--for", "1s", "--reason", "a moment", "--wait", "--yes")
-    assert (item["enabled"], item["reason"]) == (True, "the pause is over: a moment")
+    assert (item["enabled"], item["reason"]) == (True, "the pause has expired: a moment")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_check_here_keeps_its_result(tree: MemoryTree) -> None:
     assert json_of(tree, "check", "bookies", "--yes", code=1)["marked"] == 1
     item = json_of(tree, "check", "bookies", "--last")
     assert (item["marked"], item["findings"]) == (1, [{"ledger_id": 6, "text": f"lost {B[0]}"}])
-    assert "by hand" in str(item["by"])
+    assert "manual" in str(item["by"])
     json_of(tree, "check", "placement", "--yes")
     assert bkctl("autorecovery", "check", "--last", "-o", "name", tree=tree).stdout.split() == ["bookies", "placement"]
     checks = json_of(tree, "status")["checks"]
@@ -217,9 +217,9 @@ ESTIMATES = [
     # ledgers, bytes, unknown, bytes/s, ledgers/s, enabled → seconds, reason
     (0, 0, 0, 0.0, 0.0, True, 0.0, "the queue is empty"),
     (5, 1000, 0, 0.0, 0.0, False, None, "auto recovery is disabled"),
-    (5, 1000, 0, 0.0, 0.0, True, None, "no worker copies now"),
+    (5, 1000, 0, 0.0, 0.0, True, None, "no worker is copying now"),
     (5, 1000, 0, 100.0, 0.0, True, 10.0, "by bytes"),
-    (10, 1000, 5, 100.0, 0.0, True, 20.0, "by bytes; ledgers of unknown size count as the average"),
+    (10, 1000, 5, 100.0, 0.0, True, 20.0, "by bytes; ledgers of unknown size with the average size"),
     (10, 0, 10, 100.0, 2.0, True, 5.0, "by ledgers"),
     (10, 1000, 0, 0.0, 2.0, True, 5.0, "by ledgers"),
 ]

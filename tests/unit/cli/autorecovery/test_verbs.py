@@ -88,9 +88,9 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_listed(tree: MemoryTree) ->
     for line in (answer.stderr.splitlines(), answer.json()["warnings"]):
         assert len(line) == 2
         assert "/ledgers/underreplication/locks/urL8589934592 at " in line[0]
-        assert line[0].endswith("it holds b'lock \\xfe'")
+        assert line[0].endswith("data=b'lock \\xfe'")
         assert "/ledgers/underreplication/ledgers/0000/0000/0000/0005/urL0000000005 at 0x0" in line[1]
-        assert line[1].endswith("it holds b'\\xff\\x00mark'")
+        assert line[1].endswith("data=b'\\xff\\x00mark'")
     answer = bkctl("autorecovery", "status", "-o", "json", tree=tree)
     assert (answer.code, answer.json()["queued"], answer.json()["in_work"]) == (1, 2, 1)
     answer = bkctl("autorecovery", "eta", "--watch", 0, "-o", "json", tree=tree)

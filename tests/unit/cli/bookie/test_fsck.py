@@ -59,4 +59,4 @@ def test_what_it_refuses(golden: Golden, tmp_path: Path) -> None:
         answer = bkctl("bookie", "fsck", "--dir", folder, "-o", "json")
         assert (answer.code, answer.error()["kind"]) == (3, "refused")
         answer = bkctl("bookie", "fsck", "--dir", folder, "--while-running", "-o", "json")
-        assert (answer.code, "a bookie runs" in answer.json()["warnings"][0]) == (0, True)
+        assert (answer.code, "a bookie is running" in answer.json()["warnings"][0]) == (0, True)

@@ -191,4 +191,4 @@ def test_where_owners_are_kept_in_a_topic_a_broker_is_asked_with_the_token(recor
     assert [row["unloaded"] for row in unloaded.json()["items"]] == [True] * 4
     where = bkctl("topic", "where", *EMPTY, "-o", "json", tree=tree)
     assert [row["owner"] for row in where.json()["items"]] == [None, None]
-    assert ["not known here" in warning for warning in where.json()["warnings"]] == [True]
+    assert ["unknown here" in warning for warning in where.json()["warnings"]] == [True]

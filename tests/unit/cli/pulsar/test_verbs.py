@@ -65,7 +65,7 @@ def test_names_that_are_no_topics() -> None:
     assert bkctl("topic", "show", "a/b", tree=java_cluster()).code == Exit.USAGE
     answer = bkctl("topic", "show", "non-persistent://a/b/c", "-o", "json", tree=java_cluster())
     assert answer.code == Exit.USAGE
-    assert "keeps nothing" in answer.error()["message"]
+    assert "is not persistent" in answer.error()["message"]
     assert bkctl("topic", "read", "x", "--count", "0", tree=java_cluster()).code == Exit.USAGE
 
 
@@ -186,7 +186,7 @@ def test_of_several_topics_one_that_is_missing_is_a_warning_and_bookies_may_be_a
 def test_what_bookies_that_are_away_would_tell_is_null() -> None:
     rows = bkctl("topic", "map", ROLL, "-o", "json", tree=java_cluster())
     assert [row["entries"] is None for row in rows.json()["items"]] == [False, False, True], rows.stdout
-    assert ["not known" in warning for warning in rows.json()["warnings"]] == [True, True]
+    assert ["unknown" in warning for warning in rows.json()["warnings"]] == [True, True]
     data = bkctl("topic", "ledgers", ROLL, "-o", "json", tree=java_cluster()).json()["items"]
     assert [row["entries"] for row in data if row["kind"] == "data"] == [50, 50, None]
     shown = bkctl("topic", "show", ROLL, "-o", "json", tree=java_cluster()).json()
@@ -203,7 +203,7 @@ def test_what_keeps_ledgers_is_told_as_far_as_it_is_known_while_bookies_are_away
     assert told.code == Exit.OK, told.stderr
     rows = told.json()["items"]
     assert [(row["ledger_id"], row["entries"]) for row in rows] == [(62, 50), (63, 50), (64, None)]
-    behind = "subscription behind has not passed it"
+    behind = "subscription behind has not consumed it"
     assert [(row["kept"], row["subscription"]) for row in rows] == [
         (behind, "behind"),
         (behind, "behind"),
@@ -213,7 +213,7 @@ def test_what_keeps_ledgers_is_told_as_far_as_it_is_known_while_bookies_are_away
     tree = golden.memory_tree()
     asyncio.run(_without(tree, "/managed-ledgers/golden/ns1/persistent/roll/behind"))
     rows = bkctl("topic", "why-kept", ROLL, "-o", "json", tree=tree).json()["items"]
-    unknown = "it is not known whether subscription holes has passed it"
+    unknown = "unknown whether subscription holes has consumed it"
     assert [(row["kept"], row["subscription"]) for row in rows[:2]] == [(unknown, "holes")] * 2
 
 

@@ -81,7 +81,7 @@ def test_an_interrupted_audit_says_how_it_goes_on(damaged: Path, tmp_path: Path)
             os.killpg(process.pid, signal.SIGKILL)
             process.wait(60)
     assert process.returncode == 130, said
-    assert f"bkctl audit run --to {to} goes on" in said
+    assert f"bkctl audit run --to {to} continues" in said
     assert "Traceback" not in said
     assert [line for line in said.splitlines() if line.startswith(("\tat ", "spark:", "java."))] == []
     with pytest.raises(NotFound):

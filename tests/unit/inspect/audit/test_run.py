@@ -281,16 +281,18 @@ def test_what_cannot_be_kept_is_told_before_spark_starts(golden: Golden, tmp_pat
     foreign.mkdir()
     (foreign / "run.json").write_text('{"distance_km": 12}')
     answers = {
-        "is no directory": bkctl(*offline, "--to", file),
-        "no directory": bkctl(*offline, "--to", file / "below"),
+        "is not a directory": bkctl(*offline, "--to", file),
+        "not a directory": bkctl(*offline, "--to", file / "below"),
         "not of an audit": bkctl(*offline, "--to", foreign),
-        "no metadata export": bkctl(*offline, "--metadata", tmp_path / "none.jsonl", "--to", tmp_path / "run"),
+        "metadata export does not exist": bkctl(
+            *offline, "--metadata", tmp_path / "none.jsonl", "--to", tmp_path / "run"
+        ),
     }
     assert {text: answer.code for text, answer in answers.items()} == {
-        "is no directory": 2,
-        "no directory": 2,
+        "is not a directory": 2,
+        "not a directory": 2,
         "not of an audit": 3,
-        "no metadata export": 4,
+        "metadata export does not exist": 4,
     }
     for text, answer in answers.items():
         (line,) = answer.stderr.splitlines()
