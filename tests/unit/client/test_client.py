@@ -178,7 +178,7 @@ def test_bookies_that_take_less_than_the_client_thinks_are_suspected_of_it(monke
     async def scenario(_: SimCluster, bookkeeper: BookKeeper) -> None:
         writer = await bookkeeper.create(3, 2, 2)
         writer.append(bytes(100_000))
-        with pytest.raises(NotEnoughBookies, match=r"took no entry; the one that waits has 100036 bytes") as told:
+        with pytest.raises(NotEnoughBookies, match=r"accepted no entry; the pending one has 100036 bytes") as told:
             await writer.flush()
         assert "nettyMaxFrameSizeBytes" in str(told.value.hint)
 

@@ -76,7 +76,7 @@ def test_it_is_not_written_for_every_ledger(tmp_path: Path) -> None:
 def test_a_bad_file_is_one_clear_error(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "job.json"
     path.write_bytes(data)
-    with pytest.raises(Refused, match=r"job\.json is no state of a job") as refused:
+    with pytest.raises(Refused, match=r"job\.json is not a valid job state") as refused:
         JobFile(DISK, path).load("k", "c", (), 0)
     assert "--restart" in (refused.value.hint or "")
     assert JobFile(DISK, path, restart=True).load("k", "c", (), 0).done == 0
