@@ -49,6 +49,18 @@ ALLOWED: Final = {
 }
 
 
+PENDING: Final = (
+    "bkctl/cli/access.py",
+    "bkctl/codec/compression.py",
+    "bkctl/codec/pulsar_entry.py",
+    "bkctl/log/",
+    "bkctl/meta/policies.py",
+    "bkctl/meta/pulsar.py",
+    "recovery/bkrecovery/cursor.py",
+)
+"""Sources that came from the broker and whose texts are not rewritten yet; none may be added."""
+
+
 def texts(path: Path) -> Iterator[tuple[int, str]]:
     """Yields line and text of every docstring and string literal of a module; an f-string without its values."""
     tree = ast.parse(path.read_text(), str(path))
@@ -67,7 +79,7 @@ def checked_texts() -> list[tuple[str, int, str]]:
     return [
         (str(path.relative_to(ROOT)), line, text)
         for path in paths
-        if not path.name.endswith(("_pb2.py", "_pb2_grpc.py"))
+        if not path.name.endswith(("_pb2.py", "_pb2_grpc.py")) and not str(path.relative_to(ROOT)).startswith(PENDING)
         for line, text in texts(path)
     ]
 

@@ -42,7 +42,7 @@ NO_CURSOR_LEDGER: Final = -1
 COMPACTED: Final = "CompactedTopicLedger"
 """Of a cursor's numbers: the ledger that has the topic's entries up to there compacted."""
 COMPACTION_CURSOR: Final = "__compaction"
-"""The cursor of what was compacted; it is no subscription of a user."""
+"""The cursor of what was compacted; not a subscription of a user."""
 WORD_BITS: Final = 64
 _WORD_MASK: Final = 2**WORD_BITS - 1
 _WRAPPER: Final = struct.Struct(">2sI")

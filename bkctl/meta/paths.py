@@ -82,7 +82,7 @@ _IN_TREE: Final = re.compile(
         for tree in (SHORT_TREE, LONG_TREE)
     )
 )
-"""A ledger's path below the root in either tree: one match instead of a look at each part."""
+"""A ledger's path below the root in either tree: one match instead of a test of each part."""
 
 TREES: Final = {
     LedgerManager.FLAT: (),

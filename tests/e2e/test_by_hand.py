@@ -104,7 +104,7 @@ def test_a_job_that_was_killed_goes_on_and_does_nothing_twice(local: Local) -> N
     assert victim in bookies(local), "its cookie stays while ledgers name it"
 
     done = local.run(*command, "-o", "json")
-    assert b"going on with the job of" in done.stderr
+    assert b"resuming the job of" in done.stderr
     items = json.loads(done.stdout)["items"]
     assert {i["ledger_id"] for i in items} >= left
     assert {i["error"] for i in items} == {None}
@@ -177,7 +177,7 @@ def test_a_running_job_is_made_faster_and_another_is_cancelled(local: Local) -> 
         local.json("job", "rate", job["job"], "--rate", "none", "--parallel", 4, "--yes")
         out, err = process.communicate(timeout=TIMEOUT_S)
         assert process.returncode == 0, err
-        assert b"4 ledgers at a time now" in err
+        assert b"4 concurrent ledgers now" in err
         assert {item["error"] for item in json.loads(out)["items"]} == {None}
     finally:
         if process.poll() is None:

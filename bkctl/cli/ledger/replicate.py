@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -40,6 +40,18 @@ COMMAND = Command(
 )
 
 
+Percentage: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        "--percentage",
+        metavar="P",
+        min=0,
+        max=100,
+        help="percentage of entries to check on each bookie; 0: two entries",
+    ),
+]
+
+
 async def run(
     env: Env,
     ledgers: Ledgers,
@@ -49,16 +61,7 @@ async def run(
     fence_open: Annotated[
         bool, typer.Option("--fence-open", help="fence and close open ledgers whose last fragment lacks copies")
     ] = False,
-    percentage: Annotated[
-        int,
-        typer.Option(
-            "--percentage",
-            metavar="P",
-            min=0,
-            max=100,
-            help="percentage of entries to check on each bookie; 0: two entries",
-        ),
-    ] = 100,
+    percentage: Percentage = 100,
     digest: client.KnownDigest = None,
     password_file: client.PasswordFile = None,
     *,

@@ -282,7 +282,7 @@ class Facts:
         self._about_files_of(folder).createOrReplaceTempView("about_files")
         torn = {row.file for row in self.spark.sql(views.SEAMS_SQL).limit(MISMATCHES_MAX).collect()}
         whole = reading.fresh.named(torn, inverted=True)
-        write_inventory(folder, whole, known, whole=not torn)
+        write_inventory(folder, whole, known)
         self.scans[folder] = whole.names.to_pylist() if torn else None
         if torn:
             again = reading.fresh.named(torn)

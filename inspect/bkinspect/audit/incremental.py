@@ -25,18 +25,17 @@ FORMAT: Final = 2
 """Raised when a scan means something else than before: earlier ones are not used then."""
 INVENTORY_ROWS_MAX: Final = 10_000_000
 """Files of an inventory; a larger one is not read, and its files are read again."""
-_FORMAT, _DIGESTS, _WHOLE = "bkctl.format", "bkctl.digests", "bkctl.whole"
+_FORMAT, _DIGESTS = "bkctl.format", "bkctl.digests"
 SCANS_MAX: Final = 64
 """Earlier scans that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Files to read, and those of earlier scans that are valid. whole: scans that hold no other rows."""
+    """Files to read, and those of earlier scans that are valid."""
 
     fresh: FileList
     kept: dict[Storage, FileList] = field(default_factory=dict)
-    whole: frozenset[Storage] = frozenset()
 
     @property
     def kept_files(self) -> int:
@@ -45,8 +44,8 @@ class Reading:
 
     @property
     def scans(self) -> dict[Storage, list[str] | None]:
-        """Earlier scans with the paths of the files that are valid, None for all."""
-        return {scan: None if scan in self.whole else files.names.to_pylist() for scan, files in self.kept.items()}
+        """Earlier scans with the paths of the files that are valid."""
+        return {scan: files.names.to_pylist() for scan, files in self.kept.items()}
 
 
 def split(files: FileList, scans: Iterable[Storage], digests: str) -> Reading:
@@ -59,18 +58,15 @@ def split(files: FileList, scans: Iterable[Storage], digests: str) -> Reading:
     import pyarrow.compute as compute
 
     kept: dict[Storage, FileList] = {}
-    whole: set[Storage] = set()
     for folder in list(scans)[:SCANS_MAX]:
         known = _inventory(folder, digests) if len(files) else None
         if known is None:
             continue
-        mask = compute.is_in(files.fingerprints, value_set=known.fingerprints)
+        mask = compute.is_in(files.fingerprints, value_set=known)
         own, files = files.where(mask), files.where(compute.invert(mask))
         if len(own):
             kept[folder] = own
-        if known.whole and len(own) == len(known.fingerprints):
-            whole.add(folder)
-    return Reading(files, kept, frozenset(whole))
+    return Reading(files, kept)
 
 
 def without(reading: Reading, stale: Mapping[Storage, Collection[str]]) -> Reading:
@@ -79,8 +75,7 @@ def without(reading: Reading, stale: Mapping[Storage, Collection[str]]) -> Readi
     for scan, names in stale.items():
         fresh = fresh.with_others(reading.kept[scan].named(names))
     kept = {scan: files.named(stale.get(scan, ()), inverted=True) for scan, files in reading.kept.items()}
-    whole = reading.whole.difference(scan for scan, names in stale.items() if names)
-    return Reading(fresh, {scan: files for scan, files in kept.items() if len(files)}, whole)
+    return Reading(fresh, {scan: files for scan, files in kept.items() if len(files)})
 
 
 def earlier_scans(run: Storage) -> list[Storage]:
@@ -104,28 +99,20 @@ def sister_runs(run: Storage) -> list[Storage]:
     return [beside / name for name in names if name != run.name]
 
 
-@dataclass(frozen=True, slots=True)
-class _Inventory:
-    """The fingerprints of a scan's files. whole: it holds no rows of other files."""
-
-    fingerprints: pa.Array
-    whole: bool
-
-
-def write_inventory(folder: Storage, files: FileList, digests: str, *, whole: bool = True) -> None:
-    """Records what a scan holds, after all its rows are written. whole: it holds no rows of other files."""
+def write_inventory(folder: Storage, files: FileList, digests: str) -> None:
+    """Records what a scan holds, after all its rows are written."""
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
-    about = {_FORMAT: str(FORMAT), _DIGESTS: digests, _WHOLE: str(whole)}
+    about = {_FORMAT: str(FORMAT), _DIGESTS: digests}
     rows = pa.table({"fingerprint": files.fingerprints}).replace_schema_metadata(about)
     buffer = io.BytesIO()
     parquet.write_table(rows, buffer, compression="zstd")
     folder.write(INVENTORY, buffer.getvalue())
 
 
-def _inventory(folder: Storage, digests: str) -> _Inventory | None:
-    """The inventory of a scan that was given these digests; None for another, and if it cannot be read."""
+def _inventory(folder: Storage, digests: str) -> pa.Array | None:
+    """The fingerprints of a scan that was given these digests; None for another, and if it cannot be read."""
     import pyarrow.parquet as parquet
 
     try:
@@ -135,7 +122,6 @@ def _inventory(folder: Storage, digests: str) -> _Inventory | None:
             expected = {_FORMAT.encode(): str(FORMAT).encode(), _DIGESTS.encode(): digests.encode()}
             if not expected.items() <= about.items() or rows.metadata.num_rows > INVENTORY_ROWS_MAX:
                 return None
-            fingerprints = rows.read(["fingerprint"])["fingerprint"].combine_chunks()
-            return _Inventory(fingerprints, about.get(_WHOLE.encode()) == b"True")
+            return rows.read(["fingerprint"])["fingerprint"].combine_chunks()
     except (OSError, ValueError, KeyError, BkctlError):  # pyarrow raises OSError and ValueError
         return None

@@ -34,7 +34,7 @@ def at_a_terminal(typed: bytes, home: Path, *arguments: str | Path) -> tuple[int
         if not part:
             break
         shown += part
-        if typed and b" to go on: " in shown:
+        if typed and b" to continue: " in shown:
             os.write(master, typed)
             typed = b""
     os.close(master)

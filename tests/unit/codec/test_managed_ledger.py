@@ -236,7 +236,7 @@ def test_every_compression_of_java_s_brokers_is_read(kind: Compression) -> None:
 def test_a_wrapper_that_lies_and_relics() -> None:
     head = bytes.fromhex("477800000004 08021002".replace(" ", ""))
     assert unwrap(head + zlib.compress(b"abcd"), source="x") == head + zlib.compress(b"abcd")
-    with pytest.raises(Refused, match="way 9"):
+    with pytest.raises(Refused, match="method 9"):
         unwrap(bytes.fromhex("477800000004 08091002".replace(" ", "")) + b"ab", source="x")
     with pytest.raises(Corrupt, match="text form"):
         decode_ledger_info(b"ledgerInfo: {\n  ledgerId: 1\n}", source="x")

@@ -35,7 +35,7 @@ def test_uris(text: str, hosts: tuple[str, ...], root: str, manager: LedgerManag
     [
         ("", "not a metadata URI"),
         ("h1:2181", "not a metadata URI"),
-        ("etcd://h/ledgers", "etcd is not a scheme"),
+        ("etcd://h/ledgers", "etcd is not a supported scheme"),
         ("zk+ms://h/ledgers", "no ledger manager 'ms'"),
         ("zk+legacyhierarchical://h/ledgers", "no ledger manager"),
         ("zk://h", "no ledgers root"),

@@ -117,14 +117,14 @@ def test_a_run_whose_description_was_changed(verb: tuple[str, ...], text: str, r
 @pytest.mark.parametrize("gone", ["facts-1", "findings-1"])
 def test_a_run_without_its_tables_is_not_a_run_without_findings(gone: str, run: Path) -> None:
     shutil.rmtree(run / gone)
-    refused(bkctl("audit", "show", run), 4, gone, "is gone")
+    refused(bkctl("audit", "show", run), 4, gone, "does not exist")
     refused(bkctl("audit", "sql", "select * from findings", "--run", run), 4, gone)
     refused(bkctl("audit", "diff", run, run), 4, gone)
 
 
 def test_a_scan_that_a_run_beside_removed_is_named(tmp_path: Path) -> None:
     run = made(tmp_path / "run", FINDING, scans={"/nowhere/other/facts-0/scan": None})
-    refused(bkctl("audit", "show", run), 4, "/nowhere/other/facts-0/scan", "is gone")
+    refused(bkctl("audit", "show", run), 4, "/nowhere/other/facts-0/scan", "does not exist")
 
 
 def test_a_scan_is_found_where_the_runs_were_moved(tmp_path: Path) -> None:

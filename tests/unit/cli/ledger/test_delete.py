@@ -164,7 +164,7 @@ def test_a_malformed_owner_node_refuses_every_deletion(tree: MemoryTree) -> None
     assert bkctl("ledger", "show", 7, tree=tree).code == 0
     forced = bkctl("ledger", "delete", 7, "--owned", "--yes", tree=tree)
     assert forced.code == 0
-    assert "warning: the owners of ledgers are not known" in forced.stderr
+    assert "warning: the owners of ledgers are unknown" in forced.stderr
 
 
 def test_a_ledger_of_a_stream_is_refused(tree: MemoryTree) -> None:

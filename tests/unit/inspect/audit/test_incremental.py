@@ -41,7 +41,7 @@ def scan(tmp_path: Path, log: Path) -> LocalStorage:
 
 def test_a_file_of_another_size_is_read_again_though_its_time_was_restored(log: Path, scan: LocalStorage) -> None:
     before, stat = scanned(log), log.stat()
-    assert read(log, scan) == ([], {scan: None})
+    assert read(log, scan) == ([], {scan: [str(log)]})
     log.write_bytes(bytes(1024))
     os.utime(log, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     after = scanned(log)
@@ -63,23 +63,13 @@ def test_an_inventory_that_cannot_be_read_is_ignored(log: Path, scan: LocalStora
     assert read(log, scan) == ([scanned(log)], {})
 
 
-def test_a_scan_with_rows_of_other_files_names_the_valid_ones(tmp_path: Path, log: Path, scan: LocalStorage) -> None:
-    """Rows of a file whose ranges did not meet stay in the scan beside the others."""
-    write_inventory(scan, FileList.of([scanned(log)]), "digests", whole=False)
-    assert read(log, scan) == ([], {scan: [str(log)]})
-    other = tmp_path / "2.log"
-    other.write_bytes(bytes(2048))
-    write_inventory(scan, FileList.of([scanned(log), scanned(other)]), "digests")
-    assert read(log, scan) == ([], {scan: [str(log)]})
-
-
 def test_stale_files_of_an_earlier_scan_are_read_again(tmp_path: Path, log: Path, scan: LocalStorage) -> None:
     other = tmp_path / "2.log"
     other.write_bytes(bytes(2048))
     both = FileList.of([scanned(log), scanned(other)])
     write_inventory(scan, both, "digests")
     reading = split(both, [scan], "digests")
-    assert without(reading, {scan: []}).scans == {scan: None}
+    assert without(reading, {scan: []}).scans == {scan: [str(log), str(other)]}
     again = without(reading, {scan: [str(log)]})
     assert [file.file for file in again.fresh] == [str(log)]
     assert again.scans == {scan: [str(other)]}
