@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import http.client
 import os
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
@@ -167,11 +168,32 @@ def push_url(text: str, cluster: str) -> str:
 
 
 def push(url: str, text: str) -> None:
-    """Replaces the job's metrics in a Pushgateway, by PUT, within PUSH_TIMEOUT_S for each step of the connection.
+    """Replaces the job's metrics in a Pushgateway, by PUT, within PUSH_TIMEOUT_S in all.
+
+    The timeout of a socket is for each step: a gateway that sends a byte now and then would never reach it, and the
+    resolver has none. So a thread pushes; one that is late is left alone and ends with this process.
 
     Raises:
-        Unavailable: it does not answer, or does not accept them.
+        Unavailable: it does not answer in time, or does not accept them.
     """
+    failures: list[Unavailable] = []
+
+    def put() -> None:
+        try:
+            _put(url, text)
+        except Unavailable as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=put, name="metrics push", daemon=True)
+    thread.start()
+    thread.join(PUSH_TIMEOUT_S)
+    if failures:
+        raise failures[0]
+    if thread.is_alive():
+        raise Unavailable(f"cannot push metrics to {url}: no answer within {PUSH_TIMEOUT_S:g} s")
+
+
+def _put(url: str, text: str) -> None:
     headers = {"Content-Type": CONTENT_TYPE}
     request = urllib.request.Request(url, text.encode(), headers, method="PUT")
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Iterator
@@ -197,8 +198,31 @@ def test_a_push_that_fails_says_why(gateway: Gateway) -> None:
 
 def test_a_gateway_that_does_not_answer_ends_the_push(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "PUSH_TIMEOUT_S", 0.05)
-    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(Unavailable, match="timed out"):
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(Unavailable, match=r"timed out|no answer"):
         push(push_url(f"http://127.0.0.1:{silent.getsockname()[1]}", "c"), "text\n")
+
+
+def test_a_gateway_that_answers_byte_by_byte_ends_the_push(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes within the timeout of a step, the answer never ends."""
+    monkeypatch.setattr(metrics, "PUSH_TIMEOUT_S", 0.5)
+    ended = threading.Event()
+
+    def trickle(server: socket.socket) -> None:
+        client, _ = server.accept()
+        with client, contextlib.suppress(OSError):
+            client.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+            while not ended.wait(0.05):
+                client.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=trickle, args=(server,))
+        thread.start()
+        try:
+            with pytest.raises(Unavailable, match=r"no answer within 0\.5 s"):
+                push(push_url(f"http://127.0.0.1:{server.getsockname()[1]}", "c"), "text\n")
+        finally:
+            ended.set()
+            thread.join()
 
 
 def test_a_url_with_a_job_is_used_as_it_is() -> None:
