@@ -27,6 +27,7 @@ from bkctl.cli.audit._contract import (
     measured,
     metrics_targets,
 )
+from bkctl.cli.audit._iceberg import Catalog, Namespace, TableFormat, target_of
 from bkctl.cli.audit._runs import has_metadata_uri, runs_dir, settings_of, size_of
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
@@ -48,6 +49,7 @@ COMMAND = Command(
         "bkctl audit run --master spark://h1:7077 --offline /mnt/bookies --to /mnt/audits/1",
         "bkctl audit run --fail-on error --allow BKC411=30 --metrics-file /var/lib/node_exporter/bkctl_audit.prom",
         "bkctl audit run --resume",
+        "bkctl audit run --table-format iceberg --catalog lake",
     ),
     columns=("code", "severity", "subject", "message"),
     wide=(
@@ -107,13 +109,17 @@ def run(
     suppressions: Suppressions = None,
     metrics_file: MetricsFile = None,
     metrics_push: MetricsPush = None,
+    table_format: TableFormat = "parquet",
+    catalog: Catalog = None,
+    namespace: Namespace = None,
 ) -> Listing:
     """Read metadata, directories or running bookies, checks all of it, and lists what is wrong.
 
     Facts and findings stay as Parquet tables beside report.html; `audit show`, `audit diff` and `audit sql` read them
-    without Spark. Over a running cluster, ledgers with findings are read again, and only findings that are still there
-    are reported. Exits with 1 if there are findings of severity warning or error (--fail-on), more than --allow
-    permits and not suppressed. With --resume, --to names an interrupted run or the folder that holds it.
+    without Spark. --table-format iceberg writes them to a catalog of Spark's configuration as well. Over a running
+    cluster, ledgers with findings are read again, and only findings that are still there are reported. Exits with 1 if
+    there are findings of severity warning or error (--fail-on), more than --allow permits and not suppressed. With
+    --resume, --to names an interrupted run or the folder that holds it.
     """
     from bkinspect.audit.session import check_installed
 
@@ -125,7 +131,8 @@ def run(
     contract = contract_of(fail_on, allow or (), suppressions)
     targets = metrics_targets(sources.metadata, metrics_file, metrics_push)
     place = _usable(folder_of(runs_dir(env), to, resume, full))
-    request = Request(sources, place, tuple(check or ()), duration_ms(min_age), contract)
+    iceberg = target_of(table_format, catalog, namespace)
+    request = Request(sources, place, tuple(check or ()), duration_ms(min_age), contract, iceberg)
     _there(request)
     settings = settings_of(spark_conf or ())
     with locked(request.to), measured(env, targets) as folders:
@@ -292,8 +299,9 @@ def _answer(env: Env, request: Request, outcome: Outcome, folder: Path) -> Listi
         counts = ", ".join(f"{number} {code}" for code, number in outcome.counts.items()) or "nothing found"
         files = f", {outcome.files_read} files read, {outcome.files_kept} as before" if request.sources.offline else ""
         spared = (("suppressed", verdict.suppressed), ("within --allow", verdict.allowed))
+        catalog = "" if request.iceberg is None else f", tables in {request.iceberg}"
         words = "".join(f", {sum(codes.values())} {how}" for how, codes in spared if codes)
-        env.note(f"{counts}{words}; {outcome.seconds:.1f} s{files}; {request.to}/report.html")
+        env.note(f"{counts}{words}; {outcome.seconds:.1f} s{files}{catalog}; {request.to}/report.html")
 
     return Listing(items(), as_of=rfc3339(outcome.as_of_ms), warnings=env.warnings)
 

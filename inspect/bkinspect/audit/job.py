@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +28,7 @@ from bkinspect.audit.collected_facts import CollectedFacts
 from bkinspect.audit.contract import Contract, Kind, Verdict, judge, marked, matched_numbers
 from bkinspect.audit.facts import OWN_METADATA, Facts, Sources
 from bkinspect.audit.history import common_folder, earlier_runs, with_history
+from bkinspect.audit.iceberg import Iceberg, Target
 from bkinspect.audit.incremental import sister_runs
 from bkinspect.audit.masters import is_connect
 from bkinspect.audit.schemas import FINDINGS, KEPT_FINDINGS
@@ -62,7 +63,7 @@ class Request:
     """What is requested. checks: names, none for all; min_age_ms: younger ledgers are never orphans.
 
     to: the folder of the run, a path of this machine or a URI that Spark's Hadoop can write.
-    contract: which findings fail the run.
+    contract: which findings fail the run. iceberg: a catalog that gets the tables too; None without.
     """
 
     sources: Sources
@@ -70,6 +71,7 @@ class Request:
     checks: tuple[str, ...] = ()
     min_age_ms: int = MIN_AGE_MS
     contract: Contract = field(default_factory=Contract)
+    iceberg: Target | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,7 @@ def run(spark: SparkSession, request: Request, progress: Progress | None = None)
 
     Raises:
         NotFound: no such check, export or directory. Unavailable: the store, a bookie or Spark fails under way.
+        UsageError: the catalog of iceberg cannot be used.
     """
     checks = load(request.checks)
     if request.sources.live_copies and not request.sources.offline:
@@ -107,6 +110,7 @@ def run(spark: SparkSession, request: Request, progress: Progress | None = None)
     started = time.time()
     as_of_ms = int(started * 1000)
     with _watched(spark, progress) as stage, _as_ours():
+        iceberg = _prepared(spark, request, stage)
         to = storage_of(spark, request.to)
         to.make()
         folder = to / f"facts-{as_of_ms}"
@@ -136,11 +140,39 @@ def run(spark: SparkSession, request: Request, progress: Progress | None = None)
             rows = _kept(found, findings, rows_of(folder / "first-look") if found is not None else 0)
             used = _used_suppressions(spark, request.contract, as_of_ms, findings) if rows else set()
             notes = [*facts.notes, *notes, *request.contract.notes(as_of_ms, used)]
-    outcome = Outcome(
-        request.to, as_of_ms, time.time() - started, _sums(rows, "code"), _sums(rows, "severity"),
-        facts.read_files, facts.kept_files, tuple(notes), names, _verdict(request.contract, rows), instance_id,
-    )  # fmt: skip
+        outcome = Outcome(
+            request.to, as_of_ms, time.time() - started, _sums(rows, "code"), _sums(rows, "severity"),
+            facts.read_files, facts.kept_files, tuple(notes), names, _verdict(request.contract, rows), instance_id,
+        )  # fmt: skip
+        if iceberg is not None:
+            outcome = replace(outcome, notes=(*iceberg.notes, *notes))
+            _write_iceberg(iceberg, tables, facts, findings, _about(request, facts, findings, outcome), stage)
     return _finish(request, facts, findings, outcome)
+
+
+def _prepared(spark: SparkSession, request: Request, stage: Callable[[str], None]) -> Iceberg | None:
+    if request.iceberg is None:
+        return None
+    stage(f"tables of {request.iceberg}")
+    iceberg = Iceberg(spark, request.iceberg)
+    iceberg.prepare()
+    return iceberg
+
+
+def _write_iceberg(
+    iceberg: Iceberg, tables: Tables, facts: Facts, findings: Storage, about: Mapping[str, Any],
+    stage: Callable[[str], None],
+) -> None:  # fmt: skip
+    """Writes the facts of the run, and its findings as they are kept."""
+
+    def size(name: str) -> int:
+        folder = findings if name == KEPT_FINDINGS.name else facts.folder / name
+        return folder.size() if folder.exists() else facts.size
+
+    made = {name: partial(tables.__getitem__, name) for name in tables.makers}
+    found = partial(tables.spark.read.schema(KEPT_FINDINGS.ddl).parquet, findings.url())
+    empty = tables.empty if about["counts"] else tables.empty | {KEPT_FINDINGS.name}
+    iceberg.write({**made, KEPT_FINDINGS.name: found}, empty, size, about, stage)
 
 
 def _instance_id(tables: Tables) -> str | None:
@@ -327,10 +359,11 @@ def _used_by_sisters(run: Storage) -> Iterator[str]:
         yield from (str(scan).rpartition("/")[0] for scan in scans)
 
 
-def _document(request: Request, facts: Facts, findings: Storage, outcome: Outcome) -> bytes:
+def _about(request: Request, facts: Facts, findings: Storage, outcome: Outcome) -> dict[str, Any]:
+    """The fields of run.json."""
     sources = request.sources
     scans = {str(folder): files for folder, files in facts.scans.items()}
-    document = {
+    return {
         "format": RUN_FORMAT,
         "as_of_ms": outcome.as_of_ms,
         "seconds": round(outcome.seconds, 3),
@@ -358,8 +391,12 @@ def _document(request: Request, facts: Facts, findings: Storage, outcome: Outcom
         "facts": facts.folder.name,
         "findings": findings.name,
         "scans": scans,
+        "iceberg": None if request.iceberg is None else str(request.iceberg),
     }
-    return json.dumps(document, indent=2).encode()
+
+
+def _document(request: Request, facts: Facts, findings: Storage, outcome: Outcome) -> bytes:
+    return json.dumps(_about(request, facts, findings, outcome), indent=2).encode()
 
 
 @contextmanager
