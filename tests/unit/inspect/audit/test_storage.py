@@ -158,7 +158,7 @@ def test_a_run_whose_tables_are_gone_is_named_by_its_uri(runs: Remote, remote: S
         local_copy(remote / "nothing")
     (remote / "gone").make()
     remote.write("gone/run.json", remote.read("damaged/run.json"))
-    with pytest.raises(NotFound, match=r"viewfs:.*findings-.*is gone"):
+    with pytest.raises(NotFound, match=r"viewfs:.*findings-.*does not exist"):
         local_copy(remote / "gone")
     remote.delete("gone")
 

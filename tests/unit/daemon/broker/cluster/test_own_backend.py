@@ -50,7 +50,7 @@ def test_a_topic_comes_into_being_when_it_is_opened() -> None:
             await backend.open_ledger(T, create=False)
         with pytest.raises(NotFound):
             await backend.partitions(T, create=False)
-        with pytest.raises(NotFound, match="no namespace"):
+        with pytest.raises(NotFound, match="does not exist"):
             await backend.partitions(TopicName.parse("public/none/t"), create=True)
         assert await backend.lookup(T, authoritative=False) == Lookup("pulsar://a:6650")
         log = await backend.open_ledger(T, create=True)
