@@ -485,7 +485,7 @@ class ManagedLedger:
                         await close()
                     except Exception as e:  # noqa: BLE001 - of a bug of ours too: the others are to be stored
                         known = isinstance(e, BkctlError)
-                        _log.warning("%s: not closed in peace: %s", self.name, e, exc_info=not known)
+                        _log.warning("error while closing %s: %s", self.name, e, exc_info=not known)
         finally:
             self._reads.tail.clear()
 

@@ -389,9 +389,9 @@ def check_room(config: PolicyLimits | None, quota: Json | None, retention: Json 
     """Checks that retention keeps more than a backlog may hold.
 
     Args:
-        config: its quota is in effect where `quota` is None; None if it is not known.
+        config: its quota applies without `quota`; None: unknown.
         quota: a backlog quota.
-        retention: retention policies; None is no retention.
+        retention: retention policies; None: no retention.
         refusal: the reason of the error.
 
     Raises:

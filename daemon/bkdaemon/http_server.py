@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request of a route; body is None if none was sent."""
+    """A request of a route; body: None if the request has none."""
 
     method: str
     parameters: Mapping[str, str] = field(default_factory=dict)

@@ -222,7 +222,7 @@ class EntryLogs:
             try:
                 used.append(decode_last_id(self._disk.read(path), source=str(path)))
             except BadBytes as e:
-                logger.warning("not believed, the files tell the ids as well: %s", e)
+                logger.warning("ignoring corrupt last log id, using the highest id of the files: %s", e)
         return max(used) + 1
 
     # -- reading: any thread ---------------------------------------------------------------------------------------

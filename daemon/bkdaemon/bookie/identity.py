@@ -211,7 +211,7 @@ def read_status(disk: Disk, config: BookieConfig) -> BookieStatusFile | None:
         try:
             status = decode_status(disk.read(path), source=str(path))
         except BadBytes as e:
-            logger.warning("not believed: %s", e)
+            logger.warning("ignoring corrupt status file: %s", e)
             continue
         if newest is None or status.written_ms > newest.written_ms:
             newest = status

@@ -121,9 +121,7 @@ def _replay_groups(file: File, source: str, start: int, take: Take) -> int:
         raise damage or _damaged("a group before the last one", source, start, "its seal", "none")
     if damage is None and not group and records.torn is None:
         return start
-    logger.warning(
-        "%s: the group at %#x was interrupted by a crash, nobody was told that it is safe: cut", source, start
-    )
+    logger.warning("%s: truncating partial group at offset %#x: no entry in it was acknowledged", source, start)
     return size
 
 

@@ -324,7 +324,7 @@ class BookieService:
                 )
             except (BkctlError, OSError) as e:
                 if isinstance(e, AlreadyExists):
-                    logger.error("the id is registered by somebody else; waiting: %s", e)
+                    logger.error("another process is registered with the bookie id; retrying: %s", e)
                 else:
                     logger.warning("not registered yet: %s", e)
                 await asyncio.sleep(REGISTER_RETRY_S)

@@ -290,7 +290,7 @@ class BrokerConfig:
             raise UsageError("clusterName is not set")
         if self.split_algorithm not in self.split_algorithms:
             raise UsageError(
-                f"defaultNamespaceBundleSplitAlgorithm={self.split_algorithm} is none of "
+                f"defaultNamespaceBundleSplitAlgorithm={self.split_algorithm} is not in "
                 "supportedNamespaceBundleSplitAlgorithms"
             )
         size, seconds = self.retention_mb * MIB, self.retention_minutes * 60

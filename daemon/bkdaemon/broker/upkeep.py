@@ -151,7 +151,7 @@ class Upkeep:
         topic.ledger.settings = await policies.ledger_settings(name)
         rules = await policies.rules(name)
         if rules.deduplication and topic.deduplication is None:
-            _log.info("%s: opened anew, for duplicates are dropped from now on", name)
+            _log.info("reloading %s: deduplication was enabled", name)
             await self._broker.server.topics.unload(name)
             return
         topic.rules = replace(rules, backlog_exceeded=topic.rules.backlog_exceeded)
@@ -287,7 +287,12 @@ class Upkeep:
             idle_ms = now - subscription.cursor.last_active_ms
             if not subscription.consumers and idle_ms > minutes * 60_000:
                 await topic.delete_subscription(subscription)
-                _log.info("%s: %s deleted, nobody used it for %d min", name, subscription.name, idle_ms // 60_000)
+                _log.info(
+                    "deleted inactive subscription: topic=%s subscription=%s idle_minutes=%d",
+                    name,
+                    subscription.name,
+                    idle_ms // 60_000,
+                )
 
     # -- unused topics ------------------------------------------------------------------------------------------------
 
@@ -310,7 +315,7 @@ class Upkeep:
                 await self._forget_partitioned(name.partitioned)
         else:
             await self._broker.server.topics.unload(name)
-        _log.info("%s: deleted, nobody used it for %d s", name, (now - topic.used_ms) // 1000)
+        _log.info("deleted inactive topic: topic=%s idle_seconds=%d", name, (now - topic.used_ms) // 1000)
 
     async def _forget_partitioned(self, name: TopicName) -> None:
         """A topic of which no partition is left is not partitioned any more, as Java's deletion of it says."""

@@ -147,20 +147,18 @@ class Demo:
             f"{shown['state']}, {shown['length']} bytes."
         )
         facts = {name: shown[name] for name in ("state", "last_entry_id", "length")}
-        return self._step("recover the ledger as somebody else", words, ok, facts)
+        return self._step("recover the ledger as another client", words, ok, facts)
 
     async def _old_writer(self, writer: _Writer) -> Step:
         writer.process.send(signal.SIGCONT)
         kind, code, late = await writer.one_more(self.entries)
         ok = kind in _FENCED and not late
         words = (
-            f"The old writer went on (SIGCONT) and tried to add one more entry. It was told {kind!r} and ended with "
-            f"exit {code}; nothing of it was acknowledged."
+            f"The old writer continued (SIGCONT) and tried to add one more entry. It got {kind!r} and ended with "
+            f"exit {code}; the entry was not acknowledged."
         )
         if not ok:
-            words = (
-                f"The old writer went on and was not fenced: it was told {kind!r}, exit {code}, acknowledged {late}."
-            )
+            words = f"The old writer continued and was not fenced: it got {kind!r}, exit {code}, acknowledged {late}."
         return self._step("let the old writer go on", words, ok, {"kind": kind, "exit_code": code})
 
     async def _read_back(self) -> Step:

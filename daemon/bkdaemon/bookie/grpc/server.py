@@ -140,11 +140,11 @@ class AdminServer:
         )
 
     async def _set_read_only(self, asked: pb.SetReadOnlyRequest) -> pb.BookieStatus:
-        self._service.set_manual_read_only(f"{asked.who or 'somebody'}: {asked.why or 'no reason given'}")
+        self._service.set_manual_read_only(f"{asked.who or 'unknown caller'}: {asked.why or 'no reason given'}")
         return await self._status(asked)
 
     async def _set_writable(self, asked: pb.SetWritableRequest) -> pb.BookieStatus:
-        logger.info("%s makes the bookie writable", asked.who or "somebody")
+        logger.info("%s makes the bookie writable", asked.who or "unknown caller")
         self._service.set_manual_read_only(None)
         return await self._status(asked)
 

@@ -83,7 +83,7 @@ class BookieRoutes:
             elif not gate.reasons and wanted:
                 if not service.config.read_only_mode:
                     return Answer("Bookie is disabled ReadOnly mode, cannot transit to readOnly mode", 400)
-                service.set_manual_read_only("somebody, by HTTP: no reason given")
+                service.set_manual_read_only("request by HTTP: no reason given")
         return Answer(dumps({"readOnly": bool(gate.reasons)}))
 
     async def _is_ready(self, request: Request) -> Answer:

@@ -134,7 +134,7 @@ class Ownership:
             self.leading = False
             self.registered.clear()
             if lost:
-                _log.warning("the metadata session expired: %d bundles are given up", len(lost))
+                _log.warning("the metadata session expired: unloading %d bundles", len(lost))
                 self.on_lost(lost)
         if event is not SessionEvent.SUSPENDED:
             self._wake.set()
@@ -443,7 +443,7 @@ class Ownership:
             try:
                 await self.brokers.disable(bundle, self.address.native_url, self.address.http_url)
             except BkctlError as e:  # clients that are sent here meanwhile are refused
-                _log.warning("%s is given up, and not all know: %s", bundle, e)
+                _log.warning("unloading %s, but not all brokers were notified: %s", bundle, e)
             await close(bundle)
         except asyncio.CancelledError:
             cut_short = self.leaving  # its time is over: the session's end gives up the lease
@@ -467,7 +467,7 @@ class Ownership:
             except NotFound:
                 there = []
             for bundle in [one for one in self.owned if one.namespace == namespace and one not in there]:
-                _log.warning("%s is no bundle any more, and is given up", bundle)
+                _log.warning("unloading %s: the bundle does not exist any more", bundle)
                 await self.unload(bundle, close)
 
     async def split(self, bundle: Bundle, close: Callable[[Bundle], Awaitable[None]], at: Sequence[int] = ()) -> None:

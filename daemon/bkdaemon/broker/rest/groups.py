@@ -127,7 +127,7 @@ async def put_group(service: MaintainedBroker, request: Request) -> None:
         await service.store.create(_node(request), encode_json(fresh), parents=True)
     except AlreadyExists:
         await update_document(service.store, _node(request), lambda old: {**old, **given})
-    _log.warning("resource group %s: stored, nobody is held to its rates here", request.path_params["group"])
+    _log.warning("resource group %s: stored, but its rates are not enforced", request.path_params["group"])
 
 
 async def delete_group(service: MaintainedBroker, request: Request) -> None:

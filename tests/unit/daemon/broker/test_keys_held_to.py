@@ -628,7 +628,7 @@ def test_algorithms_that_are_not_supported(tmp_path: Path) -> None:
         UsageError, match=r"broker.conf:2: supportedNamespaceBundleSplitAlgorithms=x: not some of range"
     ):
         conf(tmp_path, supportedNamespaceBundleSplitAlgorithms="x")
-    with pytest.raises(UsageError, match="range_equally_divide is none of supportedNamespaceBundleSplitAlgorithms"):
+    with pytest.raises(UsageError, match="range_equally_divide is not in supportedNamespaceBundleSplitAlgorithms"):
         conf(tmp_path, supportedNamespaceBundleSplitAlgorithms="topic_count_equally_divide")
     config = conf(tmp_path, supportedNamespaceBundleSplitAlgorithms="range_equally_divide")
 
