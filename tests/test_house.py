@@ -1,4 +1,4 @@
-"""The house holds itself: storeys, fences, sizes. Reads the source as text; runs none of it."""
+"""Enforces layers, import rules, sizes and places of tests. Reads the sources as text and runs none of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOURCE_ROOTS = {
 FUNCTION_LINES_MAX = 60
 MODULE_LINES_MAX = 800
 
-STOREYS = [  # from the ground up; a module imports from its own storey or below
+LAYERS = [  # from the bottom; a module imports from its own layer or a lower one
     ["bkctl.errors", "bkctl.__init__"],
     ["bkctl.model", "bkctl.world"],
     ["bkctl.codec"],
@@ -49,10 +49,10 @@ ONLY_IN = {
     "pyspark": ("bkinspect.audit", "bkdaemon.local"),
 }
 BOOKIE_EXCEPT = ("bkdaemon.bookie.service", "bkdaemon.bookie.http")
-"""Around the bookie proper: the process, with the keys of autorecovery, and routes that read from the cluster."""
+"""Modules around the storage: the process, with the keys of auto recovery, and routes that read from the cluster."""
 PURE = ("bkctl.codec", "bkctl.protocol")
 IMPURE_MODULES = {"os", "io", "socket", "asyncio", "time", "random", "logging", "pathlib", "threading", "subprocess"}
-ASYNCIO_ROOMS = (
+ASYNCIO_PACKAGES = (
     "bkctl.world",
     "bkctl.client",
     "bkctl.meta",
@@ -79,7 +79,7 @@ ALL = list(modules())
 
 
 def imports(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """Every import and its line, those for types alone and those inside of functions too."""
+    """Yields name and line of every import, also of those in functions and for types only."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
@@ -88,31 +88,32 @@ def imports(tree: ast.Module) -> Iterator[tuple[str, int]]:
             yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
 
 
-def inside(module: str, room: str | tuple[str, ...]) -> bool:
-    rooms = (room,) if isinstance(room, str) else room
-    return any(module == r or module.startswith(r + ".") for r in rooms)
+def inside(module: str, packages: str | tuple[str, ...]) -> bool:
+    """Returns whether a module is one of some packages or in one of them."""
+    names = (packages,) if isinstance(packages, str) else packages
+    return any(module == name or module.startswith(name + ".") for name in names)
 
 
-def storey(module: str) -> int | None:
-    return next((i for i, rooms in enumerate(STOREYS) if inside(module, tuple(rooms))), None)
+def layer_of(module: str) -> int | None:
+    return next((i for i, packages in enumerate(LAYERS) if inside(module, tuple(packages))), None)
 
 
-def test_every_module_looks_down_never_up() -> None:
+def test_modules_import_from_their_own_layer_or_a_lower_one() -> None:
     wrong = []
     for name, path, tree in ALL:
-        own = storey(name)
+        own = layer_of(name)
         if own is None:
-            assert name in ("bkctl.__init__",), f"{name} stands on no storey"
+            assert name in ("bkctl.__init__",), f"{name} is in no layer"
             continue
         for target, line in imports(tree):
-            other = storey(target)
+            other = layer_of(target)
             if other is not None and other > own:
                 wrong.append(f"{path.relative_to(ROOT)}:{line} {name} imports {target}")
     assert not wrong, "\n".join(wrong)
 
 
 def test_modules_of_the_broker_import_from_their_own_layer_or_a_lower_one() -> None:
-    layers = {f"bkdaemon.broker.{room}": i for i, rooms in enumerate(BROKER_LAYERS) for room in rooms}
+    layers = {f"bkdaemon.broker.{name}": i for i, names in enumerate(BROKER_LAYERS) for name in names}
 
     def layer(module: str) -> int | None:
         return layers.get(".".join(module.split(".")[:3]))
@@ -130,7 +131,7 @@ def test_modules_of_the_broker_import_from_their_own_layer_or_a_lower_one() -> N
     assert not wrong, "\n".join(wrong)
 
 
-def test_of_the_command_line_only_the_start_imports_the_broker() -> None:
+def test_only_broker_start_imports_the_broker_in_the_command_line() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line} imports {target}"
         for name, path, tree in ALL
@@ -141,12 +142,12 @@ def test_of_the_command_line_only_the_start_imports_the_broker() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_no_modules_import_each_other() -> None:
+def test_no_import_cycle_exists() -> None:
     assert not list(cycles(import_graph()))
 
 
 def import_graph() -> dict[str, set[str]]:
-    """Which modules each module imports; `from package import module` is an import of the module."""
+    """Returns which modules each module imports; `from package import module` is an import of the module."""
     trees = {name.removesuffix(".__init__"): tree for name, _, tree in ALL}
     graph: dict[str, set[str]] = {name: set() for name in trees}
     for name, tree in trees.items():
@@ -162,7 +163,7 @@ def import_graph() -> dict[str, set[str]]:
 
 
 def cycles(graph: dict[str, set[str]]) -> Iterator[tuple[str, ...]]:
-    """Modules that import each other, directly or not: the strongly connected components, each sorted."""
+    """Yields modules that import each other, directly or not: the strongly connected components, each sorted."""
     reached = {name: closure(graph, name) for name in graph}
     seen: set[str] = set()
     for name in graph:
@@ -173,28 +174,28 @@ def cycles(graph: dict[str, set[str]]) -> Iterator[tuple[str, ...]]:
 
 
 def closure(graph: dict[str, set[str]], start: str) -> set[str]:
-    """Every module that one imports, directly or not."""
+    """Returns every module that one imports, directly or not."""
     found: set[str] = set()
-    left = [start]
-    while left:
-        for target in graph[left.pop()] - found:
+    pending = [start]
+    while pending:
+        for target in graph[pending.pop()] - found:
             found.add(target)
-            left.append(target)
+            pending.append(target)
     return found
 
 
-def test_libraries_stay_in_their_rooms() -> None:
+def test_libraries_are_imported_only_in_their_packages() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line} imports {target}"
         for name, path, tree in ALL
         for target, line in imports(tree)
-        for library, room in ONLY_IN.items()
-        if inside(target, library) and not inside(name, room)
+        for library, packages in ONLY_IN.items()
+        if inside(target, library) and not inside(name, packages)
     ]
     assert not wrong, "\n".join(wrong)
 
 
-def test_codec_and_protocol_are_pure() -> None:
+def test_codec_and_protocol_import_no_sockets_files_or_clocks() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line} imports {target}"
         for name, path, tree in ALL
@@ -205,18 +206,18 @@ def test_codec_and_protocol_are_pure() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_asyncio_stays_in_its_rooms() -> None:
+def test_asyncio_is_imported_only_in_its_packages() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line}"
         for name, path, tree in ALL
-        if not inside(name, ASYNCIO_ROOMS)
+        if not inside(name, ASYNCIO_PACKAGES)
         for target, line in imports(tree)
         if inside(target, "asyncio")
     ]
     assert not wrong, "\n".join(wrong)
 
 
-def test_a_bookie_answers_and_never_asks() -> None:
+def test_the_bookie_imports_no_client_and_no_recovery() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line} imports {target}"
         for name, path, tree in ALL
@@ -227,7 +228,7 @@ def test_a_bookie_answers_and_never_asks() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_source_roots_are_no_packages() -> None:
+def test_source_roots_are_not_packages() -> None:
     assert [d for d in ("daemon", "inspect", "recovery") if (ROOT / d / "__init__.py").exists()] == []
 
 
@@ -235,7 +236,7 @@ def test_source_roots_are_no_packages() -> None:
 def test_sizes_and_first_lines(name: str, path: Path, tree: ast.Module) -> None:
     source = path.read_text()
     assert len(source.splitlines()) <= MODULE_LINES_MAX, f"{path} has {len(source.splitlines())} lines"
-    assert ast.get_docstring(tree), f"{path} does not say what it is for"
+    assert ast.get_docstring(tree), f"{path} has no docstring"
     long = [
         f"{node.name} ({node.end_lineno - node.lineno + 1} lines)"
         for node in ast.walk(tree)
@@ -246,8 +247,33 @@ def test_sizes_and_first_lines(name: str, path: Path, tree: ast.Module) -> None:
     assert not long, f"{path}: {', '.join(long)}"
 
 
-def test_the_files_that_are_run_first_are_there() -> None:
+def test_the_files_that_run_first_exist() -> None:
     tests = ROOT / "tests"
     names = (tests / "longest.txt").read_text().split()
     assert len(names) == len(set(names))
     assert [name for name in names if not (tests / name).is_file()] == []
+
+
+MIRRORED_LINES_MIN = 41
+"""A module of fewer lines may be tested through the modules that use it."""
+
+
+def mirrored_test(path: Path) -> Path:
+    """Returns where the tests of a module belong: its path below `tests/unit`, without leading underscores."""
+    package, folder = next((p, f) for p, f in SOURCE_ROOTS.items() if path.is_relative_to(f))
+    root = ROOT / "tests/unit" / ("" if package == "bkctl" else package.removeprefix("bk"))
+    return root / path.relative_to(folder).parent / f"test_{path.stem.lstrip('_')}.py"
+
+
+def test_each_module_has_its_tests_at_the_mirrored_path() -> None:
+    """`tests/unmirrored.txt` lists the exceptions; a module that has its tests must leave the list."""
+    missing = {
+        path.relative_to(ROOT).as_posix()
+        for _, path, _ in ALL
+        if path.name != "__init__.py"
+        and len(path.read_text().splitlines()) >= MIRRORED_LINES_MIN
+        and not mirrored_test(path).is_file()
+    }
+    allowed = set((ROOT / "tests/unmirrored.txt").read_text().split())
+    assert sorted(missing - allowed) == [], "modules without tests at the mirrored path"
+    assert sorted(allowed - missing) == [], "modules to remove from tests/unmirrored.txt"
