@@ -35,6 +35,8 @@ ANSWER_S_MAX: Final = 60.0
 ANSWER_SHARE: Final = 0.75
 """Share of the command's timeout, so that the error names the broker that does not answer."""
 REDIRECT: Final = 307
+SUCCESS: Final = 2
+"""The first digit of a status."""
 UNAUTHORIZED: Final = (401, 403)
 
 
@@ -86,34 +88,27 @@ class Admin:
         return await _beside(partial(self._ask, method, self.base_url + ADMIN + path, body))
 
     def _ask(self, method: str, url: str, body: Any) -> Any:
-        import urllib.error
-        import urllib.request
-        from http.client import HTTPException
-
-        from bkctl.client.http import opener
+        from bkctl.client.http import send
 
         if origin(url) is None:
             raise Refused(f"the web address of the broker is not an http or https address: {self.base_url}", url=url)
         data = None if body is None else json.dumps(body).encode()
         for _ in range(REDIRECTS_MAX):
-            request = urllib.request.Request(url, data=data, headers=self._headers(url), method=method)
+            headers = self._headers(url)
             if data is not None or method in ("PUT", "POST"):
-                request.add_header("Content-Type", "application/json")
+                headers["Content-Type"] = "application/json"
             try:
-                with opener().open(request, timeout=self._timeout_s) as answer:
-                    return _decoded(answer.read(ANSWER_BYTES_MAX))
-            except urllib.error.HTTPError as e:
-                with e:
-                    where, told = e.headers.get("Location"), e.read(ANSWER_BYTES_MAX)
-                if e.code == REDIRECT and where:
-                    url = self._redirected(url, where)
-                    continue
-                raise _error(e.code, told, url, self._token_hint(url)) from None
-            except (OSError, ValueError, HTTPException) as e:
-                why, hint = getattr(e, "reason", e), None
-                if isinstance(why, TimeoutError):
-                    why, hint = f"no answer in {self._timeout_s:g} s", "--timeout SECONDS waits longer"
-                raise Unavailable(f"broker {url}: {why}", hint=hint, url=url) from None
+                response = send(method, url, data, headers, timeout_s=self._timeout_s, body_bytes_max=ANSWER_BYTES_MAX)
+            except Unavailable as e:
+                late = isinstance(e.__cause__, TimeoutError)
+                hint = "--timeout SECONDS waits longer" if late else None
+                raise Unavailable(f"broker {e.message}", hint=hint, url=url) from None
+            if response.status == REDIRECT and response.location:
+                url = self._redirected(url, response.location)
+            elif response.status // 100 == SUCCESS:
+                return _decoded(response.body)
+            else:
+                raise _error(response.status, response.body, url, self._token_hint(url))
         raise Unavailable(f"{self.base_url} redirects from broker to broker in a loop", url=url)
 
     def _headers(self, url: str) -> dict[str, str]:

@@ -13,10 +13,10 @@ Source: BookieStateReadOnlyService.java.
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 from typing import Final
 
+from bkctl.client import http
 from bkctl.client.admin import AdminClient
 from bkctl.client.endpoints import usable
 from bkctl.errors import NotFound, Refused, ServerError, Unavailable
@@ -25,7 +25,9 @@ from bkctl.model.bookie import GRPC_PROTOCOL, HTTP_PROTOCOL, Endpoint
 from bkctl.model.ids import BookieId
 
 TIMEOUT_S: Final = 15.0
+RESPONSE_BYTES_MAX: Final = 4096
 PATH: Final = "/api/v1/bookie/state/readonly"
+OK: Final = 200
 ANYWHERE: Final = ("0.0.0.0", "::")
 """The host that Java registers for its HTTP server."""
 
@@ -66,17 +68,18 @@ async def set_mode(registry: BookieRegistry, bookie: BookieId, *, read_only: boo
 
 def _put(endpoint: Endpoint, bookie_host: str, bookie: BookieId, read_only: bool) -> None:
     host = bookie_host if endpoint.host in ANYWHERE else endpoint.host
-    connection = http.client.HTTPConnection(host, endpoint.port, timeout=TIMEOUT_S)
+    address = f"[{host}]" if ":" in host else host
+    url = f"http://{address}:{endpoint.port}{PATH}"
+    body = json.dumps({"readOnly": read_only}).encode()
+    headers = {"Content-Type": "application/json"}
     try:
-        body = json.dumps({"readOnly": read_only})
-        connection.request("PUT", PATH, body, {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        text = answer.read(4096).decode(errors="replace").strip()
-    except (OSError, http.client.HTTPException) as e:
-        raise Unavailable(f"the HTTP port {host}:{endpoint.port} of bookie {bookie} does not answer: {e}") from None
-    finally:
-        connection.close()
-    if answer.status != http.client.OK:
+        response = http.send(
+            "PUT", url, body, headers, timeout_s=TIMEOUT_S, body_bytes_max=RESPONSE_BYTES_MAX, proxies=False
+        )
+    except Unavailable as e:
+        raise Unavailable(f"failed to set the mode of bookie {bookie}: {e.message}", bookie=bookie) from None
+    if response.status != OK:
+        text = response.body.decode(errors="replace").strip()
         raise ServerError(
-            f"bookie {bookie} did not change its mode: HTTP {answer.status}: {text}", status=answer.status
+            f"bookie {bookie} did not change its mode: HTTP {response.status}: {text}", status=response.status
         )

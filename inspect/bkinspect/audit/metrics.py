@@ -7,11 +7,8 @@ Every sample has the label `cluster`, the metadata that the run reads, or `direc
 from __future__ import annotations
 
 import base64
-import http.client
 import os
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +16,7 @@ from tempfile import NamedTemporaryFile
 from typing import Final
 from urllib.parse import urlsplit
 
+from bkctl.client import http
 from bkctl.errors import Refused, Unavailable, UsageError
 from bkinspect.audit.coverage import coverage
 from bkinspect.audit.results import Results
@@ -27,6 +25,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 FILE_MODE: Final = 0o644
 """node exporter runs as another user."""
 PUSH_TIMEOUT_S: Final = 10.0
+RESPONSE_BYTES_MAX: Final = 64 * 1024
 JOB_PATH: Final = "/metrics/job/"
 JOB: Final = "bkctl_audit"
 _COUNTS_SQL: Final = (
@@ -195,11 +194,11 @@ def push(url: str, text: str) -> None:
 
 def _put(url: str, text: str) -> None:
     headers = {"Content-Type": CONTENT_TYPE}
-    request = urllib.request.Request(url, text.encode(), headers, method="PUT")
     try:
-        with urllib.request.urlopen(request, timeout=PUSH_TIMEOUT_S):
-            pass
-    except urllib.error.HTTPError as error:
-        raise Unavailable(f"cannot push metrics to {url}: HTTP {error.code} {error.reason}") from error
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise Unavailable(f"cannot push metrics to {url}: {getattr(error, 'reason', None) or error}") from error
+        response = http.send(
+            "PUT", url, text.encode(), headers, timeout_s=PUSH_TIMEOUT_S, body_bytes_max=RESPONSE_BYTES_MAX
+        )
+    except Unavailable as error:
+        raise Unavailable(f"cannot push metrics to {error.message}", url=url) from None
+    if response.status // 100 != 2:
+        raise Unavailable(f"cannot push metrics to {url}: HTTP {response.status}", url=url)

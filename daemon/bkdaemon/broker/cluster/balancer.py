@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import urllib.error
-import urllib.request
 from typing import TYPE_CHECKING, Any, Final
 
+from bkctl.client import http
 from bkctl.errors import BkctlError, Unavailable
 from bkctl.model.bundle import Bundle, parse_range
 from bkdaemon.broker.cluster.balance import Move, Shedding, SplitLimits, goals, too_large
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 BALANCE_S: Final = 60.0
 """The length of a round; loads are compared every loadBalancerSheddingIntervalMinutes of them."""
 UNLOAD_TIMEOUT_S: Final = 60.0
+RESPONSE_BYTES_MAX: Final = 64 * 1024
 
 _log = logging.getLogger(__name__)
 
@@ -133,8 +133,6 @@ def _bundle(move: Move) -> Bundle:
 
 
 def _put(url: str) -> None:
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, method="PUT"), timeout=UNLOAD_TIMEOUT_S):
-            pass
-    except OSError as e:
-        raise Unavailable(f"{url}: {e}") from None
+    response = http.send("PUT", url, timeout_s=UNLOAD_TIMEOUT_S, body_bytes_max=RESPONSE_BYTES_MAX)
+    if response.status // 100 != 2:
+        raise Unavailable(f"{url}: HTTP {response.status}", url=url)

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Collection, Mapping
-from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin
 
-from bkctl.client.http import opener
+from bkctl.client import http
 from bkctl.errors import Conflict, NotFound, Refused, ServerError, Unauthorized, Unavailable
 from bkctl.model.origin import origin, origins
 
@@ -32,6 +29,8 @@ TIMEOUT_S: Final = 60.0
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 REDIRECTS_MAX: Final = 5
 TEMPORARY_REDIRECT: Final = 307
+SUCCESS: Final = 2
+"""The first digit of a status."""
 UNAUTHORIZED: Final = (401, 403)
 
 
@@ -58,24 +57,14 @@ def send(method: str, url: str, body: bytes, headers: Mapping[str, str], known: 
     for _ in range(REDIRECTS_MAX + 1):
         if origin(url) not in known:
             raise Unavailable(f"refused to forward the request to {url}: no broker is registered with that address")
-        request = urllib.request.Request(url, data=body or None, method=method, headers=dict(headers))
-        request.add_header("Content-Type", "application/json")
-        try:
-            with opener().open(request, timeout=TIMEOUT_S) as answer:
-                data = answer.read(ANSWER_BYTES_MAX + 1)
-        except urllib.error.HTTPError as e:
-            with e:
-                text = e.read(ANSWER_BYTES_MAX).decode(errors="replace")
-            led = e.headers.get("Location")
-            if e.code == TEMPORARY_REDIRECT and led:
-                url = urljoin(url, led)
-                continue
-            raise _refusal(url, e.code, text) from None
-        except (OSError, HTTPException) as e:
-            raise Unavailable(f"{url}: {e}") from None
-        if len(data) > ANSWER_BYTES_MAX:
-            raise Unavailable(f"{url}: the answer has more than {ANSWER_BYTES_MAX} bytes")
-        return json.loads(data) if data else None
+        sent = {"content-type": "application/json", **headers}
+        response = http.send(method, url, body or None, sent, timeout_s=TIMEOUT_S, body_bytes_max=ANSWER_BYTES_MAX)
+        if response.status == TEMPORARY_REDIRECT and response.location:
+            url = urljoin(url, response.location)
+        elif response.status // 100 == SUCCESS:
+            return json.loads(response.body) if response.body else None
+        else:
+            raise _refusal(url, response.status, response.body.decode(errors="replace"))
     raise Unavailable(f"{url}: more than {REDIRECTS_MAX} redirects")
 
 

@@ -106,7 +106,7 @@ def silent_broker() -> Iterator[str]:
 
 
 def test_a_broker_that_does_not_answer_is_named(silent_broker: str) -> None:
-    with pytest.raises(Unavailable, match=rf"{silent_broker}.*no answer in 0\.1 s"):
+    with pytest.raises(Unavailable, match=rf"{silent_broker}.*no response in 0\.1 s"):
         asyncio.run(Admin(f"http://{silent_broker}", 0.1).get("/brokers/health"))
 
 

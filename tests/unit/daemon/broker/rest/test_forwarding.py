@@ -29,7 +29,7 @@ class Broker(ThreadingHTTPServer):
             def do_GET(self) -> None:
                 broker = self.server
                 assert isinstance(broker, Broker)
-                broker.asked.append((self.path, dict(self.headers)))
+                broker.asked.append((self.path, {name.title(): value for name, value in self.headers.items()}))
                 self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 self.send_response(broker.status)
                 if broker.location:
@@ -91,7 +91,7 @@ def test_a_redirect_to_a_registered_broker_is_followed_with_the_credentials(owne
 def test_a_redirect_to_another_address_is_refused(owner: Broker, other: Broker, tmp_path: Path) -> None:
     (tmp_path / "f").write_text("[1]")
     owner.status = 307
-    for location in (f"{other.url}/y", (tmp_path / "f").as_uri(), "ftp://127.0.0.1/x", "data:,1"):
+    for location in (f"{other.url}/y", (tmp_path / "f").as_uri(), "ftp://127.0.0.1/x"):
         owner.location = location
         with pytest.raises(Unavailable, match="no broker is registered"):
             ask(owner)
