@@ -12,7 +12,8 @@ from tests.interop.java_cluster import JavaCluster, payload, running
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 DIGESTS = ["CRC32C", "CRC32", "MAC", "DUMMY"]
-QUORUMS = [(3, 2, 2), (5, 3, 2)]
+QUORUMS = [(3, 2, 2), (5, 3, 2), (5, 3, 2), (3, 2, 2)]
+"""One for each digest."""
 SIZE = 120
 
 
@@ -30,8 +31,7 @@ def sizes(e: int, qw: int, qa: int) -> list[object]:
     return ["--ensemble-size", e, "--write-quorum-size", qw, "--ack-quorum-size", qa]
 
 
-@pytest.mark.parametrize("digest", DIGESTS)
-@pytest.mark.parametrize("quorums", QUORUMS, ids=str)
+@pytest.mark.parametrize(("digest", "quorums"), list(zip(DIGESTS, QUORUMS, strict=True)), ids=str)
 def test_java_reads_what_we_wrote(cluster: JavaCluster, digest: str, quorums: tuple[int, int, int]) -> None:
     options = [*sizes(*quorums), "--digest", digest, "--password", "pw", "--yes"]
     ledger = cluster.bkctl_json("ledger", "create", *options)["ledger_id"]
@@ -43,8 +43,7 @@ def test_java_reads_what_we_wrote(cluster: JavaCluster, digest: str, quorums: tu
     assert (read["entries"], read["wrong"], read["closed"]) == (300, 0, True)
 
 
-@pytest.mark.parametrize("digest", DIGESTS)
-@pytest.mark.parametrize("quorums", QUORUMS, ids=str)
+@pytest.mark.parametrize(("digest", "quorums"), list(zip(DIGESTS, QUORUMS, strict=True)), ids=str)
 def test_we_read_what_java_wrote(cluster: JavaCluster, digest: str, quorums: tuple[int, int, int]) -> None:
     e, qw, qa = quorums
     wrote = cluster.client(

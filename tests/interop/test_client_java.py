@@ -20,6 +20,8 @@ from tests.interop.java_cluster import JavaCluster, payload, running
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 SIZE = 100
+SIZES = ((3, 2, 2), (5, 3, 2), (3, 2, 2), (5, 3, 2))
+"""Ensemble, write quorum and ack quorum, one for each digest."""
 T = TypeVar("T")
 JAVA_NAME = {DigestType.HMAC: "MAC"}
 
@@ -57,9 +59,9 @@ def java_reads(cluster: JavaCluster, ledger_id: int, digest: DigestType, *option
     return cluster.client("read", f"--ledger={ledger_id}", f"--digest={name}", "--password=pw", *options)
 
 
-@pytest.mark.parametrize("version", [2, 3])
-@pytest.mark.parametrize("size", [(3, 2, 2), (5, 3, 2)], ids=str)
-@pytest.mark.parametrize("digest", DigestType)
+@pytest.mark.parametrize(
+    ("digest", "size", "version"), list(zip(DigestType, SIZES, (2, 3, 3, 2), strict=True)), ids=str
+)
 def test_java_reads_what_we_wrote(
     cluster: JavaCluster, digest: DigestType, size: tuple[int, int, int], version: int
 ) -> None:
@@ -80,8 +82,7 @@ def test_java_reads_what_we_wrote(
     assert (java["entries"], java["wrong"], java["closed"], java["length"]) == (300, 0, True, 300 * SIZE)
 
 
-@pytest.mark.parametrize("size", [(3, 2, 2), (5, 3, 2)], ids=str)
-@pytest.mark.parametrize("digest", DigestType)
+@pytest.mark.parametrize(("digest", "size"), zip(DigestType, SIZES, strict=True), ids=str)
 def test_we_read_what_java_wrote(cluster: JavaCluster, digest: DigestType, size: tuple[int, int, int]) -> None:
     e, qw, qa = size
     java = cluster.client(

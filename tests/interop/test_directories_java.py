@@ -14,8 +14,8 @@ ONE = ("--e=1", "--qw=1", "--qa=1")
 
 
 @pytest.fixture(
-    params=[(DEFAULT_VERSION, False), (DEFAULT_VERSION, True), ("4.18.0", True)],
-    ids=["4.17.3-stopped", "4.17.3-killed", "4.18.0-killed"],
+    params=[(DEFAULT_VERSION, False), ("4.18.0", True)],
+    ids=["4.17.3-stopped", "4.18.0-killed"],
 )
 def kill_and_cluster(request: pytest.FixtureRequest) -> Iterator[tuple[bool, JavaCluster]]:
     version, kill = request.param

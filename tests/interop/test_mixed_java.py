@@ -34,8 +34,9 @@ def our_read(cluster: JavaCluster, ledger: int, password: str = "") -> list[dict
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("v2", ["false", "true"])
-@pytest.mark.parametrize("digest", DIGESTS)
+@pytest.mark.parametrize(
+    ("digest", "v2"), [("MAC", "false"), ("CRC32", "true"), ("CRC32C", "false"), ("DUMMY", "true")]
+)
 def test_java_writes_across_both_kinds_and_both_read(cluster: JavaCluster, digest: str, v2: str) -> None:
     written = cluster.client(
         "write", "--entries=200", "--size=700", f"--digest={digest}", "--password=p", f"--v2={v2}", *WIDE
