@@ -5,20 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 
-import pytest
-
 from bkctl.client.endpoints import usable
-from bkctl.model.bookie import Endpoint, is_loopback
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "LOCALHOST", "::1", "[::1]"])
-def test_a_loopback_host_is_recognized(host: str) -> None:
-    assert is_loopback(host)
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "127.example.org", "bookie-1", ""])
-def test_another_host_is_no_loopback_host(host: str) -> None:
-    assert not is_loopback(host)
+from bkctl.model.bookie import Endpoint
 
 
 def found(endpoint: Endpoint | None, bookie_host: str) -> Endpoint | None:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 
 from bkctl.codec.managed_ledger import CursorState, LedgerInfo, ManagedCursorInfo, ManagedLedgerInfo, SchemaIndex
-from bkctl.errors import AlreadyExists, Conflict, NotFound, Unavailable, UsageError
+from bkctl.errors import AlreadyExists, Conflict, NotFound, Unavailable
 from bkctl.meta.brokers import BrokerStore
 from bkctl.meta.managed_ledgers import ManagedLedgerStore
 from bkctl.meta.memory import MemoryStore, MemoryTree
 from bkctl.meta.namespaces import NamespaceStore
 from bkctl.meta.pulsar_cluster import init_pulsar
 from bkctl.meta.topics import TopicStore
-from bkctl.model.bundle import Bundle, Bundles, hash_of, parse_range
+from bkctl.model.bundle import Bundle
 from bkctl.model.topic import Position, TopicName
 from tests import pulsar_golden as golden
 
@@ -174,30 +172,6 @@ def test_a_write_whose_request_is_lost_does_not_overwrite_the_next_owner() -> No
         assert (await other.read("t/n/persistent/x")).info.ledgers[0].ledger_id == 9
 
     on(tree, scenario)
-
-
-def test_bundles() -> None:
-    assert hash_of("persistent://public/default/t1") == 0xC1EC4B02
-    bundles = Bundles.even("public/default", 4)
-    assert bundles.of("persistent://public/default/t1").range == "0xc0000000_0xffffffff"
-    assert bundles.of("persistent://public/default/my-topic").range == "0x00000000_0x40000000"
-    assert bundles.at(0xFFFFFFFF) == bundles.all()[-1]
-    split = bundles.split(bundles.all()[0])
-    assert [b.range for b in split.all()[:2]] == ["0x00000000_0x20000000", "0x20000000_0x40000000"]
-    assert parse_range("a/b", "0x00000000_0x20000000") == Bundle("a/b", 0, 0x20000000)
-    for wrong in ("0x0_0x1", "0x20000000_0x10000000", ""):
-        with pytest.raises(UsageError):
-            parse_range("a/b", wrong)
-    with pytest.raises(UsageError):
-        Bundles.parse("a/b", ["0x00000000", "0x80000000"])
-
-
-def test_bundles_are_where_the_java_broker_found_its_topics() -> None:
-    rest: Any = golden.rest("lookup-bundle")["response"]["body"]
-    assert (
-        base64.b64decode(rest["base64"]).decode()
-        == Bundles.even("golden/ns1", 4).of("persistent://golden/ns1/plain").range
-    )
 
 
 def test_one_broker_owns_a_bundle() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bkctl.errors import UsageError
-from bkctl.model.ids import BookieId, EntryId, parse_bookie_id, parse_ledger_id
+from bkctl.model.ids import BookieId, EntryId
 from bkctl.model.ledger import Ensemble, LedgerMetadata, LedgerState, check_quorums
 
 
@@ -62,24 +62,6 @@ def test_closing_settles_the_end() -> None:
     assert (ledger.state, ledger.closed) == (LedgerState.IN_RECOVERY, False)
     closed = ledger.closed_at(9, 1000)
     assert (closed.closed, closed.last_entry_id, closed.length) == (True, 9, 1000)
-
-
-@pytest.mark.parametrize(("text", "value"), [("0", 0), ("0x1F", 31), (str(2**63 - 1), 2**63 - 1)])
-def test_ledger_ids(text: str, value: int) -> None:
-    assert parse_ledger_id(text) == value
-
-
-@pytest.mark.parametrize("text", ["", "-1", "1.5", "0x", "abc", str(2**63)])
-def test_what_is_no_ledger_id(text: str) -> None:
-    with pytest.raises(UsageError):
-        parse_ledger_id(text)
-
-
-@pytest.mark.parametrize("text", ["", "readonly", "ReadOnly", "a b", "a/b", "a%b", ".", ".."])
-def test_what_is_no_bookie_id(text: str) -> None:
-    with pytest.raises(UsageError):
-        parse_bookie_id(text)
-    assert parse_bookie_id("10.0.0.1:3181") == "10.0.0.1:3181"
 
 
 def test_no_change_makes_an_ensemble_that_names_a_bookie_twice() -> None:

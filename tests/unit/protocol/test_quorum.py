@@ -8,7 +8,8 @@ import pytest
 
 from bkctl.errors import BkctlError, UsageError
 from bkctl.model.placement import covered, write_set
-from bkctl.protocol.quorum import Quorum, Reason, error_for
+from bkctl.protocol.quorum import TIMED_OUT, Quorum, Reason, error_for
+from bkctl.protocol.recovery import status_name
 
 SIZES = [(e, w, a) for e in range(1, 6) for w in range(1, e + 1) for a in range(1, w + 1)]
 
@@ -49,3 +50,7 @@ def test_every_reason_has_an_error(reason: Reason) -> None:
     assert isinstance(error, BkctlError)
     assert "7" in str(error)
     assert "b1" in str(error)
+
+
+def test_a_status_has_a_name_for_messages() -> None:
+    assert [status_name(s) for s in (0, 2, TIMED_OUT, 999)] == ["ok", "no_entry", "timed out", "status 999"]

@@ -21,7 +21,7 @@ from bkctl.protocol.actions import (
     WriteMetadata,
 )
 from bkctl.protocol.quorum import BAD_ENTRY, TIMED_OUT, UNREACHABLE, Reason
-from bkctl.protocol.recovery import RecoveryCore, RecoveryPhase, status_name
+from bkctl.protocol.recovery import RecoveryCore, RecoveryPhase
 from tests.unit.protocol.helpers import DIGEST, LEDGER, A, B, C, D, adds, ledger, only, opened, sealed
 
 FENCING = int(Flag.FENCE | Flag.HIGH_PRIORITY)
@@ -328,10 +328,6 @@ def test_where_the_last_entry_cannot_be_read_the_best_guess_stays() -> None:
     core.read_answered(0, 9, UNREACHABLE)
     core.read_answered(1, 9, UNREACHABLE)
     assert only(WriteMetadata, core.read_answered(2, 9, UNREACHABLE)).metadata.length == 0
-
-
-def test_names_of_statuses() -> None:
-    assert [status_name(s) for s in (0, 2, TIMED_OUT, 999)] == ["ok", "no_entry", "timed out", "status 999"]
 
 
 def test_a_clone_goes_its_own_way() -> None:
