@@ -36,7 +36,6 @@ from bkctl.codec.managed_ledger import (
     wrap,
 )
 from bkctl.codec.proto import managed_ledger_pb2 as pb
-from bkctl.codec.schema_record import decode_schema, encode_schema
 from bkctl.codec.wire import varint
 from bkctl.errors import BadBytes, Corrupt, Refused
 from bkctl.model.topic import Position
@@ -240,16 +239,3 @@ def test_a_wrapper_that_lies_and_relics() -> None:
         unwrap(bytes.fromhex("477800000004 08091002".replace(" ", "")) + b"ab", source="x")
     with pytest.raises(Corrupt, match="text form"):
         decode_ledger_info(b"ledgerInfo: {\n  ledgerId: 1\n}", source="x")
-
-
-def test_schema_records_of_a_java_broker_byte_for_byte() -> None:
-    seen = 0
-    for row in golden.entries():
-        if row["kind"] == "schema":
-            data = decode_schema_entry(row["payload"], source="entry")
-            record = decode_schema(data, source="entry")
-            assert encode_schema(record) == data
-            assert record.schema_id.count("/") == 2
-            assert record.timestamp_ms > 1_700_000_000_000
-            seen += 1
-    assert seen >= 5
