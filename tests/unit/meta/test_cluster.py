@@ -7,7 +7,7 @@ import re
 import pytest
 
 from bkctl.codec.layout import Layout, LedgerManager, encode_layout
-from bkctl.errors import AlreadyExists, Conflict, Corrupt, NotFound, Refused, UsageError
+from bkctl.errors import AlreadyExists, NotFound, Refused
 from bkctl.meta.bookies import BookieRegistry
 from bkctl.meta.cluster import (
     check_nuke,
@@ -20,7 +20,6 @@ from bkctl.meta.cluster import (
     open_ledgers,
     read_instance_id,
     read_layout,
-    write_layout,
 )
 from bkctl.meta.store import MetadataStore
 from bkctl.model.bookie import BookieServiceInfo, Cookie
@@ -79,26 +78,6 @@ def test_no_instance_id_is_none_and_no_root_is_an_error(stores: Stores) -> None:
         await store.create(root, b"")
         assert await read_instance_id(store, root) is None
         assert await read_layout(store, root) is None
-
-    stores.run(scenario)
-
-
-def test_the_layout_in_the_store_counts(stores: Stores) -> None:
-    async def scenario(store: MetadataStore, root: str) -> None:
-        await store.create(root, b"")
-        assert (await open_ledgers(store, root)).layout is LedgerManager.HIERARCHICAL
-        assert await read_layout(store, root) is None  # a reader leaves nothing behind
-        assert (await open_ledgers(store, root, LedgerManager.FLAT, write=True)).layout is LedgerManager.FLAT
-        assert (await open_ledgers(store, root)).layout is LedgerManager.FLAT
-        assert (await open_ledgers(store, root, LedgerManager.FLAT)).layout is LedgerManager.FLAT
-        with pytest.raises(UsageError, match="has the layout flat, the metadata URI has hierarchical"):
-            await open_ledgers(store, root, LedgerManager.HIERARCHICAL)
-        await write_layout(store, root, Layout(LedgerManager.FLAT))
-        with pytest.raises(Conflict):
-            await write_layout(store, root, Layout())
-        await store.overwrite(f"{root}/LAYOUT", b"3\nsomething:1")
-        with pytest.raises(Corrupt):
-            await open_ledgers(store, root)
 
     stores.run(scenario)
 

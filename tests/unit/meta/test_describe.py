@@ -22,7 +22,6 @@ from bkctl.model.ids import BookieId, EntryId
 from bkctl.model.ledger import Ensemble, LedgerMetadata
 from tests.unit.codec.recovery_records import LOST, RESULT, WORKER
 
-
 UUID = "0f9a1d2c-1b2a-4c3d-8e4f-5a6b7c8d9e0f"
 
 

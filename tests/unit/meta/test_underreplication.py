@@ -9,7 +9,6 @@ import pytest
 from bkctl.codec.underreplication import Marker
 from bkctl.errors import BadBytes, Corrupt, Refused, Unavailable
 from bkctl.meta.election import Election
-from bkctl.meta.memory import MemoryStore, MemoryTree
 from bkctl.meta.store import MetadataStore, WatchEvent
 from bkctl.meta.underreplication import Check, LockInfo, Underreplication
 from bkctl.model.ids import BookieId
@@ -216,49 +215,3 @@ def test_an_unknown_layout_stops_everything(stores: Stores) -> None:
             await under.ensure()
 
     stores.run(scenario)
-
-
-def test_the_auditor_is_the_lowest_vote(stores: Stores) -> None:
-    async def scenario(a: MetadataStore, b: MetadataStore, c: MetadataStore, root: str) -> None:
-        elections = [Election(store, root) for store in (a, b, c)]
-        assert await elections[0].auditor() is None
-        first = await elections[0].win(A)
-        assert await elections[0].win(A) == first  # one vote a session
-        second = asyncio.create_task(elections[1].win(B))
-        while len(await elections[0].votes()) < 2:
-            pass
-        third = asyncio.create_task(elections[2].win(C))
-        while len(await elections[0].votes()) < 3:
-            pass
-        assert await elections[2].auditor() == A
-        assert await elections[0].holds(first)
-        assert (await a.get(elections[0].base)).data == b'bookieId: "10.0.0.1:3181"\n'
-        await b.close()  # a candidate in the middle goes: nobody wins by that
-        with pytest.raises(Unavailable):
-            await second
-        assert not third.done()
-        await elections[0].resign()
-        won = await third
-        assert won.candidate == C
-        assert not await elections[0].holds(first)
-        assert await elections[2].holds(won)
-        assert await elections[2].auditor() == C
-
-    stores.run(scenario, sessions=3)
-
-
-def test_a_vote_whose_answer_was_lost_is_found_again() -> None:
-    async def scenario() -> None:
-        lost = [True]
-
-        async def lose(operation: str, path: str) -> None:
-            if operation == "create" and "V_" in path and lost.pop() if lost else False:
-                raise Unavailable("the answer is lost")
-
-        election = Election(MemoryStore(MemoryTree(), after=lose), "/l")
-        with pytest.raises(Unavailable):
-            await election.win(A)
-        vote = await election.win(A)
-        assert [v.path for v in await election.votes()] == [vote.path]
-
-    asyncio.run(scenario())
