@@ -1,4 +1,4 @@
-"""A connection: time-outs, resets before the first answer, garbage, back-off, quarantine."""
+"""A connection: time-outs, resets before the first answer, garbage, back-off."""
 
 from __future__ import annotations
 
@@ -9,16 +9,12 @@ from typing import TypeVar, cast
 import pytest
 import uvloop
 
-from bkctl.client.bookie import BACK_OFF_MAX_S, Batch, BookieConnection
-from bkctl.client.client import BookKeeper
-from bkctl.client.pool import IDLE_CLOSE_S, QUARANTINE_FAILURES
-from bkctl.errors import Unavailable
+from bkctl.client.bookie import Batch, BookieConnection
 from bkctl.model.ids import BookieId
 from bkctl.model.status import Status
 from bkctl.protocol.bookie_client import BookieConversation
 from bkctl.protocol.quorum import TIMED_OUT, UNREACHABLE
 from bkctl.world import SystemNetwork
-from tests.unit.client.cluster import SimCluster, simulate
 
 T = TypeVar("T")
 
@@ -174,37 +170,3 @@ def test_a_peer_that_never_answers_fails_the_batch_once() -> None:
 
     with_peer(Peer(0, None), work)
     assert told == [([3, 4, 5], TIMED_OUT)]
-
-
-def test_a_bookie_that_fails_again_and_again_is_in_quarantine() -> None:
-    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
-        pool = bookkeeper.context.pool
-        writable = await bookkeeper.registry.writable()
-        bad = sorted(writable)[0]
-        cluster.machines[bad.partition(":")[0]].kill()  # dead, but still registered
-        for _ in range(QUARANTINE_FAILURES):
-            assert (await pool.connection(bad, 3).call(lambda c: c.info(), 5.0)).status == UNREACHABLE
-            await asyncio.sleep(BACK_OFF_MAX_S)
-        assert pool.quarantined(writable) == {bad}
-        for _ in range(20):
-            assert bad not in (await bookkeeper.create(3, 2, 2)).metadata.last_ensemble.bookies
-        assert bad in (await bookkeeper.create(4, 2, 2)).metadata.last_ensemble.bookies  # no other way
-        await asyncio.sleep(200)
-        assert pool.quarantined(writable) == set()
-
-    simulate(scenario, quarantine_s=100.0)
-
-
-def test_idle_connections_are_closed_and_made_again() -> None:
-    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
-        bookie = sorted(await bookkeeper.registry.writable())[0]
-        await bookkeeper.bookie_info(bookie)
-        first = bookkeeper.context.pool.connection(bookie, 3)
-        await asyncio.sleep(IDLE_CLOSE_S + 10)
-        assert bookkeeper.context.pool.connection(bookie, 3) is not first
-        await bookkeeper.bookie_info(bookie)
-        await bookkeeper.close()
-        with pytest.raises(Unavailable):
-            await bookkeeper.bookie_info(bookie)
-
-    simulate(scenario)

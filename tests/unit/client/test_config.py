@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from bkctl.client.config import ClientConfig
-from bkctl.errors import Exit, UsageError
+from bkctl.errors import (
+    Exit,
+    UsageError,
+)
 
 
 def test_a_client_refuses_keys_of_protection_that_is_not_supported() -> None:
@@ -23,3 +26,23 @@ def test_the_override_warns_and_continues(caplog: pytest.LogCaptureFixture) -> N
     config = ClientConfig.of({"tlsKeyStore": "/k", "readTimeout": "3", "bkctlAllowInsecure": "true"})
     assert config.read_timeout_s == 3
     assert [(r.levelname, "tlsKeyStore=" in r.getMessage()) for r in caplog.records] == [("WARNING", True)]
+
+
+def test_a_configuration_is_read_from_the_keys_of_bookkeeper() -> None:
+    config = ClientConfig.of(
+        {
+            "useV2WireProtocol": "true",
+            "readTimeout": "7",
+            "addEntryTimeoutSec": "3",
+            "speculativeReadTimeout": "250",
+            "explicitLacInterval": "100",
+            "ensemblePlacementPolicy": "org.apache.bookkeeper.client.RegionAwareEnsemblePlacementPolicy",
+            "somethingElse": "x",
+        }
+    )
+    assert (config.version, config.add_timeout_s, config.read_timeout_s) == (2, 3.0, 7.0)
+    assert (config.speculative_read_s, config.explicit_lac_s, config.placement) == (0.25, 0.1, "regionaware")
+    assert ClientConfig.of({}) == ClientConfig()
+    for wrong in ({"readTimeout": "soon"}, {"useV2WireProtocol": "2"}, {"ensemblePlacementPolicy": "a.B"}):
+        with pytest.raises(UsageError):
+            ClientConfig.of(wrong)

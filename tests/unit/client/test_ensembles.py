@@ -1,10 +1,8 @@
-"""Placement: sizes, racks, regions, quarantine."""
+"""Placement: sizes, racks, regions, isolation, replacements."""
 
 from __future__ import annotations
 
-import asyncio
 import random
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -19,9 +17,8 @@ from bkctl.client.ensembles import (
     region_of,
     replacements,
 )
-from bkctl.client.racks import DEFAULT_RACK, Racks, parse_pulsar_groups, parse_pulsar_racks, run_script
-from bkctl.errors import Corrupt, NotEnoughBookies, Unavailable
-from bkctl.meta.memory import MemoryStore, MemoryTree
+from bkctl.client.racks import DEFAULT_RACK
+from bkctl.errors import NotEnoughBookies
 from bkctl.model.ids import BookieId
 from bkctl.model.placement import write_set
 
@@ -138,43 +135,6 @@ def test_replacements_are_never_those_that_failed_and_quarantine_is_the_second_c
     assert replacements(placement, (a, b, c), [(0, a)], 2, {a, b, c}) == {}
 
 
-PULSAR = b'{"default":{"b1:3181":{"rack":"/rack1","hostname":"b1"},"b2:3181":{"rack":"rack2"},"b3:3181":{"rack":null}}}'
-
-
-def test_racks_of_pulsars_znode() -> None:
-    assert parse_pulsar_racks(PULSAR, source="/bookies") == {
-        "b1:3181": "/rack1",
-        "b2:3181": "/rack2",
-        "b3:3181": DEFAULT_RACK,
-    }
-    assert parse_pulsar_racks(b"", source="/bookies") == {}
-    for wrong in (b"{", b"[]", b'{"a": 1}', b'{"a": {"b": 1}}', b"\xff"):
-        with pytest.raises(Corrupt):
-            parse_pulsar_racks(wrong, source="/bookies")
-
-
-async def load_pulsar_racks() -> None:
-    store = MemoryStore(MemoryTree())
-    racks, known = Racks(store, None), BookieId("b1:3181")
-    await racks.load([known], str)
-    assert racks.of(known) == DEFAULT_RACK
-    await store.create("/bookies", PULSAR)
-    await asyncio.sleep(0)  # the watch fires
-    await racks.load([known], str)
-    assert racks.of(known) == "/rack1"
-    assert racks.groups() == parse_pulsar_groups(PULSAR, source="/bookies")
-    assert BookieId("b1:3181") in racks.groups()["default"]
-    await store.overwrite("/bookies", b"{")
-    await asyncio.sleep(0)
-    await racks.load([known], str)
-    assert racks.of(known) == "/rack1"  # the last that could be read
-
-
-def test_racks_are_loaded_and_survive_a_broken_znode() -> None:
-
-    asyncio.run(load_pulsar_racks())
-
-
 GROUPS = {
     "one": frozenset(map(BookieId, ("a:1", "b:1"))),
     "two": frozenset(map(BookieId, ("c:1", "d:1"))),
@@ -208,16 +168,3 @@ def test_isolated_ledgers(primary: list[str], secondary: list[str], needed: int,
     else:
         with pytest.raises(NotEnoughBookies):
             placement.choose(needed, needed, ids)
-
-
-def test_a_topology_script(tmp_path: Path) -> None:
-
-    script = tmp_path / "topology.sh"
-    script.write_text('#!/bin/sh\nfor host in "$@"; do echo /rack-$host; done\n')
-    script.chmod(0o755)
-    assert asyncio.run(run_script(str(script), ["h1", "h2"])) == {"h1": "/rack-h1", "h2": "/rack-h2"}
-    script.write_text("#!/bin/sh\necho /one\n")
-    with pytest.raises(Unavailable):
-        asyncio.run(run_script(str(script), ["h1", "h2"]))
-    with pytest.raises(Unavailable):
-        asyncio.run(run_script(str(tmp_path / "missing"), ["h1"]))
