@@ -245,16 +245,18 @@ class Renderer:
         return self._rows()
 
     def items(self, listing: Listing) -> None:
-        """Writes a list, item by item as they come."""
-        sink = self.stream(listing)
+        """Writes a list, item by item as they come; nothing if it fails before its first item."""
+        sink: RowSink | None = None
         try:
             for item in listing.items:
+                sink = sink or self.stream(listing)
                 sink.add([item])
         except BaseException:
-            listing.partial = True
-            sink.end()
+            if sink is not None:
+                listing.partial = True
+                sink.end()
             raise
-        sink.end()
+        (sink or self.stream(listing)).end()
 
     def _rows(self) -> RowSink:
         match self._style:

@@ -15,7 +15,7 @@ from typing import Final
 from bkctl.cli.command import Command
 from bkctl.cli.confirm import DryRun
 from bkctl.cli.env import Env, error_record
-from bkctl.cli.render import Format, Item, printable_json
+from bkctl.cli.render import Format, Item, RowSink, printable_json
 from bkctl.errors import BkctlError, Exit, NotFound, Refused, Unavailable, UsageError
 from bkctl.model.text import escape_controls, escape_lines
 
@@ -62,19 +62,26 @@ def _show_plan(env: Env, dry_run: DryRun) -> None:
 
 
 async def _stream(env: Env, items: AsyncIterator[Item]) -> None:
+    """Writes items as they come; nothing if the command fails before its first item."""
     listing = env.listing(())
-    sink = env.renderer().stream(listing)
+    renderer = env.renderer()
+    sink: RowSink | None = None
     try:
         async for item in items:
-            sink.add(item if isinstance(item, list) else [item])
+            rows = item if isinstance(item, list) else [item]
+            if not rows:
+                continue
+            sink = sink or renderer.stream(listing)
+            sink.add(rows)
             if env.command.live:
                 sink.flush()
             env.stdout.flush()
     except BaseException:
-        listing.partial = True
-        sink.end()
+        if sink is not None:
+            listing.partial = True
+            sink.end()
         raise
-    sink.end()
+    (sink or renderer.stream(listing)).end()
 
 
 def _run_async(env: Env, work: Awaitable[Item]) -> Item:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from pathlib import Path
@@ -90,6 +91,19 @@ def test_a_list_that_breaks_off_says_so() -> None:
     answer = json.loads(out.getvalue())
     assert answer["partial"] is True
     assert len(answer["items"]) == 1
+
+
+@pytest.mark.parametrize("form", list(Format))
+def test_a_list_that_fails_before_its_first_item_writes_nothing(form: Format) -> None:
+    def rows() -> Iterator[object]:
+        raise OSError("gone")
+        yield
+
+    out = io.StringIO()
+    renderer = Renderer(out, form, COMMAND, terminal=False, color=False)
+    with pytest.raises(OSError, match="gone"):
+        renderer.items(Listing(rows()))
+    assert out.getvalue() == ""
 
 
 def test_names() -> None:

@@ -18,6 +18,7 @@ from bkctl import errors
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.confirm import Plan
 from bkctl.cli.env import Env, Options
+from bkctl.cli.render import Format
 from bkctl.cli.run import MissingExtra, _without_secrets, execute, failed
 from bkctl.errors import Exit, Refused, Unavailable
 
@@ -61,6 +62,19 @@ def test_every_kind_of_function() -> None:
 
 async def waits(env: Env) -> None:
     await asyncio.Event().wait()
+
+
+async def fails_before_the_first_item(env: Env) -> AsyncIterator[object]:
+    yield []
+    raise errors.NotFound("no cluster")
+
+
+@pytest.mark.parametrize("form", list(Format))
+def test_a_stream_that_fails_before_its_first_item_writes_nothing(form: Format) -> None:
+    own = env(output=str(form))
+    with pytest.raises(errors.NotFound):
+        execute(own, Command(Effect.READS, ("x",), columns=("a",), timeout_s=30), fails_before_the_first_item, {})
+    assert written(own.stdout) == ""
 
 
 def test_timeouts_of_both_kinds() -> None:
