@@ -30,7 +30,7 @@ def filled() -> tuple[MemoryTree, dict[str, str]]:
     return tree, {row["path"]: row["data"] for row in rows}
 
 
-def test_every_node_is_a_line(tmp_path: Path) -> None:
+def test_each_node_is_a_line(tmp_path: Path) -> None:
     tree, expected = filled()
     file = tmp_path / "export.jsonl"
     answer = bkctl("meta", "export", "--to", file, "-o", "json", tree=tree)
@@ -43,7 +43,7 @@ def test_every_node_is_a_line(tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o077 == 0, "passwords are in it"
 
 
-def test_some_nodes_compressed(tmp_path: Path) -> None:
+def test_named_nodes_are_exported_compressed(tmp_path: Path) -> None:
     tree, _ = filled()
     file = tmp_path / "cookies.jsonl.gz"
     assert bkctl("meta", "export", "cookies", "--to", file, tree=tree).code == 0
@@ -53,8 +53,28 @@ def test_some_nodes_compressed(tmp_path: Path) -> None:
     assert all(path.startswith("/ledgers/cookies") for path in paths)
 
 
-def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_directory_is_not_found(tmp_path: Path) -> None:
     tree, _ = filled()
     answer = bkctl("meta", "export", "--to", tmp_path / "no" / "export.jsonl", tree=tree)
-    assert answer.code == 4
+    assert (answer.code, answer.stdout) == (4, "")
     assert answer.stderr.splitlines()[-1] == f"error: directory does not exist: {tmp_path / 'no'}"
+
+
+def test_an_export_that_fails_keeps_the_file_of_the_last_one(tmp_path: Path) -> None:
+    tree, _ = filled()
+    file = tmp_path / "export.jsonl"
+    file.write_text("the last export\n")
+    answer = bkctl("meta", "export", "--to", file, "/ledgers//bad", tree=tree)
+    assert (answer.code, answer.stdout) == (2, "")
+    assert file.read_text() == "the last export\n"
+    assert [path.name for path in tmp_path.iterdir()] == [file.name], "no temporary file is left"
+
+
+def test_the_answer_counts_nodes_and_bytes(tmp_path: Path) -> None:
+    tree, expected = filled()
+    file = tmp_path / "all.jsonl"
+    answer = bkctl("meta", "export", "/", "--to", file, "-o", "json", tree=tree).json()
+    assert answer["file"] == str(file)
+    assert answer["bytes"] == sum(len(base64.b64decode(data)) for data in expected.values())
+    table = bkctl("meta", "export", "cookies", "--to", file, tree=tree).stdout
+    assert table.split()[:2] == ["file", str(file)]

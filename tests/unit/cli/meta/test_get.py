@@ -1,35 +1,15 @@
-"""`meta ls|get` on the golden tree, put into a store in memory."""
+"""`meta get`: nodes, decoded where their format is known."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import json
 from typing import Any
 
 import pytest
 
-from bkctl.meta.memory import MemoryStore, MemoryTree
+from bkctl.meta.memory import MemoryTree
 from tests.command_line import bkctl
-from tests.golden import FOLDER
-
-NODES = {n["path"]: base64.b64decode(n["data"]) for n in json.loads((FOLDER / "zk_tree.json").read_text())}
-
-
-@pytest.fixture(scope="module")
-def tree() -> MemoryTree:
-    tree = MemoryTree()
-
-    async def fill() -> None:
-        store = MemoryStore(tree)
-        for path in sorted(NODES):
-            await store.create(path, NODES[path])
-        await store.create("/ledgers/foreign", b"\x00\xff")
-        await store.create("/ledgers/00/0000/L9999", b"nonsense")
-        await store.create("/ledgers/e", b"", ephemeral=True)
-
-    asyncio.run(fill())
-    return tree
+from tests.unit.cli.meta.nodes import NODES
 
 
 def get(tree: MemoryTree, path: str, *options: str) -> Any:
@@ -62,12 +42,12 @@ def test_every_golden_node_is_decoded(tree: MemoryTree) -> None:
         ),
     ],
 )
-def test_values(tree: MemoryTree, path: str, kind: str, value: object) -> None:
+def test_a_node_of_a_known_format_has_its_kind_and_value(tree: MemoryTree, path: str, kind: str, value: object) -> None:
     item = get(tree, path)
     assert (item["path"], item["kind"], item["value"], item["data"]) == (f"/ledgers/{path}", kind, value, None)
 
 
-def test_ledgers_look_as_in_ledger_show_and_keep_their_password(tree: MemoryTree) -> None:
+def test_a_ledger_is_shown_as_by_ledger_show_without_its_password(tree: MemoryTree) -> None:
     item = get(tree, "/ledgers/00/0000/L0001")
     assert (item["kind"], item["version"], item["data"]) == ("ledger", 0, None)
     assert item["value"] == bkctl("ledger", "show", 1, "-o", "json", tree=tree).json()
@@ -76,14 +56,14 @@ def test_ledgers_look_as_in_ledger_show_and_keep_their_password(tree: MemoryTree
     assert base64.b64decode(shown) == b"s3cret"
 
 
-def test_cookies_and_registrations(tree: MemoryTree) -> None:
+def test_cookies_and_registrations_are_decoded(tree: MemoryTree) -> None:
     cookie = get(tree, "cookies/127.0.0.1:32810")["value"]
     assert (cookie["bookie_id"], cookie["journal_dirs"]) == ("127.0.0.1:32810", ["/bkgold/data/bookie0/journal"])
     info = get(tree, "available/readonly/127.0.0.1:32814")["value"]
     assert [e["protocol"] for e in info["endpoints"]] == ["http", "bookie-rpc"]
 
 
-def test_bytes_as_they_are(tree: MemoryTree) -> None:
+def test_raw_writes_the_bytes_of_a_node(tree: MemoryTree) -> None:
     for path in ("/ledgers/00/0000/L0001", "/ledgers/foreign", "/ledgers/00/0000/L9999"):
         assert bkctl("meta", "get", path, "--raw", tree=tree).raw == tree.nodes[path].data
     item = get(tree, "foreign")
@@ -94,31 +74,14 @@ def test_bytes_as_they_are(tree: MemoryTree) -> None:
     ("path", "code", "kind"),
     [("nothing", 4, "not_found"), ("/ledgers/00/0000/L9999", 8, "corrupt"), ("/ledgers/", 2, "usage")],
 )
-def test_what_cannot_be_shown(tree: MemoryTree, path: str, code: int, kind: str) -> None:
+def test_a_node_that_cannot_be_shown_prints_nothing_on_stdout(
+    tree: MemoryTree, path: str, code: int, kind: str
+) -> None:
     answer = bkctl("meta", "get", path, "-o", "json", tree=tree)
-    assert (answer.code, answer.error()["kind"]) == (code, kind)
+    assert (answer.code, answer.stdout, answer.error()["kind"]) == (code, "", kind)
 
 
-def test_ls(tree: MemoryTree) -> None:
-    names = bkctl("meta", "ls", "-o", "jsonl", tree=tree).rows()
-    assert [row["name"] for row in names] == sorted(row["name"] for row in names)
-    by_name = {row["name"]: row for row in names}
-    assert by_name["LAYOUT"]["size"] == 63
-    assert by_name["available"]["children"] == 6
-    assert by_name["e"]["ephemeral_owner"] == "0x1"
-    assert by_name["cookies"]["ephemeral_owner"] is None
-    cookies = bkctl("meta", "ls", "cookies", "-o", "name", tree=tree).stdout.splitlines()
-    assert cookies == [f"/ledgers/cookies/127.0.0.1:{port}" for port in range(32810, 32817)]
-    assert bkctl("meta", "ls", "cookies/127.0.0.1:32810", "-o", "name", tree=tree).stdout == ""
-    assert bkctl("meta", "ls", "nothing", tree=tree).code == 4
-
-
-def test_ls_of_everything(tree: MemoryTree) -> None:
-    paths = bkctl("meta", "ls", "/", "-r", "-o", "name", tree=tree).stdout.splitlines()
-    assert sorted(paths) == sorted(set(tree.nodes) - {"/"})
-
-
-def test_several_nodes_and_stdin(tree: MemoryTree) -> None:
+def test_of_several_nodes_those_that_cannot_be_shown_are_warnings(tree: MemoryTree) -> None:
     names = bkctl("meta", "ls", "cookies", "-o", "name", tree=tree).raw
     rows = bkctl("meta", "get", "-", "-o", "jsonl", stdin=names, tree=tree).rows()
     assert [row["kind"] for row in rows] == ["cookie"] * 7
