@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -12,11 +10,11 @@ from typing import ClassVar
 
 import pytest
 
-from bkctl.cli.pulsar_admin import Admin
-from bkctl.errors import Exit, Unavailable
+from bkctl.errors import Exit
 from bkctl.meta.memory import MemoryStore, MemoryTree
 from tests import pulsar_golden as golden
 from tests.command_line import bkctl
+from tests.unit.cli.broker.registered import register
 
 
 def test_tenants_and_namespaces_are_made_and_deleted_several_at_once() -> None:
@@ -96,48 +94,6 @@ def test_a_list_of_topics_names_to_other_commands_what_it_lists_and_nothing_else
     assert sorted(row["topic"] for row in gone.json()["items"]) == sorted(names)
     left = bkctl("topic", "list", "-o", "json", tree=tree).json()["items"]
     assert {*decoys, *EMPTY} <= {row["topic"] for row in left}
-
-
-@pytest.fixture
-def silent_broker() -> Iterator[str]:
-    """A web address that takes connections and never answers."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield f"127.0.0.1:{server.getsockname()[1]}"
-
-
-def test_a_broker_that_does_not_answer_is_named(silent_broker: str) -> None:
-    with pytest.raises(Unavailable, match=rf"{silent_broker}.*no response in 0\.1 s"):
-        asyncio.run(Admin(f"http://{silent_broker}", 0.1).get("/brokers/health"))
-
-
-def test_a_command_ends_though_a_broker_still_owes_its_answer(silent_broker: str) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(0.1):
-            await Admin(f"http://{silent_broker}", 60).get("/brokers/health")
-
-    with pytest.raises(TimeoutError):
-        asyncio.run(limited())
-    assert "pulsar admin" in {thread.name for thread in threading.enumerate()}, "nobody waited for it"
-
-
-def register(tree: MemoryTree, *ports: int, **more: str) -> None:
-    async def work() -> None:
-        store = MemoryStore(tree)
-        for port in ports:
-            value = json.dumps({"webServiceUrl": f"http://127.0.0.1:{port}", **more}).encode()
-            await store.create(f"/loadbalance/brokers/127.0.0.1:{port}", value, parents=True)
-
-    asyncio.run(work())
-
-
-def test_brokers_that_are_not_well_are_all_told_of() -> None:
-    tree = MemoryTree()
-    register(tree, 1, 2)
-    answer = bkctl("broker", "health", "-o", "json", tree=tree)
-    assert answer.code == Exit.FINDINGS, answer.stderr
-    assert [(row["healthy"], "refused" in row["words"]) for row in answer.json()["items"]] == [(False, True)] * 2
-    alone = bkctl("broker", "config", "127.0.0.1:1", "-o", "json", tree=tree)
-    assert (alone.code, alone.error()["retryable"]) == (Exit.UNAVAILABLE, True)
 
 
 class Recorder(BaseHTTPRequestHandler):

@@ -54,12 +54,6 @@ def test_namespaces_and_tenants() -> None:
     assert bkctl("namespace", "show", "golden/none", tree=java_cluster()).code == Exit.NOT_FOUND
 
 
-def test_brokers() -> None:
-    (row,) = bkctl("broker", "list", "-o", "json", tree=java_cluster()).json()["items"]
-    assert (row["broker"], row["leader"], row["topics"], row["version"]) == ("127.0.0.1:28180", True, 51, "4.0.7")
-    assert row["service_url"] == "pulsar://127.0.0.1:26750"
-
-
 def test_names_that_are_no_topics() -> None:
     assert bkctl("topic", "show", "none", tree=java_cluster()).code == Exit.NOT_FOUND
     assert bkctl("topic", "show", "a/b", tree=java_cluster()).code == Exit.USAGE
@@ -276,11 +270,6 @@ def test_subscriptions_are_told_of_while_bookies_are_away(words: str) -> None:
     assert [cell for line in table.stdout.splitlines() for cell in line.split()].count("-") >= len(unknown) - 1
 
 
-def test_the_leader() -> None:
-    shown = bkctl("broker", "leader", "-o", "json", tree=java_cluster()).json()
-    assert shown == {"broker": "127.0.0.1:28180", "service_url": "http://127.0.0.1:28180"}
-
-
 async def _cluster_below(tree: MemoryTree, path: str) -> None:
     store = MemoryStore(tree)
     await init_pulsar(
@@ -329,16 +318,6 @@ def test_what_keeps_a_topic_from_being_loaded() -> None:
     tree = golden.memory_tree()
     assert bkctl("topic", "create", "golden/ns1/new", "--yes", tree=tree).code == Exit.OK
     assert bkctl("topic", "why-unloadable", "golden/ns1/new", tree=tree).code == Exit.OK
-
-
-def test_what_brokers_own() -> None:
-    rows = bkctl("broker", "namespaces", "-o", "json", tree=java_cluster()).json()["items"]
-    by_namespace = [row["namespace"] for row in rows]
-    assert (by_namespace.count("golden/ns1"), by_namespace.count("golden/closed")) == (4, 2)
-    assert {row["broker"] for row in rows} == {"127.0.0.1:28180"}
-    one = bkctl("broker", "namespaces", "127.0.0.1:28180", "-o", "json", tree=java_cluster()).json()["items"]
-    assert one == rows
-    assert bkctl("broker", "namespaces", "127.0.0.1:1", tree=java_cluster()).code == Exit.NOT_FOUND
 
 
 def test_unloading_what_nobody_owns_changes_nothing() -> None:

@@ -1,10 +1,11 @@
-"""Where the command line sends its token, and where a broker's redirects lead it."""
+"""The client of the REST interface: where it sends the token, redirects, and brokers that do not answer."""
 
 from __future__ import annotations
 
 import asyncio
 import io
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -141,3 +142,25 @@ def test_settings_that_are_not_valid_are_refused_without_the_token(own: Broker, 
     with pytest.raises(UsageError) as caught:
         admin(own, **environ)
     assert "ret" not in caught.value.message
+
+
+@pytest.fixture
+def silent_broker() -> Iterator[str]:
+    """A web address that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_broker_that_does_not_answer_is_named(silent_broker: str) -> None:
+    with pytest.raises(Unavailable, match=rf"{silent_broker}.*no response in 0\.1 s"):
+        asyncio.run(Admin(f"http://{silent_broker}", 0.1).get("/brokers/health"))
+
+
+def test_a_command_ends_while_a_broker_does_not_answer(silent_broker: str) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(0.1):
+            await Admin(f"http://{silent_broker}", 60).get("/brokers/health")
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(limited())
+    assert "pulsar admin" in {thread.name for thread in threading.enumerate()}, "the command did not wait for it"
