@@ -16,26 +16,6 @@ from tests import pulsar_golden as golden
 from tests.command_line import bkctl
 from tests.unit.cli.broker.registered import register
 
-
-def test_tenants_and_namespaces_are_made_and_deleted_several_at_once() -> None:
-    tree = golden.memory_tree()
-    made = bkctl("tenant", "create", "one", "-", "--yes", "-o", "json", tree=tree, stdin=b"two\ngolden\n")
-    assert made.code == Exit.FINDINGS
-    assert [row["tenant"] for row in made.json()["items"]] == ["one", "two"]
-    assert ["golden" in warning for warning in made.json()["warnings"]] == [True]
-    assert bkctl("tenant", "create", "one", "--yes", tree=tree).code == Exit.CONFLICT
-    made = bkctl("namespace", "create", "one/a", "one/b", "none/c", "--yes", "-o", "json", tree=tree)
-    assert (made.code, [row["namespace"] for row in made.json()["items"]]) == (Exit.FINDINGS, ["one/a", "one/b"])
-    assert bkctl("topic", "create", "one/b/t", "--yes", tree=tree).code == Exit.OK
-    gone = bkctl("namespace", "delete", "one/a", "one/b", "--yes", "-o", "json", tree=tree)
-    assert (gone.code, [row["namespace"] for row in gone.json()["items"]]) == (Exit.FINDINGS, ["one/a"])
-    assert bkctl("namespace", "list", "one", "-o", "name", tree=tree).stdout.split() == ["one/b"]
-    gone = bkctl("tenant", "delete", "one", "two", "none", "--yes", "-o", "json", tree=tree)
-    assert (gone.code, [row["tenant"] for row in gone.json()["items"]]) == (Exit.FINDINGS, ["two"])
-    assert len(gone.json()["warnings"]) == 2
-    assert bkctl("tenant", "delete", "one", "--yes", tree=tree).code == Exit.REFUSED
-
-
 EMPTY = ("persistent://new/ns/a", "persistent://new/ns/b")
 
 

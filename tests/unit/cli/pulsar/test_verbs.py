@@ -9,10 +9,8 @@ from functools import cache
 import pytest
 
 from bkctl.errors import Exit
-from bkctl.meta.below import below
 from bkctl.meta.memory import MemoryStore, MemoryTree
 from bkctl.meta.pulsar import Stores
-from bkctl.meta.pulsar_cluster import init_pulsar
 from tests import pulsar_golden as golden
 from tests.command_line import bkctl
 
@@ -41,19 +39,6 @@ def test_topics_are_listed_whole_or_by_partition() -> None:
     assert bkctl("topic", "list", "golden/none", tree=java_cluster()).code == Exit.NOT_FOUND
 
 
-def test_namespaces_and_tenants() -> None:
-    rows = bkctl("tenant", "list", "-o", "json", tree=java_cluster()).json()["items"]
-    assert [row["tenant"] for row in rows] == ["golden", "public", "pulsar"]
-    assert rows[0]["admin_roles"] == ["admin"]
-    rows = bkctl("namespace", "list", "golden", "-o", "json", tree=java_cluster()).json()["items"]
-    assert [row["namespace"] for row in rows] == ["golden/closed", "golden/dedup", "golden/ns1"]
-    assert (rows[2]["bundles"], rows[2]["owned_bundles"], rows[2]["topics"]) == (4, 4, 47)
-    shown = bkctl("namespace", "show", "golden/ns1", "-o", "json", tree=java_cluster()).json()
-    assert shown["policies"]["message_ttl_in_seconds"] == 7200
-    assert set(shown["bundles"].values()) == {"pulsar://127.0.0.1:26750"}
-    assert bkctl("namespace", "show", "golden/none", tree=java_cluster()).code == Exit.NOT_FOUND
-
-
 def test_names_that_are_no_topics() -> None:
     assert bkctl("topic", "show", "none", tree=java_cluster()).code == Exit.NOT_FOUND
     assert bkctl("topic", "show", "a/b", tree=java_cluster()).code == Exit.USAGE
@@ -68,7 +53,6 @@ def test_names_that_are_no_topics() -> None:
     [
         "topic show persistent://t/c/n/x",
         "topic create persistent://t/c/n/x",
-        "namespace create t/c/n",
         "topic list t/c/n",
     ],
 )
@@ -91,76 +75,13 @@ WRONG = [
     "subscription create t s --at 2020-01-01T00:00:00Z",
     *(f"cursor {words}" for words in ("list a/b", "show a/b s", "history a/b s", "set a/b s --mark-delete 1:1")),
     "cursor set t s",
-    *(f"namespace {verb} a//b" for verb in ("show", "create", "delete", "policy get")),
-    "namespace policy unset a//b ttl",
-    "namespace policy set a//b ttl 3",
-    "namespace policy set a/b nothing 3",
-    "namespace policy set a/b ttl soon",
-    'namespace policy set a/b retention {"minutes":3}',
-    'namespace policy set a/b retention {"retentionTimeInMinutes":"x"}',
-    'namespace policy set a/b retention {"retentionTimeInMinutes":5,"retentionSizeInMB":0}',
-    'namespace policy set a/b persistence {"bookkeeperEnsemble":1,"bookkeeperWriteQuorum":2,"bookkeeperAckQuorum":2}',
-    'namespace policy set a/b backlog-quota {"destination_storage":{"limitSize":"x"}}',
-    'namespace policy set a/b subscription-types ["Nope"]',
-    "namespace policy set a/b schema-compatibility NOPE",
-    "namespace policy set a/b max-producers-per-topic 99999999999",
-    "namespace policy set -- a/b ttl -5",
     "topic list a//b",
-    "tenant create a/b",
 ]
 
 
 @pytest.mark.parametrize("words", WRONG)
 def test_what_is_wrong_on_the_command_line_is_told_before_connecting(words: str) -> None:
     assert bkctl("-m", NOWHERE, *words.split(" "), "--yes").code == Exit.USAGE
-
-
-def test_tenants_namespaces_and_policies_are_changed_by_compare_and_set() -> None:
-    tree = golden.memory_tree()
-    before = bkctl("namespace", "show", "golden/ns1", "-o", "json", tree=tree).json()["policies"]
-    assert bkctl("namespace", "policy", "set", "golden/ns1", "ttl", "60", tree=tree).code == Exit.REFUSED
-    assert bkctl("namespace", "policy", "set", "golden/ns1", "ttl", "60", "--yes", tree=tree).code == Exit.OK
-    after = bkctl("namespace", "show", "golden/ns1", "-o", "json", tree=tree).json()["policies"]
-    assert after == before | {"message_ttl_in_seconds": 60}
-    assert bkctl("tenant", "delete", "golden", "--yes", tree=tree).code == Exit.REFUSED
-    assert bkctl("tenant", "create", "new", "--yes", tree=tree).code == Exit.OK
-    made = bkctl("namespace", "create", "new/ns", "--yes", "-o", "json", tree=tree).json()
-    assert made["replication_clusters"] == ["lab"]
-    assert bkctl("topic", "create", "new/ns/t", "--partitions", "2", "--yes", tree=tree).code == Exit.OK
-    names = bkctl("topic", "list", "new/ns", "--partitions", "-o", "name", tree=tree).stdout.split()
-    assert names == [f"persistent://new/ns/t-partition-{k}" for k in range(2)]
-    assert bkctl("namespace", "delete", "new/ns", "--yes", tree=tree).code == Exit.REFUSED
-
-
-def test_a_policy_is_stored_as_java_would_store_it() -> None:
-    tree = golden.memory_tree()
-
-    def put(policy: str, value: str) -> int:
-        return bkctl("namespace", "policy", "set", "golden/ns1", policy, value, "--yes", tree=tree).code
-
-    quota = {"limit": 5, "limitSize": 5, "limitTime": -1, "policy": "producer_exception"}
-    given = '{"destination_storage": {"limit": 5, "policy": "producer_exception"}}'
-    assert put("backlog-quota", given) == Exit.OK
-    assert put("subscription-expiration", "30") == Exit.OK
-    assert put("inactive-topics", '{"maxInactiveDurationSeconds": 9}') == Exit.OK
-    shown = bkctl("namespace", "show", "golden/ns1", "-o", "json", tree=tree).json()["policies"]
-    assert shown["backlog_quota_map"] == {"destination_storage": quota}
-    assert shown["subscription_expiration_time_minutes"] == 30
-    assert shown["inactive_topic_policies"] == {"maxInactiveDurationSeconds": 9, "deleteWhileInactive": False}
-    assert put("retention", '{"retentionTimeInMinutes": -1, "retentionSizeInMB": 1}') == Exit.OK
-    assert put("backlog-quota", '{"destination_storage": {"limit": 1048576}}') == Exit.REFUSED
-
-
-@pytest.mark.parametrize(
-    ("noun", "name", "none"), [("namespace", "golden/ns1", "golden/none"), ("tenant", "golden", "none")]
-)
-def test_several_are_shown_at_once_and_one_that_is_missing_is_a_warning(noun: str, name: str, none: str) -> None:
-    one = bkctl(noun, "show", name, "-o", "json", tree=java_cluster()).json()
-    several = bkctl(noun, "show", name, none, "-o", "json", tree=java_cluster())
-    assert several.code == Exit.FINDINGS
-    assert several.json()["items"] == [one]
-    assert [none in warning for warning in several.json()["warnings"]] == [True]
-    assert bkctl(noun, "show", none, tree=java_cluster()).code == Exit.NOT_FOUND
 
 
 MOVED, ROLL = "persistent://golden/ns1/moved", "persistent://golden/ns1/roll"
@@ -270,26 +191,6 @@ def test_subscriptions_are_told_of_while_bookies_are_away(words: str) -> None:
     assert [cell for line in table.stdout.splitlines() for cell in line.split()].count("-") >= len(unknown) - 1
 
 
-async def _cluster_below(tree: MemoryTree, path: str) -> None:
-    store = MemoryStore(tree)
-    await init_pulsar(
-        below(store, path), "c", ledgers_root=None, service_url="http://h:1", broker_service_url="pulsar://h:2"
-    )
-
-
-def test_pulsars_metadata_below_a_path() -> None:
-    tree, beside = MemoryTree(), {"BKCTL_METADATA_URI": "zk://memory:2181/pulsar/ledgers"}
-    assert bkctl("tenant", "list", tree=tree, environ=beside).stdout.count("public") == 0
-    for path, tenant in (("/", "whole"), ("/far", "far"), ("/pulsar", "near")):
-        told = beside | ({} if path != "/far" else {"BKCTL_PULSAR_PATH": path})
-        asyncio.run(_cluster_below(tree, path))
-        assert bkctl("tenant", "create", tenant, "--yes", tree=tree, environ=told).code == Exit.OK
-        names = bkctl("tenant", "list", "-o", "name", tree=tree, environ=told).stdout.split()
-        assert names == sorted([tenant, "public", "pulsar"])
-    wrong = beside | {"BKCTL_PULSAR_PATH": "far"}
-    assert bkctl("tenant", "list", tree=tree, environ=wrong).code == Exit.USAGE
-
-
 async def _without_bookies(tree: MemoryTree) -> None:
     bookies = await MemoryStore(tree).children("/ledgers/available")
     await _without(tree, *(f"/ledgers/available/{bookie}" for bookie in bookies if bookie != "readonly"))
@@ -318,16 +219,3 @@ def test_what_keeps_a_topic_from_being_loaded() -> None:
     tree = golden.memory_tree()
     assert bkctl("topic", "create", "golden/ns1/new", "--yes", tree=tree).code == Exit.OK
     assert bkctl("topic", "why-unloadable", "golden/ns1/new", tree=tree).code == Exit.OK
-
-
-def test_unloading_what_nobody_owns_changes_nothing() -> None:
-    tree = golden.memory_tree()
-    assert bkctl("tenant", "create", "new", "--yes", tree=tree).code == Exit.OK
-    assert bkctl("namespace", "create", "new/ns", "--bundles", "2", "--yes", tree=tree).code == Exit.OK
-    rows = bkctl("namespace", "unload", "new/ns", "-o", "json", tree=tree).json()["items"]
-    assert [(row["bundle"], row["unloaded"], row["by"]) for row in rows] == [
-        ("0x00000000_0x80000000", False, None),
-        ("0x80000000_0xffffffff", False, None),
-    ]
-    assert bkctl("namespace", "unload", "new/ns", "--bundle", "0x1_0x2", tree=tree).code == Exit.NOT_FOUND
-    assert bkctl("namespace", "unload", "golden/ns1", tree=java_cluster()).code == Exit.REFUSED, "owned: it asks"
