@@ -12,7 +12,7 @@ from bkdaemon import unfinished_frames
 from bkdaemon.unfinished_frames import SHORT_FRAME, SWEEPS
 
 from bkctl.model.status import Status
-from tests.unit.daemon.bookie.test_server import KEY, House, Peer, entry, served
+from tests.unit.daemon.bookie.peers import KEY, Peer, Running, entry, served
 
 KIB = 1024
 FRAME = 200 * KIB
@@ -23,9 +23,9 @@ SHORT_MS = 600
 
 
 @asynccontextmanager
-async def most_held(house: House) -> AsyncIterator[list[int]]:
+async def most_held(running: Running) -> AsyncIterator[list[int]]:
     """The most bytes of unfinished frames that were held at a time."""
-    unfinished, most = house.server.unfinished, [0]
+    unfinished, most = running.server.unfinished, [0]
 
     async def watch() -> None:
         while True:
@@ -55,20 +55,20 @@ def test_half_frames_above_the_bound_end_and_other_clients_are_served(
     monkeypatch.setattr(unfinished_frames, "PROGRESS_S", 0.2)
     monkeypatch.setattr(unfinished_frames, "POLL_S", 0.05)
 
-    async def run(house: House) -> None:
-        async with most_held(house) as most:
-            stalled = [await house.connect(version) for _ in range(40)]
+    async def run(running: Running) -> None:
+        async with most_held(running) as most:
+            stalled = [await running.connect(version) for _ in range(40)]
             for number, peer in enumerate(stalled):
                 peer.writer.write(long_add(peer, number)[1][: 195 * KIB])
-            other = await house.connect(version)
+            other = await running.connect(version)
             for entry_id in range(20):
                 add = other.conversation.add(99, entry_id, KEY, entry(99, entry_id))
                 assert (await other.ask(add)).status == Status.OK
             for peer in stalled:
                 assert await peer.closed()
             assert (await other.ask(other.conversation.read(99, 0))).status == Status.OK
-            assert house.server.unfinished.size == 0
-            assert house.server.ended_unfinished == 40
+            assert running.server.unfinished.size == 0
+            assert running.server.ended_unfinished == 40
         assert BOUND // 4 < most[0] <= BOUND
 
     served(tmp_path, run, unfinished_frame_timeout_ms=SHORT_MS, **LIMITS)
@@ -76,9 +76,9 @@ def test_half_frames_above_the_bound_end_and_other_clients_are_served(
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_long_frames_of_many_clients_wait_for_room_and_are_all_stored(tmp_path: Path, version: int) -> None:
-    async def run(house: House) -> None:
-        async with most_held(house) as most:
-            peers = [await house.connect(version) for _ in range(40)]
+    async def run(running: Running) -> None:
+        async with most_held(running) as most:
+            peers = [await running.connect(version) for _ in range(40)]
             adds = [long_add(peer, number) for number, peer in enumerate(peers)]
             for at in range(0, len(adds[0][1]) + 1, 16 * KIB):
                 for peer, (_, frame) in zip(peers, adds, strict=True):
@@ -87,20 +87,20 @@ def test_long_frames_of_many_clients_wait_for_room_and_are_all_stored(tmp_path: 
             for peer, (token, _) in zip(peers, adds, strict=True):
                 assert (await peer.reply(token)).status == Status.OK
         assert most[0] <= BOUND
-        assert (house.server.unfinished.size, house.server.ended_unfinished) == (0, 0)
+        assert (running.server.unfinished.size, running.server.ended_unfinished) == (0, 0)
 
     served(tmp_path, run, unfinished_frame_timeout_ms=LONG_MS, **LIMITS)
 
 
 def test_above_the_bound_the_oldest_short_frames_end_and_the_newest_is_stored(tmp_path: Path) -> None:
-    async def run(house: House) -> None:
-        async with most_held(house) as most:
-            peers = [await house.connect(2) for _ in range(BOUND // SHORT_FRAME + 20)]
+    async def run(running: Running) -> None:
+        async with most_held(running) as most:
+            peers = [await running.connect(2) for _ in range(BOUND // SHORT_FRAME + 20)]
             adds = [long_add(peer, number) for number, peer in enumerate(peers)]
             for peer, (_, frame) in zip(peers, adds, strict=True):
                 peer.writer.write(frame[: SHORT_FRAME - 1])
-            await until(lambda: house.server.ended_unfinished >= 19)
-        assert house.server.ended_unfinished <= 20
+            await until(lambda: running.server.ended_unfinished >= 19)
+        assert running.server.ended_unfinished <= 20
         assert most[0] <= BOUND
         token, frame = adds[-1]
         peers[-1].writer.write(frame[SHORT_FRAME - 1 :])
@@ -113,8 +113,8 @@ def test_above_the_bound_the_oldest_short_frames_end_and_the_newest_is_stored(tm
 def test_a_frame_without_progress_ends_its_connection_while_slow_and_idle_ones_stay_open(
     tmp_path: Path, size: int
 ) -> None:
-    async def run(house: House) -> None:
-        idle, slow, stalled = [await house.connect(2) for _ in range(3)]
+    async def run(running: Running) -> None:
+        idle, slow, stalled = [await running.connect(2) for _ in range(3)]
         stalled.writer.write(long_add(stalled, 1)[1][:size])
         token, frame = long_add(slow, 2)
         sent = 0
@@ -126,24 +126,24 @@ def test_a_frame_without_progress_ends_its_connection_while_slow_and_idle_ones_s
         slow.writer.write(frame[sent:])
         assert (await slow.reply(token)).status == Status.OK
         assert (await idle.ask(idle.conversation.read(2, 0))).status == Status.OK
-        assert house.server.ended_unfinished == 1
+        assert running.server.ended_unfinished == 1
 
     served(tmp_path, run, unfinished_frame_timeout_ms=SHORT_MS, **LIMITS)
 
 
 def test_a_frame_that_the_bookie_did_not_read_for_longer_than_the_timeout_is_stored(tmp_path: Path) -> None:
-    async def run(house: House) -> None:
-        peer = await house.connect(2)
+    async def run(running: Running) -> None:
+        peer = await running.connect(2)
         token, frame = long_add(peer, 1)
         peer.writer.write(frame[: 50 * KIB])
-        unfinished = house.server.unfinished
+        unfinished = running.server.unfinished
         await until(lambda: unfinished.size >= 50 * KIB)
-        house.server.throttle(True)
-        (connection,) = house.server.connections
+        running.server.throttle(True)
+        (connection,) = running.server.connections
         await until(lambda: bool(w := unfinished._watches.get(connection)) and w.stalled >= SWEEPS + 2)
-        house.server.throttle(False)
+        running.server.throttle(False)
         peer.writer.write(frame[50 * KIB :])
         assert (await peer.reply(token)).status == Status.OK
-        assert house.server.ended_unfinished == 0
+        assert running.server.ended_unfinished == 0
 
     served(tmp_path, run, unfinished_frame_timeout_ms=SHORT_MS, **LIMITS)

@@ -22,7 +22,7 @@ from bkctl.codec.ledger_index import INDEX_REBUILT_NAME, STORAGE_FLAGS_KEY, enco
 from bkctl.errors import BadBytes, Refused
 from bkctl.world import real_world
 from tests.golden import Golden
-from tests.unit.daemon.bookie.test_golden_directories import CLEAN, config_of, holds_all
+from tests.unit.daemon.bookie.golden_bookies import CLEAN, config_of, holds_all
 from tests.unit.daemon.bookie.world import DIGEST, FENCED, KEY, OK, UNAUTHORIZED, Calls, config_in, running
 
 WORLD = real_world(1)

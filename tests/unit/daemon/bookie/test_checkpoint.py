@@ -6,11 +6,19 @@ import asyncio
 import threading
 from pathlib import Path
 
+import pytest
 from bkdaemon.bookie.index import Batch, Index, MemoryIndex
 
-from tests.unit.daemon.bookie.world import OK, config_in, running, sim_disk, world_on
-
-HERE = Path("/bookie")
+from bkctl.codec.data_dir import CURRENT, decode_mark
+from tests.unit.daemon.bookie.world import (
+    HERE,
+    OK,
+    config_in,
+    flushed,
+    running,
+    sim_disk,
+    world_on,
+)
 
 
 class SlowIndex(MemoryIndex):
@@ -48,3 +56,44 @@ async def test_entries_added_while_a_flush_runs_survive_a_power_cut_after_it() -
     disk.lose_power()
     async with running(config, world_on(disk.door(lambda: True)), factory) as calls:
         assert await calls.has(5, range(20))
+
+
+async def test_a_failed_checkpoint_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bkdaemon.bookie.checkpoint.RETRY_S", 0.01)
+    disk = sim_disk()
+    config = config_in(HERE)
+    async with running(config, world_on(disk.door(lambda: True))) as calls:
+        await calls.add(5, range(10))
+        mark = Path(config.ledger_dirs[0]) / CURRENT / "lastMark"
+        disk.error_chance = 1.0
+        with pytest.raises(OSError, match="error"):
+            await calls.bookie.flush()
+        disk.error_chance = 0.0
+        assert "storage" in calls.bookie.gate.reasons
+        assert not disk.door(lambda: True).exists(mark), "the mark waits for the data"
+        assert await calls.has(5, range(10)), "what is not flushed is read from memory"
+        await flushed(calls)
+        assert not calls.bookie.read_only
+        assert decode_mark(disk.door(lambda: True).read(mark), source="mark") == calls.bookie.journals[0].mark
+        assert await calls.has(5, range(10))
+
+
+async def test_retries_of_a_checkpoint_do_not_fill_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bkdaemon.bookie.checkpoint.RETRY_S", 0.001)
+    disk = sim_disk()
+    config = config_in(HERE, log_size_limit=50_000)
+    async with running(config, world_on(disk.door(lambda: True))) as calls:
+        await calls.add(5, range(10), payload=bytes(20_000))
+        await calls.bookie.flush()
+        await calls.add(5, range(10, 30), payload=bytes(20_000))
+        used = disk.used()
+        disk.capacity = used + 100_000
+        for _ in range(5):
+            with pytest.raises(OSError, match="space"):
+                await calls.bookie.flush()
+            assert disk.used() <= used + 50_000
+        assert await calls.has(5, range(30), payload=bytes(20_000))
+        disk.capacity = 1 << 40
+        await flushed(calls)
+        assert await calls.has(5, range(30), payload=bytes(20_000))
+        assert await calls.add(5, [30]) == [OK]

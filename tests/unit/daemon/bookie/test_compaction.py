@@ -10,13 +10,9 @@ from typing import Any
 
 import pytest
 from bkdaemon.bookie.bookie import RECOVERY_ADD
-from bkdaemon.bookie.closed_logs import ClosedLogs
-from bkdaemon.bookie.compaction import MAJOR, MINOR, Compactor, Level, levels, move
+from bkdaemon.bookie.compaction import MAJOR, MINOR, Compactor, levels, move
 from bkdaemon.bookie.config import BookieConfig
-from bkdaemon.bookie.deleted_ledgers import DeletedLedgers
-from bkdaemon.bookie.entry_log import EntryLogs
 from bkdaemon.bookie.index import Index, IndexFactory, memory_index, rocks_index
-from bkdaemon.bookie.service import LedgerCatalogue
 from bkinspect.digests import DigestBook
 from bkinspect.finding import Severity
 from bkinspect.fsck import check, files_of
@@ -24,19 +20,13 @@ from bkinspect.fsck import check, files_of
 from bkctl.codec.entry_log import log_name, split_location
 from bkctl.codec.ledger_index import location_key
 from bkctl.errors import UsageError
-from bkctl.meta.cluster import init_cluster, open_ledgers
-from bkctl.meta.memory import MemoryStore, MemoryTree
 from bkctl.world import World, real_world
 from tests.sim.disk import DiskDoor, SimDisk
 from tests.sim.loop import PowerCut
-from tests.unit.daemon.bookie.world import NO_LEDGER, Calls, Unsure, config_in, entry, running, sim_disk, world_on
+from tests.unit.daemon.bookie.compacting import ALIVE, BODY, DEAD, FAST, LEVEL, SPREAD, Tools, entry_of, half_dead
+from tests.unit.daemon.bookie.world import HERE, NO_LEDGER, Unsure, config_in, running, sim_disk, world_on
 
-HERE = Path("/bookie")
-LEVEL = Level(MAJOR, 0.8, 1.0, None)
-DEAD, ALIVE, SPREAD = 5, 6, 7
-BODY = bytes(1000)
 CHANGES_MAX = 400
-FAST = {"log_size_limit": 20_000, "compaction_rate_by_entries": 1_000_000}
 
 
 @pytest.fixture(params=["memory", "rocksdb"])
@@ -47,39 +37,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[BookieConfig,
         return config, world, memory_index(world.disk)
     config = config_in(tmp_path, **FAST)
     return config, real_world(1), rocks_index(config)
-
-
-class Tools:
-    """A compactor of a running bookie, as garbage collection makes one."""
-
-    def __init__(self, calls: Calls) -> None:
-        self.bookie = calls.bookie
-        self.logs = ClosedLogs(calls.bookie)
-        self.store = MemoryStore(MemoryTree())
-
-    async def __aenter__(self) -> Tools:
-        instance_id = await init_cluster(self.store, "/ledgers")
-        self.ledgers = await open_ledgers(self.store, "/ledgers", write=True)
-        self.deleted = DeletedLedgers(self.bookie, LedgerCatalogue(self.ledgers, instance_id))
-        self.compactor = Compactor(self.bookie, self.logs, self.deleted)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.logs.close()
-
-    def names(self) -> set[str]:
-        """The entry logs on disk."""
-        disk, directory = self.bookie.world.disk, Path(self.bookie.config.ledger_dirs[0]) / "current"
-        return {name for name in disk.names(directory) if name.endswith(".log")}
-
-
-async def half_dead(calls: Calls) -> None:
-    """Logs with two dead entries out of three, then one log that nothing needs."""
-    for first in range(0, 30, 10):
-        await calls.add(DEAD, range(2 * first, 2 * first + 20), payload=BODY)
-        await calls.add(ALIVE, range(first, first + 10), payload=BODY)
-        await calls.bookie.flush()
-    await calls.bookie.delete([DEAD])
 
 
 async def test_what_lives_moves_and_its_logs_go(place: tuple[BookieConfig, World, IndexFactory]) -> None:
@@ -248,21 +205,6 @@ async def test_an_entry_that_cannot_be_read_keeps_its_log() -> None:
         assert await calls.has(ALIVE, others, payload=BODY)
 
 
-async def test_a_log_that_somebody_reads_by_rows_stays_until_they_are_done() -> None:
-    async with running(config_in(HERE, **FAST), world_on(sim_disk().door(lambda: True))) as calls:
-        await half_dead(calls)
-        async with Tools(calls) as tools:
-            before = tools.names()
-            with tools.logs.held():
-                assert await tools.compactor.run(LEVEL) == 0
-                assert tools.names() >= before
-                assert await tools.compactor.run(LEVEL) == 0, "they are not compacted again"
-            dead = [log for log in await tools.logs.scan() if tools.logs.dead(log)]
-            assert len(dead) >= 3
-            assert None not in [await tools.logs.remove(log) for log in dead]
-        assert await calls.has(ALIVE, range(30), payload=BODY)
-
-
 class Overtaken(DiskDoor):
     """A disk on which something happens between a look into the index and the opening of a log."""
 
@@ -302,29 +244,6 @@ async def test_a_read_follows_an_entry_that_moves_meanwhile(sequential: bool) ->
         door.before_open = compact
         assert storage.fetch([(ALIVE, 1)], set()).answers == [(0, entry_of(1))]
         assert door.before_open is None, "the log was gone when it was opened"
-
-
-def entry_of(entry_id: int) -> bytes:
-    """What half_dead() stored."""
-    return entry(ALIVE, entry_id, BODY)
-
-
-def test_a_log_that_begins_is_never_taken_for_closed() -> None:
-    seen: list[list[int]] = []
-
-    class Watched(DiskDoor):
-        def open(self, path: Path, *, create: bool = False, write: bool = False, exclusive: bool = False) -> Any:
-            file = super().open(path, create=create, write=write, exclusive=exclusive)
-            if exclusive:
-                seen.append(logs.closed_ids())
-            return file
-
-    door = Watched(sim_disk(), lambda: True)
-    door.make_dirs(HERE)
-    logs = EntryLogs(door, HERE, 8192, 100)
-    logs.append(1, [(e, entry_of(e)) for e in range(20)], lambda *_: None)
-    assert seen[0] == []
-    assert all(number not in ids for number, ids in enumerate(seen))
 
 
 async def test_pieces_are_small_and_go_on_where_the_last_one_ended(monkeypatch: pytest.MonkeyPatch) -> None:

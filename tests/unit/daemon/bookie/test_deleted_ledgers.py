@@ -15,7 +15,7 @@ from bkctl.errors import Unavailable
 from bkctl.meta.cluster import open_ledgers
 from bkctl.meta.ledgers import LedgerStore
 from bkctl.meta.memory import MemoryStore
-from tests.unit.daemon.bookie.test_service import ROOT, config_at, metadata, new_cluster, serving
+from tests.unit.daemon.bookie.services import ROOT, config_at, metadata, new_cluster, serving
 from tests.unit.daemon.bookie.world import Calls
 
 LEVEL = Level(MAJOR, 0.8, 1.0, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bkdaemon.bookie.entry_log import EntryLogs
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from bkctl.codec.entry_log import decode_header, decode_ledgers_map, encode_location, records, split_location
 from bkctl.errors import BadBytes, Corrupt, NotFound
 from bkctl.world import Disk
+from tests.sim.disk import DiskDoor
+from tests.unit.daemon.bookie.compacting import entry_of
 from tests.unit.daemon.bookie.world import entry, sim_disk
 
 HERE = Path("/l")
@@ -178,3 +181,21 @@ def test_what_a_failed_flush_wrote_is_taken_back(disk: Disk) -> None:
     logs.sync()
     assert split_location(rows.locations[5, 3])[0] > 0, "not behind what an error left"
     assert logs.read(rows.locations[5, 0], 5, 0) == entry(5, 0, bytes(1000))
+
+
+def test_a_new_log_is_not_reported_as_closed() -> None:
+    seen: list[list[int]] = []
+
+    class Watched(DiskDoor):
+        def open(self, path: Path, *, create: bool = False, write: bool = False, exclusive: bool = False) -> Any:
+            file = super().open(path, create=create, write=write, exclusive=exclusive)
+            if exclusive:
+                seen.append(logs.closed_ids())
+            return file
+
+    door = Watched(sim_disk(), lambda: True)
+    door.make_dirs(HERE)
+    logs = EntryLogs(door, HERE, 8192, 100)
+    logs.append(1, [(e, entry_of(e)) for e in range(20)], lambda *_: None)
+    assert seen[0] == []
+    assert all(number not in ids for number, ids in enumerate(seen))

@@ -15,7 +15,7 @@ from bkctl.codec.ledger_index import INDEX_REBUILT_NAME
 from bkctl.errors import BadBytes, Exit
 from bkctl.world import real_world
 from tests.golden import Golden
-from tests.unit.daemon.bookie.test_golden_directories import config_of, holds_all
+from tests.unit.daemon.bookie.golden_bookies import config_of, holds_all
 from tests.unit.daemon.bookie.world import NO_LEDGER, OK, Calls, config_in, running, sim_disk, world_on
 
 WORLD = real_world(1)

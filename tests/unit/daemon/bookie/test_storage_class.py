@@ -15,8 +15,8 @@ from bkctl.meta.bookies import BookieRegistry
 from bkctl.meta.memory import MemoryStore
 from bkctl.world import real_world
 from tests.golden import Golden
-from tests.unit.daemon.bookie.test_golden_directories import config_of
-from tests.unit.daemon.bookie.test_service import ID, ROOT, config_at, new_cluster, serving
+from tests.unit.daemon.bookie.golden_bookies import config_of
+from tests.unit.daemon.bookie.services import ID, ROOT, config_at, new_cluster, serving
 from tests.unit.daemon.bookie.world import OK, Calls
 
 OTHERS = (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from bkdaemon.bookie.bookie import Bookie
 from bkdaemon.bookie.index import memory_index
@@ -15,9 +13,8 @@ from bkctl.codec.ledger_index import location_key
 from bkctl.world import Disk
 from tests.sim.disk import SimDisk
 from tests.sim.loop import PowerCut
-from tests.unit.daemon.bookie.world import Calls, config_in, running, sim_disk, world_on
+from tests.unit.daemon.bookie.world import HERE, Calls, config_in, running, sim_disk, world_on
 
-HERE = Path("/bookie")
 CURRENT = HERE / "ledgers" / "current"
 LEDGER, OLD, NEW = 6, 0, 0x1F4
 COPY = CURRENT / compacted_name(NEW, OLD)

@@ -28,6 +28,8 @@ KEY = master_key(b"secret")
 OTHER_KEY = master_key(b"wrong")
 OK, NO_LEDGER, NO_ENTRY, BAD_REQUEST, IO_ERROR, UNAUTHORIZED = 0, 1, 2, 100, 101, 102
 FENCED, READ_ONLY, TOO_MANY = 104, 105, 106
+HERE = Path("/bookie")
+"""The directory of a bookie on a simulated disk."""
 
 
 class Unsure(MemoryIndex):
@@ -158,3 +160,13 @@ def each_cut(data: bytes) -> Iterator[bytes]:
     """The data cut at every byte."""
     for size in range(len(data)):
         yield data[:size]
+
+
+async def flushed(calls: Calls) -> None:
+    """Flushes, whatever a try that was under way may say."""
+    while True:
+        try:
+            await calls.bookie.flush()
+        except OSError:
+            continue
+        return

@@ -21,7 +21,7 @@ from bkctl.errors import ServerError
 from bkctl.model.ledger import DigestType
 from bkctl.model.status import Status
 from bkctl.world import real_world
-from tests.unit.daemon.bookie.test_service import admin, config_at, new_cluster, serving, until
+from tests.unit.daemon.bookie.services import admin, config_at, new_cluster, serving, until
 from tests.unit.daemon.bookie.world import Calls
 
 KEY = b"k" * 20
