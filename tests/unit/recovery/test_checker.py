@@ -11,7 +11,7 @@ from bkctl.client.client import BookKeeper
 from bkctl.model.ids import BookieId
 from bkctl.model.ledger import LedgerMetadata
 from tests.unit.client.cluster import SimCluster, bookie_id, simulate
-from tests.unit.recovery.test_auto_recovery import write
+from tests.unit.recovery.recovering import write
 
 SHAPES = [((3, 2, 2), 1), ((3, 2, 2), 7), ((2, 2, 2), 20), ((4, 3, 2), 2), ((3, 3, 3), 0), ((4, 2, 1), 3)]
 

@@ -20,7 +20,7 @@ from bkctl.meta.store import MetadataStore
 from bkctl.model.bookie import BookieServiceInfo
 from bkctl.model.ids import BookieId
 from tests.unit.client.cluster import ROOT, SimCluster, bookie_id, simulate
-from tests.unit.recovery.test_auto_recovery import PAYLOADS, _is, assert_replicated, gone_from, until, write
+from tests.unit.recovery.recovering import PAYLOADS, assert_replicated, gone_from, holds, until, write
 from tests.zookeeper_fixture import Stores
 
 B0 = bookie_id("b0")
@@ -64,7 +64,7 @@ def test_open_ledgers_are_waited_for_and_their_writers_are_not_fenced() -> None:
         heard: list[list[int]] = []
         job = job_of(bookkeeper, OpenLedgers.WAIT, victim)
         task = asyncio.create_task(Drain(job, waiting=heard.append).run(await job.plan()))
-        await until(lambda: _is(bool(heard)))
+        await until(lambda: holds(bool(heard)))
         assert heard == [sorted(w.ledger_id for w in using)]
         for writer in writers:
             writer.append_many(PAYLOADS[50:100])
@@ -130,7 +130,7 @@ def test_a_ledger_opened_while_a_drain_runs_is_waited_for_and_moved() -> None:
         await read_only(cluster, B0)
         heard: list[list[int]] = []
         task = asyncio.create_task(Drain(job, waiting=heard.append).run(plan))
-        await until(lambda: _is(bool(heard)))
+        await until(lambda: holds(bool(heard)))
         assert heard == [[late.ledger_id]]
         late.append_many(PAYLOADS[50:100])
         await late.close()

@@ -13,7 +13,7 @@ from bkctl.errors import Unavailable
 from bkctl.model.ids import BookieId
 from bkctl.model.ledger import LedgerState
 from tests.unit.client.cluster import SimCluster, simulate
-from tests.unit.recovery.test_auto_recovery import PAYLOADS, until
+from tests.unit.recovery.recovering import PAYLOADS, until
 
 
 async def opened(

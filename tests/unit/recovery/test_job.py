@@ -13,7 +13,7 @@ from bkctl.client.client import BookKeeper
 from bkctl.model.ids import BookieId, EntryId
 from bkctl.model.ledger import Ensemble, LedgerMetadata
 from tests.unit.client.cluster import SimCluster, simulate
-from tests.unit.recovery.test_auto_recovery import assert_replicated, gone_from, left_open, write
+from tests.unit.recovery.recovering import assert_replicated, gone_from, left_open, write
 
 B = tuple(BookieId(f"b{n}:3181") for n in range(6))
 

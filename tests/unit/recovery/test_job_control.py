@@ -22,7 +22,7 @@ from bkctl.model.ids import BookieId
 from bkctl.world import SystemDisk
 from tests.sim.loop import SimLoop, run
 from tests.unit.client.cluster import SimCluster, simulate
-from tests.unit.recovery.test_auto_recovery import write
+from tests.unit.recovery.recovering import write
 
 GONE = BookieId("b0:3181")
 

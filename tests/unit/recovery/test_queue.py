@@ -12,7 +12,7 @@ from bkrecovery.queue import LOOK_AGAIN_S, QueueWatch
 from bkctl.client.client import BookKeeper
 from bkctl.model.ids import BookieId
 from tests.unit.client.cluster import SimCluster, simulate
-from tests.unit.recovery.test_auto_recovery import (
+from tests.unit.recovery.recovering import (
     PAYLOADS,
     assert_replicated,
     gone_from,

@@ -6,13 +6,15 @@ from unittest.mock import patch
 
 import pytest
 from bkrecovery import replicas_check
-from bkrecovery.replicas_check import Scarcest, asked_of, scarcest, verdict
+from bkrecovery.replicas_check import SILENT_MAX, EntryLists, Scarcest, asked_of, scarcest, verdict
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bkctl.client.client import BookKeeper
 from bkctl.model.ids import BookieId, EntryId
 from bkctl.model.ledger import Ensemble, LedgerMetadata
 from bkctl.model.placement import write_set
+from tests.unit.client.cluster import SimCluster, simulate
 
 
 def ledger(quorum: int, ack: int, last: int, *segments: tuple[int, str]) -> LedgerMetadata:
@@ -69,3 +71,17 @@ def test_only_those_that_store_something_are_asked() -> None:
     assert asked_of(ledger(2, 2, 0, (0, "abc"))) == ["a", "b"]
     assert asked_of(ledger(2, 2, 5, (0, "ab"), (6, "cd"))) == ["a", "b"]
     assert asked_of(ledger(2, 2, 6, (0, "ab"), (6, "cd"))) == ["a", "b", "c", "d"]
+
+
+def test_a_bookie_that_is_not_contacted_any_more_is_reported_once() -> None:
+    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
+        cluster.machines["b0"].kill()
+        lists, silent = EntryLists(bookkeeper.context), BookieId("b0:3181")
+        for _ in range(SILENT_MAX):
+            assert lists.newly_silent() == []
+            await lists.ask(silent, 1)
+        assert lists.newly_silent() == [(silent, "unreachable")]
+        assert lists.newly_silent() == []
+        assert await lists.ask(silent, 1) == "not contacted any more after repeated failures"
+
+    simulate(scenario, bookies=3, version=2)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import pytest
 from bkrecovery.job import JobOptions
-from bkrecovery.ledger import recover_ledger
 from bkrecovery.plan import OpenLedgers
-from bkrecovery.reopen import plan_reopen, reopen_ledger
 from bkrecovery.replicate import ReplicateJob
 from bkrecovery.rereplicate import Replicator
 
 from bkctl.client.client import BookKeeper
 from bkctl.codec.checksum import master_key
-from bkctl.errors import Conflict, Refused
 from bkctl.model.ids import BookieId
 from bkctl.model.ledger import DigestType, LedgerState
 from tests.unit.client.cluster import SimCluster, simulate
 from tests.unit.client.test_digest_detection import PAYLOADS, read_all, written
-from tests.unit.recovery.test_auto_recovery import assert_replicated, left_open, write
+from tests.unit.recovery.recovering import assert_replicated, left_open, write
 
 
 def job_of(bookkeeper: BookKeeper, *bookies: BookieId, fence: bool = False) -> ReplicateJob:
@@ -114,41 +111,6 @@ def test_entries_that_nobody_gives_are_told() -> None:
         assert (found, "cannot be read" in (why or "")) == (ledger_id, True)
 
     simulate(scenario, bookies=4, version=2)
-
-
-def test_a_ledger_closed_in_the_wrong_place_gets_its_end_back() -> None:
-    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
-        ledger_id = await write(bookkeeper, (3, 3, 2), 20)
-        metadata, _ = await bookkeeper.ledgers.read(ledger_id)
-        await bookkeeper.ledgers.update(ledger_id, lambda m: m.closed_at(11, 1))
-        plan = await plan_reopen(bookkeeper, ledger_id)
-        assert (plan.closes_at, plan.refusal) == (19, None)
-        await reopen_ledger(bookkeeper, plan)
-        assert (await bookkeeper.ledgers.read(ledger_id))[0].state is LedgerState.IN_RECOVERY
-        assert (await plan_reopen(bookkeeper, ledger_id)).refusal is None  # nothing to do: recover it
-        with pytest.raises(Conflict):
-            await reopen_ledger(bookkeeper, plan)
-        await recover_ledger(bookkeeper, ledger_id, b"pw")
-        assert (await bookkeeper.ledgers.read(ledger_id))[0] == metadata
-
-    simulate(scenario, bookies=4)
-
-
-def test_an_end_that_could_move_forward_is_not_taken_back() -> None:
-    async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
-        ledger_id = await write(bookkeeper, (3, 3, 2), 20)
-        await bookkeeper.ledgers.update(ledger_id, lambda m: m.closed_at(29, 1))  # entries that nobody has
-        plan = await plan_reopen(bookkeeper, ledger_id)
-        assert "before its end at 29" in (plan.refusal or "")
-        for bookie in plan.metadata.last_ensemble.bookies[:2]:
-            cluster.kill(bookie)
-        plan = await plan_reopen(bookkeeper, ledger_id)
-        assert "could not be closed again: recovery must wait" in (plan.refusal or "")
-        opened, _ = await left_open(bookkeeper, 0)
-        with pytest.raises(Refused, match="only a closed ledger"):
-            await plan_reopen(bookkeeper, opened)
-
-    simulate(scenario, bookies=6, read_timeout_s=2.0)
 
 
 def test_a_job_stops_after_too_many_errors() -> None:

@@ -13,7 +13,7 @@ from bkctl.codec.checksum import digest_for, master_key
 from bkctl.errors import Conflict, NotEnoughBookies
 from bkctl.model.ledger import DigestType, LedgerMetadata
 from tests.unit.client.cluster import SimCluster, bookie_id, simulate
-from tests.unit.recovery.test_auto_recovery import assert_replicated, write
+from tests.unit.recovery.recovering import assert_replicated, write
 
 KEYS = LedgerKeys(digest_for(DigestType.CRC32C, b"pw"), master_key(b"pw"))
 

@@ -15,7 +15,7 @@ from bkctl.meta.underreplication import Underreplication
 from bkctl.model.ids import BookieId
 from bkctl.model.ledger import DigestType
 from tests.unit.client.cluster import SimCluster, simulate
-from tests.unit.recovery.test_auto_recovery import assert_replicated, gone_from, queue_of, recovering, until, write
+from tests.unit.recovery.recovering import assert_replicated, gone_from, queue_of, recovering, until, write
 
 
 def finding(

@@ -10,7 +10,7 @@ from bkrecovery.survivors import Survivors, survivors
 from bkctl.client.client import BookKeeper
 from bkctl.model.ledger import DigestType, LedgerMetadata, LedgerState
 from tests.unit.client.cluster import SimCluster, bookie_id, simulate
-from tests.unit.recovery.test_auto_recovery import PAYLOADS, write
+from tests.unit.recovery.recovering import PAYLOADS, write
 
 
 async def left(bookkeeper: BookKeeper, ledger_id: int, metadata: LedgerMetadata, *, digest: bool = True) -> Survivors:
