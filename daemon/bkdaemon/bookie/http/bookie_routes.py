@@ -1,6 +1,6 @@
 """What Java's bookie answers on its HTTP port about itself: its state, its disks, its garbage collection.
 
-Paths, methods, codes and texts are Java's, down to the order of the fields. Not here, and 404: configuration, sanity,
+Paths, methods, codes, texts and fields are Java's. Not here, and 404: configuration, sanity,
 last_log_mark, expand_storage, entry_location_compact, list_bookie_info. Source: HttpRouter.java and the services of
 org.apache.bookkeeper.server.http.service (BookieState*, BookieInfo, BookieIsReady, TriggerGC, GCDetails,
 Suspend/ResumeCompaction, ListDiskFiles).
@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bkdaemon.bookie.compaction import MAJOR, MINOR
-from bkdaemon.bookie.http.jackson import dumps, hash_map
-from bkdaemon.http_server import Answer, Request, Route
+from bkdaemon.http_server import Answer, Request, Route, json_text
 
 if TYPE_CHECKING:
     from bkdaemon.bookie.served import ServedBookie
@@ -58,7 +57,7 @@ class BookieRoutes:
             "shuttingDown": self._shutting_down,
             "availableForHighPriorityWrites": gate.takes_high_priority,
         }
-        return Answer(dumps(state))
+        return Answer(json_text(state))
 
     @property
     def _shutting_down(self) -> bool:
@@ -84,7 +83,7 @@ class BookieRoutes:
                 if not service.config.read_only_mode:
                     return Answer("Bookie is disabled ReadOnly mode, cannot transit to readOnly mode", 400)
                 service.set_manual_read_only("request by HTTP: no reason given")
-        return Answer(dumps({"readOnly": bool(gate.reasons)}))
+        return Answer(json_text({"readOnly": bool(gate.reasons)}))
 
     async def _is_ready(self, request: Request) -> Answer:
         if request.method != "GET":
@@ -97,7 +96,7 @@ class BookieRoutes:
         if request.method != "GET":
             return Answer("Only GET is supported.", 404)
         total, free = self._service.bookie.info()
-        return Answer(dumps({"freeSpace": free, "totalSpace": total}))
+        return Answer(json_text({"freeSpace": free, "totalSpace": total}))
 
     async def _list_disk_files(self, request: Request) -> Answer:
         if request.method != "GET":
@@ -109,14 +108,14 @@ class BookieRoutes:
         found = {
             f"{kind} files": await asyncio.to_thread(_names, directories[kind], FILE_KINDS[kind]) for kind in kinds
         }
-        return Answer(dumps(hash_map(found)))
+        return Answer(json_text(found))
 
     # -- its garbage
 
     async def _gc(self, request: Request) -> Answer:
         garbage = self._service.garbage
         if request.method == "GET":
-            return Answer(dumps({"is_in_force_gc": str(garbage.forced).lower()}))
+            return Answer(json_text({"is_in_force_gc": str(garbage.forced).lower()}))
         if request.method != "PUT":
             return Answer("Not allowed method. Should be PUT to trigger GC, Or GET to get Force GC state.", 405)
         paused = garbage.compactor.paused
@@ -129,7 +128,7 @@ class BookieRoutes:
             for level, name in ((MAJOR, "forceMajor"), (MINOR, "forceMinor")):
                 levels[level] = str(asked.get(name, levels[level])).lower() == "true"
         garbage.force(frozenset(level for level, wanted in levels.items() if wanted))
-        return Answer(dumps(f"Triggered GC on BookieServer: {self._service.bookie_id}"))
+        return Answer(json_text(f"Triggered GC on BookieServer: {self._service.bookie_id}"))
 
     async def _gc_details(self, request: Request) -> Answer:
         if request.method != "GET":
@@ -148,13 +147,13 @@ class BookieRoutes:
             "minorCompactionCounter": compactor.counts[MINOR],
             "entryLocationCompactionCounter": 0,
         }
-        return Answer(dumps([status] * len(self._service.config.ledger_dirs)))  # Java's directories have one each
+        return Answer(json_text([status] * len(self._service.config.ledger_dirs)))  # Java's directories have one each
 
     async def _suspend(self, request: Request) -> Answer:
         paused = self._service.garbage.compactor.paused
         if request.method == "GET":
             state = {f"is{level.capitalize()}GcSuspended": str(level in paused).lower() for level in (MAJOR, MINOR)}
-            return Answer(dumps(hash_map(state)))
+            return Answer(json_text(state))
         if request.method != "PUT":
             text = "Should be PUT to suspend major or minor compaction, Or GET to get compaction state."
             return Answer(f"Not found method. {text}", 404)
@@ -183,7 +182,7 @@ class BookieRoutes:
         if minor:
             switch(MINOR)
             text += f", {verb.capitalize()} minorGC on BookieServer: {server}"
-        return Answer(dumps(text))
+        return Answer(json_text(text))
 
 
 def _object_of(request: Request) -> dict[str, Any]:

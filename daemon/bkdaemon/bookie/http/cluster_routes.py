@@ -1,6 +1,6 @@
 """What Java's bookie answers on its HTTP port about its cluster: bookies, ledgers, auto recovery; from metadata alone.
 
-Paths, methods, codes and texts are Java's, down to the order of the fields; so `ledger/metadata` tells the password.
+Paths, methods, codes, texts and fields are Java's; so `ledger/metadata` contains the password.
 Not here, and 404: ledger/delete, autorecovery/bookie and autorecovery/decommission, which are bkctl's own commands;
 ledger/read is in entry_routes.py. Source: HttpRouter.java and the services of org.apache.bookkeeper.server.http.service
 (ListBookies, ClusterInfo, ListLedger, GetLedgerMeta, AutoRecoveryStatus, WhoIsAuditor, ListUnderReplicatedLedger,
@@ -23,8 +23,7 @@ from bkctl.meta.election import Election
 from bkctl.meta.ledgers import no_such_ledger
 from bkctl.meta.underreplication import Underreplication
 from bkctl.model.ledger import DigestType
-from bkdaemon.bookie.http.jackson import dumps, hash_map, text_of
-from bkdaemon.http_server import Answer, Request, Route
+from bkdaemon.http_server import Answer, Request, Route, json_text
 
 if TYPE_CHECKING:
     from bkctl.meta.ledgers import LedgerRecord, LedgerStore
@@ -67,7 +66,7 @@ class ClusterRoutes:
         read_only = request.parameters.get("type") == "ro"
         bookies = sorted(await (self._registry.read_only() if read_only else self._registry.writable()))
         named = request.parameters.get("print_hostnames") == "true"
-        return Answer(dumps(hash_map({b: (await self._registry.address(b))[0] if named else None for b in bookies})))
+        return Answer(json_text({b: (await self._registry.address(b))[0] if named else None for b in bookies}))
 
     async def _cluster_info(self, request: Request) -> Answer:
         if request.method != "GET":
@@ -84,7 +83,7 @@ class ClusterRoutes:
             "readonlyBookiesCount": len(read_only),
             "unavailableBookiesCount": len(known) - len(writable) - len(read_only),
         }
-        return Answer(dumps(info))
+        return Answer(json_text(info))
 
     # -- ledgers
 
@@ -94,13 +93,13 @@ class ClusterRoutes:
         asked = request.parameters
         if asked.get("print_metadata") != "true":
             found = {str(ledger_id): None async for part in self._ledgers.ids() for ledger_id in part}
-            return Answer(await asyncio.to_thread(dumps, found))  # long: not on the event loop
+            return Answer(await asyncio.to_thread(json_text, found))  # long: not on the event loop
         page = int(asked.get("page", "-1"))
         decoded = asked.get("decode_meta") == "true"
         chosen = [ledger_id async for ledger_id in self._page(page)]
         records = [record async for record in self._ledgers.read_many(chosen)]
         items = {str(r.ledger_id): metadata_item(r) if decoded else _text(r) for r in records}
-        return Answer(await asyncio.to_thread(dumps, items))
+        return Answer(await asyncio.to_thread(json_text, items))
 
     async def _page(self, page: int) -> AsyncIterator[int]:
         """Returns the ledgers of a page, all of them without a page; Java's first page is one ledger short."""
@@ -120,7 +119,7 @@ class ClusterRoutes:
         records = [record async for record in self._ledgers.read_many([ledger_id])]
         if not records:
             raise no_such_ledger(ledger_id)
-        return Answer(dumps({str(ledger_id): metadata_item(records[0])}))
+        return Answer(json_text({str(ledger_id): metadata_item(records[0])}))
 
     # -- auto recovery
 
@@ -130,10 +129,10 @@ class ClusterRoutes:
         if request.method == "PUT":
             wanted = request.parameters.get("enabled")
             if wanted is None:
-                named = ", ".join(f"{name}={value}" for name, value in hash_map(request.parameters).items())
+                named = ", ".join(f"{name}={value}" for name, value in request.parameters.items())
                 return Answer(f"Param 'enabled' not found in {{{named}}}", 400)
             await (self._queue.enable() if wanted.lower() == "true" else self._queue.disable())
-        return Answer(dumps({"enabled": await self._queue.enabled()}))
+        return Answer(json_text({"enabled": await self._queue.enabled()}))
 
     async def _who_is_auditor(self, request: Request) -> Answer:
         if request.method != "GET":
@@ -166,7 +165,7 @@ class ClusterRoutes:
             return Answer(f"Exception when get.{error.message}", 404)
         if not found:
             return Answer("No under replicated ledgers found", 404)
-        return Answer(dumps(found if "printmissingreplica" in asked else list(found)))
+        return Answer(json_text(found if "printmissingreplica" in asked else list(found)))
 
     async def _marks(self) -> AsyncIterator[tuple[int, tuple[str, ...]]]:
         """Marked ledgers and the bookies they lost."""
@@ -234,7 +233,7 @@ def metadata_item(record: LedgerRecord) -> dict[str, Any]:
 
 def _text(record: LedgerRecord) -> str:
     """The stored record taken for text, as Java does."""
-    return text_of(encode_metadata(record.metadata))
+    return encode_metadata(record.metadata).decode("utf-8", "replace")
 
 
 def _base64(data: bytes) -> str:

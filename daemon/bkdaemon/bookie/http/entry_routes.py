@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from bkctl.errors import Refused
 from bkctl.meta.bookies import BookieRegistry
-from bkdaemon.bookie.http.jackson import dumps, hash_map
-from bkdaemon.http_server import Answer, Request, Route
+from bkdaemon.http_server import Answer, Request, Route, json_text
 
 if TYPE_CHECKING:
     from bkctl.meta.ledgers import LedgerStore
@@ -64,7 +63,7 @@ class EntryRoutes:
         self._reads += 1
         try:
             found |= await self._entries(ledger_id, first, last)
-            return Answer(await asyncio.to_thread(lambda: dumps(hash_map(found))))  # long: not on the event loop
+            return Answer(await asyncio.to_thread(json_text, found))  # long: not on the event loop
         finally:
             self._reads -= 1
 

@@ -52,7 +52,7 @@ async def test_its_disks(tmp_path: Path) -> None:
         await Calls(service.bookie).add(5, range(3))
         await service.bookie.flush()
         found = json.loads((await ask(service, "GET", "/bookie/list_disk_file"))[1])
-        assert list(found) == ["index files", "journal files", "entrylog files"]
+        assert list(found) == ["journal files", "entrylog files", "index files"]
         assert found["entrylog files"].endswith(".log\t")
         (journal,) = (tmp_path / "journal").rglob("*.txn")
         only = await ask(service, "GET", "/bookie/list_disk_file?file_type=journal")
@@ -89,7 +89,7 @@ async def test_compaction_is_suspended_and_resumed(tmp_path: Path) -> None:
         both = await ask(service, "PUT", suspend, '{"suspendMajor": true, "suspendMinor": true}')
         assert both == (200, f'"Suspend majorGC on {server}, Suspend minorGC on {server}"')
         assert await ask(service, "PUT", resume, '{"resumeMinor": true}') == (200, f'", Resume minorGC on {server}"')
-        state = '{\n  "isMinorGcSuspended" : "false",\n  "isMajorGcSuspended" : "true"\n}'
+        state = '{\n  "isMajorGcSuspended" : "true",\n  "isMinorGcSuspended" : "false"\n}'
         assert await ask(service, "GET", suspend) == (200, state)
         assert service.garbage.compactor.paused == {"major"}
         assert await ask(service, "PUT", suspend) == (400, "Empty request body")
