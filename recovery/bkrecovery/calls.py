@@ -17,7 +17,6 @@ READ_VERSION: Final = 3
 before it has left, two switches of threads each (PacketProcessorBase.sendResponseAndWait); to version 3 as fast as it
 reads. What is in flight is bounded by the bytes of ByteBudget either way."""
 _OK: Final = int(Status.OK)
-_new = tuple.__new__  # an Answer for each of a hundred thousand entries a second
 
 
 class Answer(NamedTuple):
@@ -27,23 +26,14 @@ class Answer(NamedTuple):
     body: bytes | None
 
 
-class _Gathered:
-    """Collects the answers of one batch."""
+class _Replies:
+    """Waits until every request of a batch has a reply, or has failed."""
+
+    __slots__ = ("_due", "done")
 
     def __init__(self, count: int) -> None:
-        self.answers: dict[int, Answer] = {}
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._due = count
-
-    def answered(self, replies: list[Reply]) -> None:
-        answers, ok = self.answers, int(Status.OK)
-        for _, status, _, entry_id, body, *_ in replies:
-            answers[entry_id] = _new(Answer, (status, body if status == ok else None))
-        self._less(len(replies))
-
-    def failed(self, entry_ids: list[int], status: int) -> None:
-        self.answers.update(dict.fromkeys(entry_ids, Answer(status, None)))
-        self._less(len(entry_ids))
 
     def _less(self, count: int) -> None:
         self._due -= count
@@ -51,85 +41,15 @@ class _Gathered:
             self.done.set_result(None)
 
 
-async def read_entries(
-    context: ClientContext, bookie: BookieId, ledger_id: int, entry_ids: Sequence[int]
-) -> dict[int, Answer]:
-    """Reads each of these entries of one bookie, all requests in flight together. Never fences."""
-    if not entry_ids:
-        return {}
-    gathered = _Gathered(len(entry_ids))
-    batch = Batch(entry_ids, context.config.read_timeout_s, gathered.answered, gathered.failed)
-    context.pool.connection(bookie, ledger_id=ledger_id).send_reads(ledger_id, entry_ids, batch)
-    await gathered.done
-    return gathered.answers
-
-
-class _Lacking:
-    """Collects what of one batch of reads was not answered with an entry; the entries themselves are let go."""
-
-    def __init__(self, count: int, timeout_s: float) -> None:
-        self.positions: list[int] = []
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.batch = Batch(range(count), timeout_s, self.answered, self.failed)
-        self._due = count
-
-    def answered(self, replies: list[Reply]) -> None:
-        for token, status, *_ in replies:
-            if status != _OK:
-                self.positions.append(token - self.batch.first_token)
-        self._less(len(replies))
-
-    def failed(self, positions: list[int], _: int) -> None:
-        self.positions += positions
-        self._less(len(positions))
-
-    def _less(self, count: int) -> None:
-        self._due -= count
-        if self._due <= 0 and not self.done.done():
-            self.done.set_result(None)
-
-
-async def lacking_entries(context: ClientContext, bookie: BookieId, entries: Sequence[tuple[int, int]]) -> list[int]:
-    """Reads each (ledger id, entry id) of one bookie, all in flight together; the positions of those it did not give,
-    for whatever reason. Never fences."""
-    if not entries:
-        return []
-    found = _Lacking(len(entries), context.config.read_timeout_s)
-    context.pool.connection(bookie).send_reads_each(entries, found.batch)
-    await found.done
-    return found.positions
-
-
-async def add_entries(
-    context: ClientContext,
-    bookie: BookieId,
-    ledger_id: int,
-    master_key: bytes,
-    entries: Sequence[tuple[int, bytes]],
-    flags: int,
-) -> dict[int, Answer]:
-    """Adds these (entry id, sealed entry) to one bookie, all requests in flight together."""
-    if not entries:
-        return {}
-    entry_ids = [entry_id for entry_id, _ in entries]
-    gathered = _Gathered(len(entries))
-    batch = Batch(entry_ids, context.config.add_timeout_s, gathered.answered, gathered.failed)
-    connection = context.pool.connection(bookie, ledger_id=ledger_id)
-    connection.send_adds(ledger_id, master_key, entry_ids, [entry for _, entry in entries], flags, batch)
-    await gathered.done
-    return gathered.answers
-
-
-class Run:
+class Run(_Replies):
     """The replies of one bookie about a run of entries: their bytes, and the statuses of failed ones."""
 
-    __slots__ = ("_due", "bodies", "done", "refused")
+    __slots__ = ("bodies", "refused")
 
     def __init__(self, count: int) -> None:
+        super().__init__(count)
         self.bodies: dict[int, bytes] = {}
         self.refused: dict[int, int] = {}
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._due = count
 
     def read(self, replies: list[Reply]) -> None:
         """Replies to reads; an entry without bytes is missing, whatever the status."""
@@ -154,19 +74,77 @@ class Run:
         self.refused.update(dict.fromkeys(entry_ids, status))
         self._less(len(entry_ids))
 
-    def _less(self, count: int) -> None:
-        self._due -= count
-        if self._due <= 0 and not self.done.done():
-            self.done.set_result(None)
+
+class _Lacking(_Replies):
+    """Collects the positions of reads that were not answered with an entry; the entries themselves are dropped."""
+
+    __slots__ = ("batch", "positions")
+
+    def __init__(self, count: int, timeout_s: float) -> None:
+        super().__init__(count)
+        self.positions: list[int] = []
+        self.batch = Batch(range(count), timeout_s, self.answered, self.failed)
+
+    def answered(self, replies: list[Reply]) -> None:
+        for token, status, *_ in replies:
+            if status != _OK:
+                self.positions.append(token - self.batch.first_token)
+        self._less(len(replies))
+
+    def failed(self, positions: list[int], _: int) -> None:
+        self.positions += positions
+        self._less(len(positions))
+
+
+async def read_entries(
+    context: ClientContext, bookie: BookieId, ledger_id: int, entry_ids: Sequence[int]
+) -> dict[int, Answer]:
+    """Reads each of these entries of one bookie, all requests in flight together. Never fences."""
+    run = await _fetch(context, bookie, None, ledger_id, entry_ids)
+    return {e: Answer(run.refused[e], None) if e in run.refused else Answer(_OK, run.bodies[e]) for e in entry_ids}
 
 
 async def fetch_entries(context: ClientContext, bookie: BookieId, ledger_id: int, entry_ids: Sequence[int]) -> Run:
     """read_entries for very many: one object however many entries."""
-    fetched = Run(len(entry_ids))
-    batch = Batch(entry_ids, context.config.read_timeout_s, fetched.read, fetched.failed)
-    context.pool.connection(bookie, READ_VERSION, ledger_id).send_reads(ledger_id, entry_ids, batch)
-    await fetched.done
-    return fetched
+    return await _fetch(context, bookie, READ_VERSION, ledger_id, entry_ids)
+
+
+async def _fetch(
+    context: ClientContext, bookie: BookieId, version: int | None, ledger_id: int, entry_ids: Sequence[int]
+) -> Run:
+    run = Run(len(entry_ids))
+    if entry_ids:
+        batch = Batch(entry_ids, context.config.read_timeout_s, run.read, run.failed)
+        context.pool.connection(bookie, version, ledger_id).send_reads(ledger_id, entry_ids, batch)
+        await run.done
+    return run
+
+
+async def lacking_entries(context: ClientContext, bookie: BookieId, entries: Sequence[tuple[int, int]]) -> list[int]:
+    """Reads each (ledger id, entry id) of one bookie, all in flight together, and never fences.
+
+    Returns the positions of those that the bookie did not return, for whatever reason.
+    """
+    if not entries:
+        return []
+    found = _Lacking(len(entries), context.config.read_timeout_s)
+    context.pool.connection(bookie).send_reads_each(entries, found.batch)
+    await found.done
+    return found.positions
+
+
+async def add_entries(
+    context: ClientContext,
+    bookie: BookieId,
+    ledger_id: int,
+    master_key: bytes,
+    entries: Sequence[tuple[int, bytes]],
+    flags: int,
+) -> dict[int, Answer]:
+    """Adds these (entry id, sealed entry) to one bookie, all requests in flight together."""
+    ids, bodies = [entry_id for entry_id, _ in entries], [entry for _, entry in entries]
+    refused = await store_entries(context, bookie, ledger_id, master_key, ids, bodies, flags)
+    return {entry_id: Answer(refused.get(entry_id, _OK), None) for entry_id in ids}
 
 
 async def store_entries(
@@ -178,7 +156,7 @@ async def store_entries(
     entries: Sequence[bytes],
     flags: int,
 ) -> Mapping[int, int]:
-    """add_entries for very many; the statuses of those that the bookie did not take."""
+    """add_entries for very many; returns the statuses of those that the bookie did not store."""
     if not entry_ids:
         return {}
     stored = Run(len(entry_ids))
