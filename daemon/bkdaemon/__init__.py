@@ -1,1 +1,1 @@
-"""What runs for long: bookie, broker, autorecovery, local cluster."""
+"""The servers: bookie, broker, auto recovery, and a local cluster of them."""

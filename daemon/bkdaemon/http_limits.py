@@ -13,7 +13,7 @@ which a client meets them:
     requests        at most connections_max at a time (503); those of reserved_paths are answered beyond that
     body            body_bytes_max, or what body_limit(method, path) returns (413), within body_seconds_max;
                     bodies_bytes_max for all requests together (503)
-    response        the client takes PROGRESS_BYTES in each stall_seconds_max
+    response        the client reads PROGRESS_BYTES in each stall_seconds_max
     keep-alive      keep_alive_seconds_max without a request
 
 A response to an unfinished request closes the connection: the client may send LINGER_BYTES_MAX more in LINGER_S, which
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 STOP_S: Final = 2.0
-"""How long requests may take to finish while the listener stops."""
+"""The time that requests have to finish while the listener stops."""
 LINGER_S: Final = 2.0
 LINGER_BYTES_MAX: Final = 8 * MIB
 PROGRESS_BYTES: Final = 64 * KIB
@@ -70,7 +70,7 @@ class ListenerLimits:
         body_seconds_max: time in which a body arrives.
         bodies_bytes_max: bytes of the bodies of all requests in progress.
         keep_alive_seconds_max: time a connection stays open without a request.
-        stall_seconds_max: time without progress while a client takes a response.
+        stall_seconds_max: time without progress while a client reads a response.
     """
 
     connections_max: int = 1000
@@ -350,7 +350,7 @@ class _Connection(H11Protocol):
         self.check_progress()
 
     def send_400_response(self, msg: str) -> None:
-        """Reports a request that is not valid and closes; without a report where a response has begun."""
+        """Reports a request that is not valid and closes; closes without a report if a response has begun."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
             return
@@ -406,7 +406,7 @@ class _Connection(H11Protocol):
         self._deadline = self.loop.call_later(LINGER_S, self.abort)
 
     def check_progress(self) -> None:
-        """Starts to watch how fast the client takes a response, where a part of it is not sent."""
+        """Starts to measure how fast the client reads a response, if a part of it is not sent yet."""
         if self._progress is None and (left := self.transport.get_write_buffer_size()):
             self._unsent = left
             self._progress = self.loop.call_later(self._limits.stall_seconds_max, self._check_again)
@@ -422,7 +422,7 @@ class _Connection(H11Protocol):
         return {h11.IDLE: "head", h11.SEND_BODY: "body"}.get(self.conn.their_state, "response")
 
     def _enter(self, phase: str) -> None:
-        """Starts the deadline of a phase; again only where the phase is another one."""
+        """Starts the deadline of a phase, unless the connection is in that phase already."""
         if phase == self._phase or self.transport.is_closing():
             return
         self._phase = phase

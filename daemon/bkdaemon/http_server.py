@@ -1,8 +1,8 @@
 """The HTTP port of a bookie: pages that are ready at once (/metrics, /heartbeat) and routes that need the loop.
 
 An ASGI application on the bookie's event loop, within the limits of `bkdaemon.http_limits`: pages and the routes of a
-bookie's state are answered although all other requests are in progress. Pages are read-only; a route decides by itself
-which methods it takes, as Java's services do. One request a connection.
+bookie's state are answered although all other requests are in progress. Pages are read-only; a route decides which
+methods it supports, as Java's services do. One request a connection.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ RESERVED_PATHS: Final = frozenset({"/api/v1/bookie/is_ready", "/api/v1/bookie/st
 BODY_BYTES_MAX: Final = 64 * 1024
 """Bytes of any route's body: a JSON object of a few fields, which is parsed on the event loop."""
 ANSWER_BYTES_MAX: Final = 128 * 1024 * 1024
-"""Bytes of the long answers that clients have not taken yet; above, a long one is a 503."""
+"""Bytes of the long answers that clients have not read yet; above it a long answer is a 503."""
 LONG_ANSWER: Final = 64 * 1024
 ROUTE_S: Final = 60.0
-"""How long a route may take, and how long a client may take its answer."""
+"""The time that a route may need, and a client to read its answer."""
 METHODS: Final = frozenset({"GET", "PUT", "POST", "DELETE"})
 Page = Callable[[], tuple[str, str]]
 """Returns (content type, text)."""
@@ -49,7 +49,7 @@ class Request:
 
 
 class Answer(NamedTuple):
-    """What a route answers."""
+    """The answer of a route: its text and its status."""
 
     text: str
     code: int = 200
@@ -107,7 +107,7 @@ class HttpServer:
         await self._send(code, kind, text.encode("utf-8", "replace"), send)
 
     async def _send(self, code: int, kind: str, data: bytes, send: Any) -> None:
-        """Sends an answer in parts, so that memory holds the parts that its client does not take for ROUTE_S only."""
+        """Sends an answer in parts, so that memory holds the parts that its client does not read for ROUTE_S only."""
         if (size := len(data)) > LONG_ANSWER and self._answer_bytes + size > ANSWER_BYTES_MAX:
             code, kind, data = 503, "text/plain", b"too many long answers in progress; retry later\n"
             size = len(data)
@@ -155,7 +155,7 @@ async def _while_connected(work: Coroutine[Any, Any, Answer], receive: Any) -> A
 
 
 async def _routed(route: Route, request: Request) -> Answer:
-    """What a route answers; an error it raises is a 500, as where a service of Java's throws."""
+    """Returns the answer of a route; an error that it raises is a 500, as in Java's services."""
     try:
         async with asyncio.timeout(ROUTE_S):
             return await route(request)

@@ -1,9 +1,9 @@
-"""The C library's allocator, told to keep the memory it has, or to give back what is free.
+"""Settings of the C library's allocator: it keeps freed memory, or returns it to the kernel.
 
-A bookie fills a write cache and empties it again, for ever. By default glibc gives that memory back to the kernel
-each time and gets it back page by page: half a microsecond for every KB that arrives, as much as taking in the entry.
-What is kept is bounded by what the caches may hold. A broker holds little for long: what lies free between the pieces
-that it keeps is given back from time to time. Elsewhere (musl, macOS) nothing is done.
+A bookie fills and empties a write cache all the time. By default glibc returns that memory to the kernel each time and
+requests it again page by page: half a microsecond for every KB that arrives, as much as storing the entry. The memory
+that is kept is bounded by the sizes of the caches. A broker keeps little memory for long: free memory between the
+pieces in use is returned from time to time. With other C libraries (musl, macOS) nothing is done.
 Source: mallopt(3), mallinfo(3), malloc_trim(3).
 """
 
@@ -20,12 +20,12 @@ M_TOP_PAD: Final = -2
 M_MMAP_THRESHOLD: Final = -3
 SETTINGS: Final = {
     M_TRIM_THRESHOLD: 1024 * MIB,  # free memory at the top of the heap that is kept
-    M_TOP_PAD: 16 * MIB,  # taken at once when the heap grows
-    M_MMAP_THRESHOLD: 32 * MIB,  # buffers up to this size come from the heap; the most that glibc allows
+    M_TOP_PAD: 16 * MIB,  # requested at once when the heap grows
+    M_MMAP_THRESHOLD: 32 * MIB,  # buffers up to this size are in the heap; the largest value that glibc allows
 }
 
 
-class _Figures(ctypes.Structure):
+class _HeapInfo(ctypes.Structure):
     """struct mallinfo2; fordblks are the bytes of all free pieces of the heap, whether the kernel has their pages."""
 
     _fields_ = [
@@ -38,10 +38,10 @@ class _Figures(ctypes.Structure):
 
 
 class Slack:
-    """What lies free in the heap of this process, kept below a bound.
+    """Keeps the free memory in the heap of this process below a bound.
 
     Args:
-        free_bytes_max: what may lie free, and by how much the process may have grown since memory was last given back.
+        free_bytes_max: bound of the free memory, and of the growth of the process since memory was last returned.
     """
 
     def __init__(self, free_bytes_max: int) -> None:
@@ -49,9 +49,9 @@ class Slack:
         self._resident_after = 0
 
     def give_back(self) -> bool:
-        """Gives free pages back to the kernel if too much is free; False where there was no need.
+        """Returns free pages to the kernel if too much is free; False if that was not necessary.
 
-        Takes about a millisecond for every 10 MB that are given back.
+        Takes about a millisecond for every 10 MB that are returned.
         """
         library, most = _library(), self._free_bytes_max
         if library is None or library.mallinfo2().fordblks <= most:
@@ -64,17 +64,17 @@ class Slack:
 
 
 def resident_bytes() -> int:
-    """The memory that this process has, of Linux."""
+    """Returns the resident memory of this process (Linux)."""
     with open("/proc/self/statm", "rb") as statm:
         return int(statm.read().split()[1]) * resource.getpagesize()
 
 
 @lru_cache(maxsize=1)
 def _library() -> Any:
-    """The C library, where it has what `Slack` needs."""
+    """Returns the C library; None if it lacks a function that `Slack` needs."""
     try:
         library = ctypes.CDLL(None)
-        library.mallinfo2.restype = _Figures
+        library.mallinfo2.restype = _HeapInfo
         library.malloc_trim.restype = ctypes.c_int
     except (OSError, AttributeError, TypeError):
         return None
@@ -82,7 +82,7 @@ def _library() -> Any:
 
 
 def keep_memory() -> bool:
-    """Applies SETTINGS to this process; False where the C library has no such settings."""
+    """Applies SETTINGS to this process; False if the C library does not support them."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError, TypeError):

@@ -1,4 +1,4 @@
-"""Samples in Prometheus' text format, and those that every process has."""
+"""Samples in Prometheus' text format, and those of every process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4"
 
 
 class Sample(NamedTuple):
-    """One line: counters only grow."""
+    """One line of the text format. kind is counter or gauge; a counter never decreases."""
 
     name: str
     kind: str
@@ -21,7 +21,7 @@ class Sample(NamedTuple):
 
 
 def render(samples: Iterator[Sample]) -> str:
-    """The text that Prometheus reads."""
+    """Returns samples in the text format."""
     lines: list[str] = []
     typed: set[str] = set()
     for name, kind, value, labels in samples:
@@ -38,7 +38,7 @@ def _escaped(label: str) -> str:
 
 
 def process_samples() -> Iterator[Sample]:
-    """The process itself, by Prometheus' usual names."""
+    """Yields the metrics of this process, by the names that Prometheus' clients use."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     yield Sample("process_cpu_seconds_total", "counter", used.ru_utime + used.ru_stime)
     unit = 1 if sys.platform == "darwin" else 1024

@@ -1,12 +1,12 @@
-"""Properties files into frozen dataclasses: what bk_server.conf and broker.conf have in common.
+"""Reads properties files into frozen dataclasses: the common part of bk_server.conf and broker.conf.
 
-A field made by `key` names its key, how its text is read and the least value that makes sense:
+A field made by `key` names its key, the parser of its text and its least valid value:
 
     port: int = key("bookiePort", int, 3181, least=0)
 
 `key=value` or `key: value`, `#` and `!` start comments, a backslash at the end of a line continues it, the last of
-several equal keys wins, `key=` means the default. Keys without a field go into the field `unknown`, and are never
-refused: one file serves Java's servers and ours. Source: commons-configuration's PropertiesConfiguration.
+several equal keys wins, `key=` means the default. Keys without a field are stored in the field `unknown` and
+accepted, so that one file configures Java's servers and ours. Source: commons-configuration's PropertiesConfiguration.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3}
 def key(
     name: str, parse: Callable[[str], T], default: T, *, least: float | None = None, most: float | None = None
 ) -> T:
-    """A field that is read from the key `name`; least and most are the bounds of what makes sense."""
+    """A field that is read from the key `name`; least and most are the bounds of a valid value."""
     made: T = field(default=default, metadata={"key": name, "parse": parse, "least": least, "most": most})
     return made
 
 
 def flag(value: str) -> bool:
-    """True or false in Java's words. Raises: ValueError, it is neither."""
+    """Parses a boolean in Java's words. Raises: ValueError, it is neither true nor false."""
     lowered = value.lower()
     if lowered in ("true", "yes", "on"):
         return True
@@ -53,7 +53,7 @@ def flag(value: str) -> bool:
 
 
 def java_flag(value: str) -> bool:
-    """True or false, and nothing else. Raises: ValueError, it is neither; Java takes that for false without a word."""
+    """Parses `true` or `false`. Raises: ValueError, it is another word, which Java silently reads as false."""
     found = {"true": True, "false": False}.get(value.lower())
     if found is None:
         raise ValueError("neither true nor false")
@@ -61,12 +61,12 @@ def java_flag(value: str) -> bool:
 
 
 def java_int(value: str) -> int:
-    """A number that Java keeps in 32 bits. Raises: ValueError, it is not a number."""
+    """Parses a 32-bit integer. Raises: ValueError, it is not one."""
     return _within(value, INT_MAX)
 
 
 def java_long(value: str) -> int:
-    """A number that Java keeps in 64 bits. Raises: ValueError, it is not a number."""
+    """Parses a 64-bit integer. Raises: ValueError, it is not one."""
     return _within(value, LONG_MAX)
 
 
@@ -77,24 +77,24 @@ def _within(value: str, most: int) -> int:
 
 
 def limit(value: str) -> int:
-    """An int where 0 and less, which comes out as 0, are no limit. Raises: ValueError, it is no number."""
+    """Parses a 32-bit limit; 0, and a negative number, which is read as 0, mean unlimited. Raises: ValueError."""
     return max(java_int(value), 0)
 
 
 def long_limit(value: str) -> int:
-    """The same of a long. Raises: ValueError, it is no number."""
+    """Parses a 64-bit limit in the same way. Raises: ValueError."""
     return max(java_long(value), 0)
 
 
 def number(value: str) -> float:
-    """A number with or without a fraction. Raises: ValueError, it is not a number, or not finite."""
+    """Parses a number with or without a fraction. Raises: ValueError, it is not a number, or not finite."""
     if not NUMBER.fullmatch(value) or not abs(float(value)) < float("inf"):
         raise ValueError("not a number")
     return float(value)
 
 
 def one_of(*names: str) -> Callable[[str], str]:
-    """One of some names, as they are written. The function raises: ValueError, it is another."""
+    """Returns a parser that accepts these names only, in this spelling, and raises ValueError for others."""
 
     def parse(value: str) -> str:
         if value not in names:
@@ -105,22 +105,22 @@ def one_of(*names: str) -> Callable[[str], str]:
 
 
 def port(value: str) -> int:
-    """A TCP port, 0 for a free one. Raises: ValueError, it is not a port."""
+    """Parses a TCP port; 0 means a free one. Raises: ValueError, it is not a port."""
     if not PORT.fullmatch(value) or int(value) > PORT_MAX:
-        raise ValueError("no port: 0 to 65535")
+        raise ValueError("not a port from 0 to 65535")
     return int(value)
 
 
 def words(value: str) -> tuple[str, ...]:
-    """A list that is separated by commas."""
+    """Parses a list that is separated by commas."""
     return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
 def check_bounds(config: DataclassInstance) -> None:
-    """Compares every field with the least and the most it may be.
+    """Checks that every field is within its bounds.
 
     Raises:
-        UsageError: one is out of its bounds.
+        UsageError: a field is out of its bounds.
     """
     for item in fields(config):
         value = getattr(config, item.name)
@@ -131,13 +131,13 @@ def check_bounds(config: DataclassInstance) -> None:
 
 def _out_of_bounds(item: Field[Any], value: Any) -> str:
     least, most = item.metadata.get("least"), item.metadata.get("most")
-    if least is not None and not value >= least:  # nan is neither
+    if least is not None and not value >= least:  # true for nan as well
         return f"is below {least}"
     return f"is above {most}" if most is not None and value > most else ""
 
 
 def read_properties(path: Path) -> dict[str, tuple[str, int]]:
-    """Key → (value, line number) of a file.
+    """Returns key → (value, line number) of a file.
 
     Raises:
         UsageError: it cannot be read.
@@ -149,12 +149,12 @@ def read_properties(path: Path) -> dict[str, tuple[str, int]]:
 
 
 def read_server_properties(path: Path, table: Table, warn: Callable[[str], object]) -> dict[str, tuple[str, int]]:
-    """Key → (value, line number) of a server's file, without the security keys that are ignored.
+    """Returns key → (value, line number) of a server's file, without the security keys that are ignored.
 
     Args:
         path: the file.
-        table: keys of protection that the server does not support.
-        warn: takes a line for each of those that bkctlAllowInsecure=true allows.
+        table: security keys that the server does not support.
+        warn: called with a line for each of them that bkctlAllowInsecure=true allows.
 
     Raises:
         UsageError: it cannot be read, or has such keys.
@@ -166,7 +166,7 @@ def read_server_properties(path: Path, table: Table, warn: Callable[[str], objec
 
 
 def parse_properties(text: str) -> dict[str, tuple[str, int]]:
-    """Key → (value, line number) of a properties file."""
+    """Returns key → (value, line number) of the text of a properties file."""
     found: dict[str, tuple[str, int]] = {}
     pending, start = "", 0
     for number, raw in enumerate(text.splitlines(), 1):
@@ -186,7 +186,7 @@ def parse_properties(text: str) -> dict[str, tuple[str, int]]:
 
 
 def config_of(kind: type[C], properties: Mapping[str, tuple[str, int]], *, source: str, **overrides: object) -> C:
-    """A `kind` from key → (value, line); source names the file in errors, overrides are field values that win.
+    """Returns a `kind` from key → (value, line); source names the file in errors, overrides replace field values.
 
     Raises:
         UsageError: a value that cannot be read (with file and line), contradictions.

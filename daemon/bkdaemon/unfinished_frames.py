@@ -20,7 +20,7 @@ UNFINISHED_BYTES_MAX: Final = 256 * 1024 * 1024
 SHORT_FRAME: Final = 32 * 1024
 """Bytes of a frame that a connection may always hold."""
 FINISHING_MAX: Final = 8
-"""Connections that are read to the end of their frames although there is no room: some always finish."""
+"""Connections that are read to the end of their frames when memory is full, so that some always finish."""
 POLL_S: Final = 1.0
 """Interval at which waiting connections are checked."""
 PROGRESS_S: Final = 10.0

@@ -233,6 +233,6 @@ def test_auto_recovery_that_ends_takes_the_bookie_with_it(home: Home) -> None:
         asyncio.run(spoil())
         assert process.wait(START_TIMEOUT_S) == 8
     words = (home.folder / "log").read_text()
-    assert "auto recovery has ended, and the bookie with it" in words
+    assert "auto recovery failed; stopping the bookie" in words
     assert "underreplication/LAYOUT at 0x" in words
     assert home.json("bookie", "list")["items"][0]["state"] == "down", "it was unregistered, as at every stop"

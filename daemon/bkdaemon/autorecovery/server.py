@@ -1,12 +1,12 @@
-"""Auto recovery with a pulse: stands for election, audits when elected, replicates always.
+"""The process of auto recovery: it takes part in the auditor election, audits when elected, and always replicates.
 
-    candidate   votes; waits until its vote is the lowest
-    auditor     audits until the session expires, its vote is gone, or the audit cannot go on; then votes again
-    worker      from the start to the end, independent of the auditor
-    pauses      ended when their time is over, by the first process that sees it
+    candidate   votes, and waits until its vote is the lowest
+    auditor     audits until the session expires, its vote is deleted, or the audit fails; then votes again
+    worker      runs from the start to the end, independent of the auditor
+    pauses      ended when they expire, by the first process that notices it
 
-An expired metadata session ends neither: votes and locks are gone with it, and are created again in the next one.
-(Java's process ends there.) Source: AutoRecoveryMain.java, AuditorElector.java.
+Auditor and worker survive an expired metadata session: votes and locks are deleted with it, and are created again in
+the next session. (Java's process exits.) Source: AutoRecoveryMain.java, AuditorElector.java.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from bkctl.meta.recovery_switch import RecoverySwitch
 from bkctl.meta.store import SessionEvent, wakes
 from bkctl.meta.underreplication import Underreplication
 from bkctl.meta.uri import MetadataUri, parse_uri
-from bkdaemon.autorecovery.figures import EMBEDDED_SCOPE, auditor_samples, own_samples, worker_samples
+from bkdaemon.autorecovery.metrics import EMBEDDED_SCOPE, auditor_samples, own_samples, worker_samples
 from bkdaemon.bookie.address import bookie_id_of, http_host
 from bkdaemon.http_server import HttpServer
 from bkdaemon.prometheus import CONTENT_TYPE, Sample, render
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 RETRY_S: Final = 2.0
 VOTE_CHECK_S: Final = 30.0
-"""How often an auditor looks whether its vote still stands, should the watch on it fail."""
+"""Interval at which an auditor checks its vote, in case the watch on it fails."""
 RESIGN_TIMEOUT_S: Final = 3.0
 
 _log = logging.getLogger(__name__)
@@ -60,10 +60,10 @@ class AutoRecovery:
     """Auditor and worker of one process, on a metadata session that it does not own.
 
     Attributes:
-        bookie_id: what it votes as.
-        auditing: it is the auditor now.
-        running: it works; False before run() and after its end.
-        scope: what comes before the names of its figures.
+        bookie_id: the id in its vote.
+        auditing: True while it is the auditor.
+        running: True from the start of run() to its end.
+        scope: the prefix of the names of its metrics.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class AutoRecovery:
         self.worker = ReplicationWorker(bookkeeper, self._queue, settings, socket.gethostname(), bookie_id)
 
     async def prepare(self) -> None:
-        """Makes what everything else needs in the metadata store.
+        """Creates the nodes in the metadata store that auditor and worker need.
 
         Raises:
             BadBytes: the queue has an unknown layout. Unavailable: the store does not answer.
@@ -92,12 +92,12 @@ class AutoRecovery:
         await self._queue.ensure()
 
     async def run(self) -> None:
-        """Works until it is cancelled; resigns and gives back its locks then."""
+        """Runs until it is cancelled; then it withdraws its vote and releases its locks."""
         self.running = True
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.worker.run(), name="replication worker")
-                group.create_task(self._stand_for_election(), name="auditor")
+                group.create_task(self._audit_when_elected(), name="auditor")
                 pauses = keep_pauses(self._switch, self._clock, self.bookie_id)
                 group.create_task(pauses, name="end of pauses")
         finally:
@@ -106,9 +106,9 @@ class AutoRecovery:
                 async with asyncio.timeout(RESIGN_TIMEOUT_S):
                     await self._election.resign()
             except (BkctlError, TimeoutError) as e:
-                _log.warning("the vote could not be taken back, it ends with the session: %s", e)
+                _log.warning("cannot withdraw the vote, which ends with the session: %s", e)
 
-    async def _stand_for_election(self) -> None:
+    async def _audit_when_elected(self) -> None:
         while True:
             try:
                 vote = await self._election.win(self.bookie_id)
@@ -118,26 +118,26 @@ class AutoRecovery:
                 await asyncio.sleep(RETRY_S)
 
     async def _audit(self, vote: Vote) -> None:
-        """Audits as long as the vote stands."""
+        """Audits until the vote is deleted."""
         _log.info("%s is the auditor", self.bookie_id)
         auditor = Auditor(self._bookkeeper, self._queue, self._settings, self.bookie_id)
         self.audit_counts = auditor.counts
         self.auditing = True
         task = asyncio.create_task(auditor.run(), name="audit")
-        fall = asyncio.create_task(self._fallen(vote), name="watch of the vote")
+        deleted = asyncio.create_task(self._vote_deleted(vote), name="watch of the vote")
         try:
-            done, _ = await asyncio.wait({task, fall}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({task, deleted}, return_when=asyncio.FIRST_COMPLETED)
             for ended in done:
                 ended.result()
             _log.warning("%s is no longer the auditor", self.bookie_id)
         finally:
             self.auditing = False
-            for running in (task, fall):
+            for running in (task, deleted):
                 running.cancel()
-            await asyncio.gather(task, fall, return_exceptions=True)
+            await asyncio.gather(task, deleted, return_exceptions=True)
 
-    async def _fallen(self, vote: Vote) -> None:
-        """Returns once the vote is gone, with its session or by a deletion."""
+    async def _vote_deleted(self, vote: Vote) -> None:
+        """Returns when the vote is deleted, with its session or by a client."""
         store = self._bookkeeper.ledgers.store
         expired = asyncio.Event()
         end = store.on_session(lambda event: expired.set() if event is SessionEvent.EXPIRED else None)
@@ -162,7 +162,7 @@ class AutoRecovery:
         await self._bookkeeper.close()
 
     def samples(self) -> Iterator[Sample]:
-        """Its figures, with Java's names where Java has the figure."""
+        """Yields its metrics, by Java's names where Java has the metric."""
         yield from auditor_samples(self.audit_counts, f"{self.scope}auditor_")
         yield from worker_samples(self.worker, f"{self.scope}replication_worker_")
         yield Sample("bkctl_auto_recovery_running", "gauge", self.running)
@@ -170,10 +170,10 @@ class AutoRecovery:
 
 
 async def open_auto_recovery(config: BookieConfig, world: World, store: MetadataStore) -> AutoRecovery:
-    """Auto recovery with the settings of a bookie's configuration; copies speak v2, for its batch reads.
+    """Creates auto recovery from a bookie's configuration; it copies by protocol v2, which has batch reads.
 
     Raises:
-        UsageError: a setting makes no sense. NotFound: there is no cluster.
+        UsageError: a setting is not valid. NotFound: the cluster does not exist.
     """
     uri = parse_uri(config.uri)
     ledgers = await open_ledgers(store, uri.root, uri.manager, write=True, random=world.random)
@@ -192,20 +192,20 @@ async def beside_bookie(
     """Runs auto recovery on the bookie's session for as long as the bookie runs.
 
     Args:
-        ended: hears why it ended by itself. The bookie has to end then too: Java's watcher closes all that the process
-            holds, so that the supervisor restarts both. (AutoRecoveryDeathWatcher, ComponentStarter.)
+        ended: called with the error if auto recovery fails. The bookie has to stop then too: Java's watcher closes
+            all components of the process, so that the supervisor restarts both (AutoRecoveryDeathWatcher).
     """
     recovery = await open_auto_recovery(config, world, store)
     recovery.scope = EMBEDDED_SCOPE
     await recovery.prepare()
     work = asyncio.create_task(recovery.run(), name="auto recovery")
 
-    def tell(work: asyncio.Task[None]) -> None:
+    def report(work: asyncio.Task[None]) -> None:
         if not work.cancelled() and (error := work.exception()) is not None:
-            _log.error("auto recovery has ended, and the bookie with it", exc_info=error)
+            _log.error("auto recovery failed; stopping the bookie", exc_info=error)
             ended(error)
 
-    work.add_done_callback(tell)
+    work.add_done_callback(report)
     try:
         yield recovery
     finally:
@@ -215,10 +215,10 @@ async def beside_bookie(
 
 
 async def serve(config: BookieConfig, world: World, ready: Callable[[AutoRecovery], None]) -> None:
-    """Runs auto recovery until SIGTERM or SIGINT; ready is called when it works.
+    """Runs auto recovery until SIGTERM or SIGINT; ready is called when it is started.
 
     Raises:
-        BkctlError: it could not start.
+        BkctlError: it failed to start.
     """
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -251,7 +251,7 @@ async def serve(config: BookieConfig, world: World, ready: Callable[[AutoRecover
 
 
 def run(config: BookieConfig, world: World, ready: Callable[[AutoRecovery], None]) -> None:
-    """serve() in an event loop of its own."""
+    """Runs serve() in an event loop of its own."""
     try:
         import uvloop
     except ImportError:  # not on every platform

@@ -62,8 +62,8 @@ def test_defaults_are_bookkeepers() -> None:
     ("text", "says"),
     [
         ("\nbookiePort=many", r"test.conf:2: bookiePort=many"),
-        ("\nbookiePort=-1", "test.conf:2: .*: no port"),
-        ("\n\nbookiePort=65536", "test.conf:3: .*: no port"),
+        ("\nbookiePort=-1", "test.conf:2: .*: not a port"),
+        ("\n\nbookiePort=65536", "test.conf:3: .*: not a port"),
         ("\nzkTimeout=0", "test.conf:2: zkTimeout=0 is below 1"),
         ("allowLoopback=perhaps", "not true or false"),
         ("diskUsageThreshold=1.5", "disk thresholds"),

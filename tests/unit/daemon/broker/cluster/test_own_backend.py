@@ -139,7 +139,7 @@ def test_broker_conf(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r":2: webServicePort=abc"):
         load_config(path)
     path.write_text("clusterName=lab\nbrokerServicePort=99999\n")
-    with pytest.raises(UsageError, match=r":2: brokerServicePort=99999: no port"):
+    with pytest.raises(UsageError, match=r":2: brokerServicePort=99999: not a port"):
         load_config(path)
     with pytest.raises(UsageError, match="clusterName"):
         BrokerConfig()

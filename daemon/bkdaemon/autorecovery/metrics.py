@@ -1,9 +1,9 @@
-"""The figures of auto recovery for Prometheus, with Java's names where Java has the figure.
+"""The metrics of auto recovery for Prometheus, by Java's names where Java has the metric.
 
-Java puts them below `auditor` and `replication_worker`, and inside a bookie below `replication` as well. Of its
-summaries there are the count and the sum, no quantiles. A figure without a name of Java's begins with bkctl.
-Not here: UNDER_REPLICATED_LEDGERS_TOTAL_SIZE, READ_DATA_LATENCY and WRITE_DATA_LATENCY, which are not measured, and
-NUM_SKIPPING_CHECK_TASK_TIMES, as no check is skipped. Source: ReplicationStats.java, AuditorStats.java,
+The names begin with `auditor` and `replication_worker`, and inside a bookie with `replication` as well. Java's
+summaries are reported by count and sum, without quantiles. A metric that Java does not have begins with `bkctl`.
+Not supported: UNDER_REPLICATED_LEDGERS_TOTAL_SIZE, READ_DATA_LATENCY and WRITE_DATA_LATENCY, which are not measured,
+and NUM_SKIPPING_CHECK_TASK_TIMES, as checks are never skipped. Source: ReplicationStats.java, AuditorStats.java,
 ReplicationWorker.java, LedgerFragmentReplicator.java, PrometheusTextFormat.java.
 """
 
@@ -19,7 +19,7 @@ from bkctl.codec.recovery_notes import CheckName
 from bkdaemon.prometheus import Sample
 
 EMBEDDED_SCOPE: Final = "replication_"
-"""What Java puts before the names inside a bookie."""
+"""The prefix of Java's names inside a bookie."""
 RUN_TIMES: Final = {
     CheckName.BOOKIES: "AUDIT_BOOKIES_TIME",
     CheckName.ALL: "CHECK_ALL_LEDGERS_TIME",
@@ -29,14 +29,14 @@ RUN_TIMES: Final = {
 
 
 def summary(name: str, stat: OpStat) -> Iterator[Sample]:
-    """Count and sum of Java's summary; times are in milliseconds."""
+    """Yields count and sum of one of Java's summaries; times are in milliseconds."""
     for well, count, total in (("false", stat.failed_count, stat.failed_sum), ("true", stat.count, stat.sum)):
         yield Sample(f"{name}_count", "counter", count, (("success", well),))
         yield Sample(f"{name}_sum", "counter", total, (("success", well),))
 
 
 def auditor_samples(audit: AuditCounts, scope: str) -> Iterator[Sample]:
-    """What Java's auditor tells."""
+    """Yields the metrics of Java's auditor."""
     for name, value in (
         ("NUM_LEDGERS_CHECKED", audit.ledgers_checked),
         ("NUM_BOOKIE_AUDITS_DELAYED", audit.audits_delayed),
@@ -65,7 +65,7 @@ def auditor_samples(audit: AuditCounts, scope: str) -> Iterator[Sample]:
 
 
 def worker_samples(worker: ReplicationWorker, scope: str) -> Iterator[Sample]:
-    """What Java's replication worker tells."""
+    """Yields the metrics of Java's replication worker."""
     counts, copied = worker.counts, worker.replicator.counts
     for name, value in (
         ("NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED", counts.ledgers_repaired),
@@ -82,7 +82,7 @@ def worker_samples(worker: ReplicationWorker, scope: str) -> Iterator[Sample]:
 
 
 def own_samples(auditing: bool, audit: AuditCounts, worker: ReplicationWorker) -> Iterator[Sample]:
-    """What Java does not tell."""
+    """Yields the metrics that Java does not have."""
     yield Sample("bkctl_auditor", "gauge", auditing)
     yield Sample("bkctl_auditor_bookie_checks", "counter", audit.bookie_checks)
     yield Sample("bkctl_auditor_last_bookie_check_seconds", "gauge", audit.last_bookie_check_s)

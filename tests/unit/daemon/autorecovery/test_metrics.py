@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bkdaemon.autorecovery.figures import EMBEDDED_SCOPE, RUN_TIMES, auditor_samples, summary
+from bkdaemon.autorecovery.metrics import EMBEDDED_SCOPE, RUN_TIMES, auditor_samples, summary
 from bkrecovery.audit_counts import AuditCounts, OpStat
 
 from bkctl.client.client import BookKeeper
