@@ -22,7 +22,7 @@ from bkctl.codec.pulsar_entry import decode_metadata, encode_entry, split_entry
 from bkctl.errors import Corrupt
 from bkctl.model.topic import TopicName
 from tests.broker.admin import Admin, administering
-from tests.unit.daemon.broker.rest.test_rest import CALLS
+from tests.unit.daemon.broker.rest.recorded import CALLS
 from tests.unit.log.logs import read_all, until
 
 EVENTS = Path(__file__).resolve().parents[2] / "data/pulsar_rest/change_events.jsonl"

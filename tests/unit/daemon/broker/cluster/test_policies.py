@@ -11,9 +11,13 @@ from bkdaemon.broker.config import MIB, BrokerConfig
 from bkdaemon.broker.service import _client_keys
 
 from bkctl.client.config import ClientConfig, Placement
+from bkctl.errors import NotFound
+from bkctl.meta.memory import MemoryStore
+from bkctl.meta.namespaces import NamespaceStore
 from bkctl.model.ids import BookieId
 from bkctl.model.topic import TopicName
 from tests.broker.admin import Admin, administering
+from tests.unit.daemon.broker.rest.clients import DEFAULT
 
 TOPIC = TopicName.parse("persistent://public/default/t")
 SYSTEM = TopicName.parse("persistent://public/default/__change_events")
@@ -175,5 +179,17 @@ def test_a_namespace_that_another_broker_deletes_and_makes_again_is_there_at_onc
         assert not (await policies.rules(TOPIC)).auto_create_topic
         await namespaces.update_policies("public/default", lambda old: old | {"deleted": False})
         assert (await policies.rules(TOPIC)).auto_create_topic
+
+    administering(scenario)
+
+
+def test_no_topic_is_created_in_a_namespace_that_another_broker_deletes() -> None:
+    async def scenario(admin: Admin) -> None:
+        await admin.topic("persistent://public/default/t")
+        namespaces = NamespaceStore(MemoryStore(admin.cluster.tree))
+        await namespaces.update_policies(DEFAULT, lambda old: old | {"deleted": True})
+        with pytest.raises(NotFound, match="is being deleted"):
+            await admin.topic("persistent://public/default/new")
+        assert await admin.service.backend.topics(DEFAULT) == ["persistent://public/default/t"]
 
     administering(scenario)

@@ -6,7 +6,7 @@ from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import Command, ErrorCode
 from bkctl.model.topic import TopicName
 from tests.broker.admin import Admin, administering
-from tests.unit.daemon.broker.rest.test_figures import TOPIC, connected
+from tests.unit.daemon.broker.rest.clients import TOPIC, connected
 
 SCHEMAS = "/admin/v2/schemas/public/default/t"
 STRING = {"type": "STRING", "schema": "", "properties": {"a": "1"}}

@@ -1,4 +1,4 @@
-"""Isolation policies and failure domains by REST: answers as Java's broker 4.0.7 gave them, what a change does."""
+"""Isolation policies and failure domains in the REST interface, with the answers of Java's broker 4.0.7."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.broker.admin import Admin, administering
+from tests.unit.daemon.broker.rest.clients import A, status_of
 
-A = "/admin/v2"
 CLUSTER = f"{A}/clusters/lab"
 ISOLATION = f"{CLUSTER}/namespaceIsolationPolicies"
 DOMAINS = f"{CLUSTER}/failureDomains"
@@ -31,12 +31,7 @@ def failover(**parameters: Any) -> dict[str, Any]:
     return POLICY | {"auto_failover_policy": {"policy_type": "min_available", "parameters": parameters}}
 
 
-async def status_of(admin: Admin, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-    answer = await admin.ask(method, path, body)
-    return answer.status, answer.body
-
-
-def test_policies_are_set_told_and_deleted_as_by_java() -> None:
+def test_isolation_policies_are_set_returned_and_deleted_as_by_java() -> None:
     async def scenario(admin: Admin) -> None:
         for path in ("", "/p", "/brokers", "/brokers/b:1"):
             assert await status_of(admin, "GET", ISOLATION + path) == (404, NONE)
@@ -77,7 +72,7 @@ def test_policies_are_set_told_and_deleted_as_by_java() -> None:
         failover(min_limit=None, usage_threshold="1"),
     ],
 )  # fmt: skip
-def test_wrong_policies_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_isolation_policies_are_refused(wrong: dict[str, Any]) -> None:
     async def scenario(admin: Admin) -> None:
         assert (await admin.ask("POST", f"{ISOLATION}/p", POLICY | wrong)).status == 400
         assert await status_of(admin, "GET", ISOLATION) == (404, NONE)
@@ -85,7 +80,7 @@ def test_wrong_policies_are_refused(wrong: dict[str, Any]) -> None:
     administering(scenario, bookies=0)
 
 
-def test_a_refusal_shows_the_policy_as_java_does() -> None:
+def test_a_refusal_shows_the_isolation_policy_as_java_does() -> None:
     async def scenario(admin: Admin) -> None:
         given = {"namespaces": [], "auto_failover_policy": {"parameters": {"min_limit": "1"}}}
         assert await status_of(admin, "POST", f"{ISOLATION}/p", given) == (400, {"reason": SHOWN})
@@ -93,7 +88,7 @@ def test_a_refusal_shows_the_policy_as_java_does() -> None:
     administering(scenario, bookies=0)
 
 
-def test_a_policy_unloads_what_it_moves_and_holds_for_who_comes_then() -> None:
+def test_an_isolation_policy_unloads_bundles_that_it_moves() -> None:
     async def scenario(admin: Admin) -> None:
         ownership = admin.service.backend.ownership
         topic = await admin.topic(TOPIC)
@@ -117,7 +112,7 @@ def test_a_policy_unloads_what_it_moves_and_holds_for_who_comes_then() -> None:
     administering(scenario)
 
 
-def test_failure_domains() -> None:
+def test_failure_domains_are_stored_as_by_java() -> None:
     async def scenario(admin: Admin) -> None:
         assert await admin.ok("GET", DOMAINS) == {}
         missing = {"reason": "Domain d for cluster lab does not exist"}
