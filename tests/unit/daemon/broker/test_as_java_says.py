@@ -6,81 +6,15 @@ import asyncio
 
 import pytest
 from bkdaemon.broker.rules import TopicRules
-from bkdaemon.broker.stats import subscription_stats
-from bkdaemon.broker.topic.rates import Rates
-from bkdaemon.broker.topic.topic import Topic
 
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import NO_REQUEST, Command, ErrorCode
-from tests.broker.admin import Admin, administering
 from tests.broker.raw import Stage, entry_of, on_stage
+from tests.unit.daemon.broker.rest.clients import TOPIC
 
-TOPIC = "persistent://public/default/t"
 NOT_KEPT = "non-persistent://public/default/t"
 SHARED, FAILOVER, KEY_SHARED = 1, 2, 3
 RECORD = b'{"type":"record","name":"R","fields":[]}'
-PERSISTENT = "/admin/v2/persistent/public/default"
-NON_PERSISTENT = "/admin/v2/non-persistent/public/default"
-INT = "a whole number from -2147483648 to 2147483647"
-
-
-def test_a_name_like_a_partition_s_is_a_topic_where_there_is_no_partitioned_one() -> None:
-    async def scenario(admin: Admin) -> None:
-        path, asked = f"{PERSISTENT}/q-partition-1/partitions", "?checkAllowAutoCreation=true"
-        assert (await admin.ask("GET", path)).status == 404
-        assert (await admin.ok("GET", path + asked))["partitions"] == 0
-        await admin.topic("persistent://public/default/q-partition-1")
-        assert (await admin.ok("GET", path))["partitions"] == 0
-        await admin.ok("PUT", f"{PERSISTENT}/g/partitions", 2)
-        assert (await admin.ok("GET", f"{PERSISTENT}/g-partition-1/partitions{asked}"))["partitions"] == 0
-        assert (await admin.ask("GET", f"{PERSISTENT}/g-partition-2/partitions{asked}")).status == 404
-
-    administering(scenario)
-
-
-def test_a_topic_that_keeps_nothing_tells_its_subscriptions_and_that_it_keeps_nothing() -> None:
-    async def scenario(admin: Admin) -> None:
-        await admin.ok("PUT", f"{NON_PERSISTENT}/t", {})
-        assert await admin.ok("GET", f"{NON_PERSISTENT}/t/subscriptions") == []
-        told = await admin.ok("GET", f"{NON_PERSISTENT}/t/internalStats")
-        assert (told["entriesAddedCounter"], told["numberOfEntries"], told["cursors"]) == (0, 0, {})
-        assert (await admin.ask("GET", f"{NON_PERSISTENT}/none/internalStats")).status == 404
-
-    administering(scenario)
-
-
-def test_refusals() -> None:
-    async def scenario(admin: Admin) -> None:
-        await admin.topic(TOPIC)
-        clusters = {"allowedClusters": ["lab"]}
-        for method, path, body, status, why in (
-            ("PUT", "/admin/v2/tenants/bad%20name", clusters, 412, "Tenant name is not valid"),
-            ("PUT", "/admin/v2/namespaces/public/bad%20name", {}, 412, "Namespace name is not valid"),
-            ("PUT", "/admin/v2/namespaces/nosuch/n", {}, 404, "Tenant does not exist"),
-            ("PUT", f"{PERSISTENT}/z/partitions", 0, 406, "Number of partitions should be more than 0"),
-            ("PUT", f"{PERSISTENT}/z/partitions", -1, 406, "Number of partitions should be more than 0"),
-            ("PUT", f"{PERSISTENT}/z/partitions", "x", 400, f"partitions must be {INT}, not 'x'"),
-            ("POST", f"{PERSISTENT}/t/partitions", 3, 409, f"Topic {TOPIC} is not the partitioned topic."),
-            ("POST", f"{PERSISTENT}/n/partitions", 3, 409, f"Topic {TOPIC[:-1]}n is not the partitioned topic."),
-            ("DELETE", f"{PERSISTENT}/n/partitions", None, 404, f"Topic {TOPIC[:-1]}n not found."),
-        ):
-            answer = await admin.ask(method, path, body)
-            assert (answer.status, answer.body) == (status, {"reason": why}), path
-        answer = await admin.ask("DELETE", f"{PERSISTENT}/t/partitions")
-        assert (answer.status, "please call delete" in answer.body["reason"]) == (409, True)
-        answer = await admin.ask("PUT", f"{PERSISTENT}/a-partition-0", {})
-        assert (answer.status, "isn't a partitioned topic a created" in answer.body["reason"]) == (412, True)
-
-    administering(scenario)
-
-
-def test_the_last_message_of_an_empty_topic_lies_before_its_ledger() -> None:
-    async def scenario(admin: Admin) -> None:
-        topic = await admin.topic(TOPIC)
-        told = await admin.ok("GET", f"{PERSISTENT}/t/lastMessageId")
-        assert (told["ledgerId"], told["entryId"]) == (topic.ledger.ledgers.ids[-1], -1)
-
-    administering(scenario)
 
 
 def test_seeking_where_nothing_is_kept_is_done_at_once() -> None:
@@ -97,27 +31,6 @@ def test_seeking_where_nothing_is_kept_is_done_at_once() -> None:
     on_stage(scenario)
 
 
-def test_statistics_tell_what_waits_for_its_time() -> None:
-    async def scenario(stage: Stage) -> None:
-        client = await stage.client()
-        await client.produce(TOPIC)
-        await client.subscribe(TOPIC, kind=SHARED)
-        client.flow(100)
-        soon = stage.server.now_ms() + 10_000
-        for i in range(5):
-            client.publish(i, deliver_at_time=soon if i < 3 else 0)
-        assert len(await client.messages(2)) == 2
-        (topic,) = stage.server.topics.open.values()
-        assert isinstance(topic, Topic)
-        told = subscription_stats(topic, topic.subscriptions["s"], Rates())
-        assert [told[key] for key in ("msgBacklog", "msgDelayed", "msgBacklogNoDelayed", "msgInReplay")] == [5, 3, 2, 0]
-        await asyncio.sleep(15)
-        told = subscription_stats(topic, topic.subscriptions["s"], Rates())
-        assert [told[key] for key in ("msgDelayed", "msgBacklogNoDelayed", "unackedMessages")] == [0, 5, 5]
-
-    on_stage(scenario)
-
-
 def test_a_failover_group_that_keeps_changing_waits_from_its_first_change_on() -> None:
     async def scenario(stage: Stage) -> None:
         client = await stage.client()
@@ -130,42 +43,6 @@ def test_a_failover_group_that_keeps_changing_waits_from_its_first_change_on() -
         assert {c.consumer_id: c.is_active for c in later} == {0: False, 1: False, 2: False, 3: False, 4: True}
 
     on_stage(scenario)
-
-
-def test_policies_that_apply_are_told_where_topic_and_namespace_say_nothing() -> None:
-    quota = {"limit": -1, "limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"}
-    inactive = {"maxInactiveDurationSeconds": 60, "deleteWhileInactive": True}
-    java = {
-        "retention": {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0},
-        "messageTTL": 0,
-        "backlogQuotaMap": {"destination_storage": quota, "message_age": quota},
-        "deduplicationEnabled": False,
-        "maxProducers": 0,
-        "maxConsumers": 0,
-        "maxUnackedMessagesOnConsumer": 50_000,
-        "maxUnackedMessagesOnSubscription": 200_000,
-        "delayedDelivery": {"tickTime": 1000, "active": True, "maxDeliveryDelayInMillis": 0},
-        "compactionThreshold": 0,
-        "schemaCompatibilityStrategy": "FULL",
-        "inactiveTopicPolicies": {"inactiveTopicDeleteMode": "delete_when_no_subscriptions", **inactive},
-        "autoSubscriptionCreation": {"allowAutoSubscriptionCreation": True},
-    }
-
-    async def scenario(admin: Admin) -> None:
-        await admin.topic(TOPIC)
-        told = {path: await admin.ok("GET", f"{PERSISTENT}/t/{path}?applied=true") for path in java}
-        assert told == java
-        assert set(await admin.ok("GET", f"{PERSISTENT}/t/persistence?applied=true")) == {
-            "bookkeeperEnsemble",
-            "bookkeeperWriteQuorum",
-            "bookkeeperAckQuorum",
-            "managedLedgerMaxMarkDeleteRate",
-        }
-        assert await admin.ok("GET", f"{PERSISTENT}/t/maxProducers") is None
-        await admin.ok("POST", "/admin/v2/namespaces/public/default/maxProducersPerTopic", 3)
-        assert await admin.ok("GET", f"{PERSISTENT}/t/maxProducers?applied=true") == 3
-
-    administering(scenario)
 
 
 def test_who_is_refused_is_told_how_it_differs() -> None:

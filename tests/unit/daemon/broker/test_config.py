@@ -13,15 +13,10 @@ from bkctl.errors import Exit, UsageError
 from bkctl.meta.documents import Json, update_document
 from bkctl.model.topic import TopicName
 from tests.broker.admin import Admin, administering
+from tests.unit.daemon.broker.keys import config_of_text
 
 T = TopicName.parse("persistent://public/default/t")
 A = "/admin/v2"
-
-
-def conf(tmp_path: Path, text: str) -> BrokerConfig:
-    path = tmp_path / "broker.conf"
-    path.write_text("clusterName=c\n" + text)
-    return load_config(path)
 
 
 @pytest.mark.parametrize(
@@ -49,10 +44,10 @@ def conf(tmp_path: Path, text: str) -> BrokerConfig:
         ("loadBalancerSheddingIntervalMinutes=soon", "not a whole number"),
     ],
 )
-def test_values_that_mean_nothing(tmp_path: Path, line: str, expected: str) -> None:
+def test_invalid_values_refuse_the_start_with_file_and_line(tmp_path: Path, line: str, expected: str) -> None:
     """Source: FieldParser.java, PulsarConfigurationLoader.isComplete."""
     with pytest.raises(UsageError, match=f"broker.conf:3: {line}:? .*{expected}") as told:
-        conf(tmp_path, f"# a comment\n{line}\n")
+        config_of_text(tmp_path, f"# a comment\n{line}\n")
     assert told.value.exit == Exit.USAGE
 
 
@@ -64,19 +59,21 @@ def test_values_that_mean_nothing(tmp_path: Path, line: str, expected: str) -> N
         ("managedLedgerDefaultAckQuorum=3\n", "ack quorum"),
     ],
 )
-def test_values_that_contradict_each_other(tmp_path: Path, text: str, expected: str) -> None:
+def test_contradicting_values_refuse_the_start(tmp_path: Path, text: str, expected: str) -> None:
     with pytest.raises(UsageError, match=rf"broker.conf: .*{expected}"):
-        conf(tmp_path, text)
+        config_of_text(tmp_path, text)
 
 
-def test_what_java_takes_is_taken(tmp_path: Path) -> None:
+def test_values_and_old_keys_that_java_accepts_take_effect(tmp_path: Path) -> None:
     limits = ("brokerMaxConnections", "maxProducersPerTopic", "maxTopicsPerNamespace", "ttlDurationDefaultInSeconds")
     off = ("retentionCheckIntervalInSeconds", "subscriptionExpiryCheckIntervalInMinutes")
-    found = conf(tmp_path, "\n".join([*(f"{name}=-1" for name in (*limits, *off)), "allowAutoTopicCreation=TRUE"]))
+    found = config_of_text(
+        tmp_path, "\n".join([*(f"{name}=-1" for name in (*limits, *off)), "allowAutoTopicCreation=TRUE"])
+    )
     assert (found.connections_max, found.producers_max, found.topics_per_namespace_max, found.ttl_s) == (0, 0, 0, 0)
     assert (found.retention_check_s, found.expire_subscriptions_every_minutes) == (0, 0)
     assert found.ledger_settings.retention_check_s > 1e8, "ledgers are not looked at by the clock"
-    found = conf(
+    found = config_of_text(
         tmp_path,
         "zookeeperServers=z:2181\nglobalZookeeperServers=z:2181\nzooKeeperSessionTimeoutMillis=7000\n"
         "managedLedgerMaxUnackedRangesToPersistInZooKeeper=17\nmanagedLedgerDigestType=MAC\nloadManagerClassName=a.B\n"
@@ -90,37 +87,16 @@ def test_what_java_takes_is_taken(tmp_path: Path) -> None:
     assert runtime(found)["backlogQuotaDefaultLimitGB"] == "0.5"
 
 
-def test_the_configuration_store_of_old_keys_is_not_passed_over(tmp_path: Path) -> None:
-    found = conf(tmp_path, "zookeeperServers=z:2181\nconfigurationStoreServers=elsewhere:2181\n")
+def test_the_configuration_store_of_old_keys_is_read(tmp_path: Path) -> None:
+    found = config_of_text(tmp_path, "zookeeperServers=z:2181\nconfigurationStoreServers=elsewhere:2181\n")
     with pytest.raises(UsageError, match="elsewhere"):
         _ = found.pulsar_place
-
-
-def test_unsupported_features_invalid_values_and_misspelled_keys_are_warnings(tmp_path: Path) -> None:
-    found = conf(
-        tmp_path,
-        "authenticationEnabled=false\nauthorizationEnabled=false\nsystemTopicEnabled=false\n"
-        "managedLedgerDefaultEnsemblSize=3\nmyPluginsOwnKey=1\nbrokerServicePortTls=\ntopicLevelPoliciesEnabled=true\n"
-        "advertisedListeners=out:pulsar://h:6650\nzookeeperSessionExpiredPolicy=panic\npreciseDispatcherFlowControl=1\n"
-        "managedLedgerCacheEvictionWatermark=most\nmanagedLedgerStatsPeriodSeconds=0\nhttpRequestsLimitEnabled=true\n",
-    )
-    assert warnings(found) == [
-        "advertisedListeners=out:pulsar://h:6650 is not supported: every lookup returns advertisedAddress, whatever "
-        "listener the client names",
-        "systemTopicEnabled=false is not supported: topic policies are supported all the same",
-        "httpRequestsLimitEnabled=true is not supported: the rate of HTTP requests is not limited",
-        "managedLedgerCacheEvictionWatermark=most: not a number; ignoring the key",
-        "unknown key managedLedgerDefaultEnsemblSize; did you mean managedLedgerDefaultEnsembleSize?",
-        "managedLedgerStatsPeriodSeconds=0: below 1; ignoring the key",
-        "preciseDispatcherFlowControl=1: neither true nor false; ignoring the key",
-        "zookeeperSessionExpiredPolicy=panic: not one of reconnect, shutdown; ignoring the key",
-    ]
 
 
 def test_keys_of_protection_that_is_not_supported_refuse_the_start(tmp_path: Path) -> None:
     text = "authenticationEnabled=true\nbookkeeper_tlsProviderFactoryClass=x\ntokenSecretKey=data:,hidden\n"
     with pytest.raises(UsageError) as error:
-        conf(tmp_path, text)
+        config_of_text(tmp_path, text)
     for line, key in enumerate(("authenticationEnabled", "bookkeeper_tlsProviderFactoryClass", "tokenSecretKey"), 2):
         assert f"broker.conf:{line}: {key}=" in error.value.message
     assert "hidden" not in error.value.message
@@ -130,7 +106,7 @@ def test_the_override_warns_of_each_key_of_protection_and_ignores_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = "authenticationEnabled=true\nbookkeeper_tlsProviderFactoryClass=x\ntokenSecretKey=data:,hidden\n"
-    found = conf(tmp_path, f"{text}bkctlAllowInsecure=true\nexposePublisherStats=true\n")
+    found = config_of_text(tmp_path, f"{text}bkctlAllowInsecure=true\nexposePublisherStats=true\n")
     assert found.unknown == {"exposePublisherStats": "true"}
     assert warnings(found) == []
     records = [(r.levelname, r.getMessage().split("=")[0].rpartition(" ")[2]) for r in caplog.records]
@@ -141,7 +117,7 @@ def test_the_override_warns_of_each_key_of_protection_and_ignores_it(
 
 def test_the_runtime_configuration_has_known_keys_only_and_masks_secrets(tmp_path: Path) -> None:
     secrets = "managedLedgerPassword=hunter2\nmyToken=hunter3\nbrokerClientAuthenticationParameters=token:hunter4\n"
-    found = runtime(conf(tmp_path, f"{secrets}exposePublisherStats=true\nbkctlAllowInsecure=true\n"))
+    found = runtime(config_of_text(tmp_path, f"{secrets}exposePublisherStats=true\nbkctlAllowInsecure=true\n"))
     assert "hunter" not in str(found)
     assert found["managedLedgerPassword"] == "*****"
     assert (found["brokerServicePort"], found["subscriptionKeySharedEnable"]) == ("6650", "true")
@@ -184,3 +160,49 @@ def test_how_many_tenants_namespaces_and_partitions_there_may_be() -> None:
         assert (answer.status, answer.body["reason"]) == (422, most)
 
     administering(scenario)
+
+
+def test_broker_conf_is_read_and_invalid_values_are_refused_with_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text(
+        "# a comment\nclusterName=lab\nmetadataStoreUrl=zk:h1:2181,h2:2181\nmanagedLedgerMaxEntriesPerLedger=50\n"
+        "managedLedgerMinLedgerRolloverTimeMinutes=0\nexposePublisherStats=true\nbrokerServicePort=\n"
+    )
+    config = load_config(path)
+    assert config.store_uri == "zk+hierarchical://h1:2181;h2:2181/ledgers"
+    assert config.unknown == {"exposePublisherStats": "true"}
+    assert (config.broker_port, config.ledger_settings.entries_max, config.ledger_settings.rollover_min_s) == (
+        6650,
+        50,
+        0,
+    )
+    assert runtime(config)["managedLedgerMaxEntriesPerLedger"] == "50"
+    assert "exposePublisherStats" not in runtime(config)
+    path.write_text("clusterName=lab\nwebServicePort=abc\n")
+    with pytest.raises(UsageError, match=r":2: webServicePort=abc"):
+        load_config(path)
+    path.write_text("clusterName=lab\nbrokerServicePort=99999\n")
+    with pytest.raises(UsageError, match=r":2: brokerServicePort=99999: not a port"):
+        load_config(path)
+    with pytest.raises(UsageError, match="clusterName"):
+        BrokerConfig()
+    with pytest.raises(UsageError, match="ack quorum"):
+        BrokerConfig(cluster="lab", ack_quorum=3)
+
+
+def test_defaults_are_those_of_a_running_java_broker() -> None:
+    """As the document of the formats tells them from GET /admin/v2/brokers/configuration/runtime."""
+    told = runtime(BrokerConfig(cluster="lab"))
+    wanted = {
+        "managedLedgerMaxEntriesPerLedger": "50000",
+        "managedLedgerMaxSizePerLedgerMbytes": "2048",
+        "managedLedgerDigestType": "CRC32C",
+        "managedLedgerMinLedgerRolloverTimeMinutes": "10",
+        "managedLedgerMaxLedgerRolloverTimeMinutes": "240",
+        "managedLedgerCursorRolloverTimeInSeconds": "14400",
+        "retentionCheckIntervalInSeconds": "120",
+        "brokerDeduplicationEnabled": "false",
+        "maxMessageSize": "5242880",
+        "maxUnackedMessagesPerConsumer": "50000",
+    }
+    assert {key: told[key] for key in wanted} == wanted

@@ -11,13 +11,19 @@ from bkdaemon.broker.cluster.dynamic import put
 from bkdaemon.broker.cluster.policies import rules_of
 from bkdaemon.broker.config import BrokerConfig, load_config
 from bkdaemon.broker.dispatch.slots import look_ahead
+from bkdaemon.broker.protocol.server import BrokerServer
 from bkdaemon.broker.protocol.server_limits import MIB, ServerLimits
 from bkdaemon.broker.rules import TopicRules
 
 from bkctl.codec.pulsar import NO_REQUEST, Command, ErrorCode
+from bkctl.log.managed_ledger import ManagedLedger
 from bkctl.model.topic import TopicName
+from bkctl.world import World
 from tests.broker.admin import Admin, administering
-from tests.broker.raw import Stage, on_stage
+from tests.broker.backend import SoleBackend
+from tests.broker.raw import PORT, RawClient, Stage, on_stage
+from tests.unit.daemon.broker.keys import config_of_keys
+from tests.unit.log.logs import Broker, on_brokers, until
 
 TOPIC = "persistent://public/default/t"
 KEYS = {
@@ -181,3 +187,40 @@ def test_topics_are_opened_a_few_at_a_time() -> None:
         assert not any(hasattr(one, "error") for one in found)
 
     on_stage(scenario)
+
+
+def test_a_request_fails_when_opening_its_topic_takes_too_long(tmp_path: Path) -> None:
+    limits = ServerLimits.of(config_of_keys(tmp_path, topicLoadTimeoutSeconds=7))
+
+    async def scenario(broker: Broker) -> None:
+        backend = SoleBackend(broker.context)
+        server = BrokerServer(backend, broker.context.world, limits=limits)
+        await server.start("client", PORT)
+        goes_on, open_ledger = asyncio.Event(), backend.open_ledger
+
+        async def slow(topic: TopicName, *, create: bool) -> ManagedLedger:
+            await goes_on.wait()
+            return await open_ledger(topic, create=create)
+
+        backend.open_ledger = slow  # type: ignore[method-assign]
+        client = await raw_client(broker.context.world)
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        for i in range(2):  # counted from when the opening began
+            told = await client.produce(TOPIC, i)
+            assert (told.error, told.message) == (ErrorCode.UNKNOWN, "Failed to load topic within timeout")
+            assert 7 <= loop.time() - began_s < 8
+        goes_on.set()
+        await until(lambda: bool(server.topics.open))
+        assert not hasattr(await client.produce(TOPIC, 3), "error")
+        await server.stop()
+
+    on_brokers(scenario)
+
+
+async def raw_client(world: World) -> RawClient:
+    _, client = await world.network.connect("client", PORT, RawClient)
+    assert isinstance(client, RawClient)
+    client.send(Command.CONNECT, client_version="raw", protocol_version=20)
+    await client.next(Command.CONNECTED)
+    return client

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from bkdaemon.broker import patterns
 from bkdaemon.broker.cluster import isolation
 from bkdaemon.broker.patterns import InvalidPattern, UnsupportedPattern, compiled
+from bkdaemon.broker.protocol.server_limits import ServerLimits
 
 from bkctl.codec.pulsar import Command, ErrorCode
 from bkctl.errors import Unavailable
@@ -17,6 +19,7 @@ from bkctl.model.topic import TopicName
 from bkctl.world import ThreadWorker
 from tests.broker.admin import Admin, administering
 from tests.broker.raw import Stage, on_stage
+from tests.unit.daemon.broker.keys import config_of_keys
 
 TOPIC = "persistent://public/default/t"
 
@@ -174,3 +177,25 @@ def test_an_isolation_policy_with_an_invalid_pattern_or_too_many_is_400(namespac
         assert (await admin.ask("POST", path, policy | {"namespaces": namespaces})).status == 400
 
     administering(scenario)
+
+
+def test_patterns_are_left_to_clients_if_configured(tmp_path: Path) -> None:
+    config = config_of_keys(tmp_path, enableBrokerSideSubscriptionPatternEvaluation="false")
+
+    async def scenario(stage: Stage) -> None:
+        stage.server.limits = ServerLimits.of(config)
+        client = await stage.client(connect=False)
+        client.send(Command.CONNECT, client_version="raw", protocol_version=20)
+        connected = (await client.next(Command.CONNECTED)).message
+        assert not connected.feature_flags.supports_topic_watchers
+        await client.produce(TOPIC)
+        asked = {"namespace": "public/default", "topics_pattern": "public/default/z.*"}
+        listed = await client.ask(
+            Command.GET_TOPICS_OF_NAMESPACE, Command.GET_TOPICS_OF_NAMESPACE_RESPONSE, mode=0, **asked
+        )
+        assert (listed.filtered, list(listed.topics)) == (False, [TOPIC])
+        told = await client.ask(Command.WATCH_TOPIC_LIST, Command.ERROR, watcher_id=1, **asked)
+        words = "Unable to create topic list watcher: Evaluating subscription patterns is disabled."
+        assert (told.error, told.message) == (ErrorCode.NOT_ALLOWED, words)
+
+    on_stage(scenario)

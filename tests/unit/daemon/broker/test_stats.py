@@ -6,11 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from bkdaemon.broker.stats import java_time, partitioned_stats
+from bkdaemon.broker.stats import java_time, partitioned_stats, subscription_stats
+from bkdaemon.broker.topic.rates import Rates
+from bkdaemon.broker.topic.topic import Topic
 
 from bkctl.codec.pulsar import Command
 from tests.broker.admin import Admin, administering
-from tests.broker.raw import batch_of, entry_of
+from tests.broker.raw import Stage, batch_of, entry_of, on_stage
 from tests.unit.daemon.broker.rest.clients import (
     EXCLUSIVE,
     FAILOVER,
@@ -163,3 +165,24 @@ def test_times_of_partitions_are_not_added_up() -> None:
         "msgBacklog": 6,
         "earliestMsgPublishTimeInBacklog": 7,
     }
+
+
+def test_statistics_count_delayed_messages() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        await client.produce(TOPIC)
+        await client.subscribe(TOPIC, kind=SHARED)
+        client.flow(100)
+        soon = stage.server.now_ms() + 10_000
+        for i in range(5):
+            client.publish(i, deliver_at_time=soon if i < 3 else 0)
+        assert len(await client.messages(2)) == 2
+        (topic,) = stage.server.topics.open.values()
+        assert isinstance(topic, Topic)
+        told = subscription_stats(topic, topic.subscriptions["s"], Rates())
+        assert [told[key] for key in ("msgBacklog", "msgDelayed", "msgBacklogNoDelayed", "msgInReplay")] == [5, 3, 2, 0]
+        await asyncio.sleep(15)
+        told = subscription_stats(topic, topic.subscriptions["s"], Rates())
+        assert [told[key] for key in ("msgDelayed", "msgBacklogNoDelayed", "unackedMessages")] == [0, 5, 5]
+
+    on_stage(scenario)

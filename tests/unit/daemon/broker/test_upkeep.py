@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,9 @@ from bkctl.codec.pulsar_entry import encode_entry
 from bkctl.errors import NotFound
 from bkctl.model.topic import EARLIEST, Position, TopicName
 from tests.broker.admin import Admin, administering
+from tests.broker.raw import entry_of
+from tests.unit.daemon.broker.keys import config_of_keys
+from tests.unit.daemon.broker.rest.clients import TOPIC
 from tests.unit.log.logs import until
 
 NAMESPACE = "/admin/v2/namespaces/public/default"
@@ -56,9 +60,6 @@ def test_rounds_are_as_close_as_the_shortest_interval_wants() -> None:
     administering(scenario, backlog_quota_check_s=2)
 
 
-# -- retention -------------------------------------------------------------------------------------------------------
-
-
 def test_retention_by_time_begins_when_a_ledger_is_closed() -> None:
     async def scenario(admin: Admin) -> None:
         await admin.ok("POST", f"{NAMESPACE}/retention", {"retentionTimeInMinutes": 10, "retentionSizeInMB": -1})
@@ -89,9 +90,6 @@ def test_retention_by_size_keeps_the_latest() -> None:
         assert kept(topic) == 5
 
     administering(scenario, **SMALL)
-
-
-# -- what is too old -------------------------------------------------------------------------------------------------
 
 
 def test_expired_messages_are_acknowledged_for_everybody_and_stay_so() -> None:
@@ -133,9 +131,6 @@ def test_subscriptions_that_nobody_uses_expire() -> None:
         assert await admin.service.backend.meta.ledgers.cursors(topic.name.path) == ["used"]
 
     administering(scenario)
-
-
-# -- backlog quotas --------------------------------------------------------------------------------------------------
 
 
 class Client:
@@ -264,9 +259,6 @@ def test_what_was_sent_is_remembered_where_only_that_is_too_old() -> None:
     administering(scenario, deduplication_check_s=0, **SMALL)
 
 
-# -- unused topics ---------------------------------------------------------------------------------------------------
-
-
 async def there(admin: Admin, name: str) -> bool:
     return await admin.service.backend.meta.topics.exists(TopicName.parse(name))
 
@@ -331,9 +323,6 @@ def test_topics_whose_subscriptions_caught_up_are_deleted() -> None:
     administering(scenario)
 
 
-# -- deduplication ---------------------------------------------------------------------------------------------------
-
-
 def test_a_slow_topic_has_snapshots_too() -> None:
     async def scenario(admin: Admin) -> None:
         await admin.ok("POST", f"{NAMESPACE}/deduplication", True)
@@ -373,9 +362,6 @@ def test_deduplication_comes_and_goes_with_its_policy() -> None:
     administering(scenario)
 
 
-# -- limits ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_namespace_may_have_so_many_topics_and_a_topic_so_many_subscriptions() -> None:
     async def scenario(admin: Admin) -> None:
         await admin.ok("POST", f"{NAMESPACE}/maxTopicsPerNamespace", 2)
@@ -395,3 +381,62 @@ def test_a_namespace_may_have_so_many_topics_and_a_topic_so_many_subscriptions()
             await admin.topic("public/default/absent", create=False)
 
     administering(scenario)
+
+
+@pytest.mark.parametrize(("frequency_s", "expected"), [(120, [120, 240, 360]), (300, [300, 600]), (0, []), (-1, [])])
+def test_due_snapshots_are_checked_at_the_configured_interval(
+    tmp_path: Path, frequency_s: int, expected: list[int]
+) -> None:
+    keys = {"brokerDeduplicationSnapshotFrequencyInSeconds": frequency_s}
+    config = config_of_keys(tmp_path, brokerDeduplicationSnapshotIntervalSeconds=60, **keys)
+
+    async def scenario(admin: Admin) -> None:
+        topic = await admin.topic(TOPIC)
+        known, began_s = topic.deduplication, asyncio.get_running_loop().time()
+        assert known is not None
+        taken: list[int] = []
+        cursor = topic.ledger.cursors["pulsar.dedup"]
+        for number in range(40):  # every 10 s
+            await asyncio.sleep(10)
+            topic.ledger.add_many([entry_of(number)])
+            await until(lambda number=number: topic.ledger.added == number + 1)
+            known.stored("p", [(number, 0, 1, b"", False)], topic.ledger.last_confirmed)  # type: ignore[list-item]
+            await admin.service.upkeep.run()
+            if cursor.longs.get("p") == number:
+                taken.append(round(asyncio.get_running_loop().time() - began_s, -1))
+        assert taken == [second for second in expected if second <= 400]
+
+    administering(
+        scenario,
+        deduplication=True,
+        delete_inactive=False,
+        deduplication_snapshot_s=config.deduplication_snapshot_s,
+        deduplication_check_s=config.deduplication_check_s,
+    )
+
+
+def test_upkeep_closes_inactive_ledgers_and_removes_inactive_producers() -> None:
+    async def scenario(admin: Admin) -> None:
+        upkeep, topic = admin.service.upkeep, await admin.topic(TOPIC)
+        assert topic.deduplication is not None
+        topic.deduplication.stored("p", [(7, 0, 1, b"", False)], topic.ledger.last_confirmed)  # type: ignore[list-item]
+        topic.ledger.add_many([entry_of(0)])
+        await until(lambda: topic.ledger.added == 1)
+        first = topic.ledger.ledgers.open_id
+        for _ in range(10):  # every 20 s
+            await upkeep.run()
+            await asyncio.sleep(20)
+        assert topic.ledger.ledgers.open_id == first
+        assert topic.deduplication.last("p") == 7
+        for _ in range(20):
+            await upkeep.run()
+            await asyncio.sleep(20)
+        assert topic.ledger.ledgers.open_id != first
+        second = topic.ledger.ledgers.open_id
+        assert topic.deduplication.last("p") == -1
+        await asyncio.sleep(1000)
+        await upkeep.run()
+        assert topic.ledger.ledgers.open_id == second, "it is empty"
+
+    rules = {"deduplication": True, "deduplication_inactive_minutes": 4}
+    administering(scenario, inactive_rollover_s=250, delete_inactive=False, **rules)

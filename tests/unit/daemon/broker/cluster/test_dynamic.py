@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from urllib.parse import quote
 
 import pytest
@@ -85,5 +86,37 @@ def test_valid_values_that_another_broker_stored_take_effect() -> None:
         assert admin.service.config.shutdown_ms == 1234
         assert admin.service.config.topics_per_namespace_max == 0
         assert (await admin.ok("GET", f"{CONFIGURATION}/values"))["superUserRoles"] == "me"
+
+    administering(scenario)
+
+
+def test_rules_of_open_topics_follow_dynamic_configuration() -> None:
+    async def scenario(admin: Admin) -> None:
+        topic = await admin.topic(TOPIC)
+        for key, value in (
+            ("dispatcherMaxReadBatchSize", 7),
+            ("dispatcherMaxReadSizeBytes", 8),
+            ("dispatcherMaxRoundRobinBatchSize", 9),
+            ("dispatchThrottlingOnBatchMessageEnabled", "true"),
+            ("dispatchThrottlingOnNonBacklogConsumerEnabled", "false"),
+            ("loadBalancerNamespaceMaximumBundles", 11),
+            ("managedLedgerInactiveLedgerRolloverTimeSeconds", 12),
+            ("maxConcurrentTopicLoadRequest", 1),
+            ("strictlyVerifySubscriptionName", "true"),
+            ("subscriptionKeySharedEnable", "false"),
+            ("subscriptionRedeliveryTrackerEnabled", "false"),
+        ):
+            await admin.ok("POST", f"/admin/v2/brokers/configuration/{key}/{value}")
+        rules, config = topic.rules, admin.service.config
+        assert (rules.read_entries_max, rules.read_bytes_max, rules.slice_entries) == (7, 8, 9)
+        assert (rules.dispatch_by_entry, rules.dispatch_caught_up, rules.strict_subscription_names) == (
+            True,
+            False,
+            True,
+        )
+        assert (rules.key_shared, rules.counts_redeliveries) == (False, False)
+        assert (config.bundles_max, config.inactive_rollover_s) == (11, 12)
+        found = await asyncio.gather(*(admin.topic(f"{TOPIC}{i}") for i in range(3)))
+        assert len(found) == 3
 
     administering(scenario)

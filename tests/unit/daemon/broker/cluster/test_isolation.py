@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from bkdaemon.broker.cluster.balance import ROUNDS, Move, Shedding
 from bkdaemon.broker.cluster.isolation import brokers_for, changed, isolation_path, matches
 from bkdaemon.broker.cluster.ownership import NoBroker
 from bkdaemon.broker.topic.backend import Lookup
@@ -47,11 +46,13 @@ def policy(namespaces: str, primary: list[str], secondary: list[str], least: obj
         ({"p": {"namespaces": ["t/n"]}}, BROKERS, set()),
     ],
 )
-def test_who_may_take_a_namespace(policies: Any, up: tuple[str, ...], wanted: set[str]) -> None:
+def test_policies_name_the_brokers_that_may_take_a_namespace(
+    policies: Any, up: tuple[str, ...], wanted: set[str]
+) -> None:
     assert brokers_for(policies, "t/n", up) == wanted
 
 
-def test_what_is_no_pattern_fits_nothing() -> None:
+def test_an_invalid_pattern_matches_nothing() -> None:
     assert not matches(["(", None, 3], "(")
     assert not matches(None, "a")
 
@@ -70,11 +71,11 @@ def test_what_is_no_pattern_fits_nothing() -> None:
         (policy("t/a", ["x"], []), policy("t/a", ["y"], [], unload_scope="none"), []),
     ],
 )
-def test_what_a_change_unloads(old: Any, new: Any, wanted: list[str]) -> None:
+def test_a_changed_policy_unloads_the_namespaces_that_it_moves(old: Any, new: Any, wanted: list[str]) -> None:
     assert changed(old, new, ["t/a", "t/b", "t/c", "other/n"]) == wanted
 
 
-def test_brokers_send_clients_only_to_whom_a_policy_allows() -> None:
+def test_clients_are_redirected_only_to_brokers_that_a_policy_allows() -> None:
     async def scenario(tree: MemoryTree) -> None:
         a, store = await broker(tree, "a")
         await settled(a)
@@ -100,7 +101,7 @@ def test_brokers_send_clients_only_to_whom_a_policy_allows() -> None:
     on_a_cluster(scenario)
 
 
-def test_where_nobody_leads_a_broker_takes_only_what_it_may() -> None:
+def test_without_a_leader_a_broker_takes_only_bundles_that_it_may() -> None:
     async def scenario(tree: MemoryTree) -> None:
         gone = BrokerStore(MemoryStore(tree))
         assert await gone.try_to_lead("gone:8080", "http://gone:8080")  # and is not registered any more
@@ -116,18 +117,3 @@ def test_where_nobody_leads_a_broker_takes_only_what_it_may() -> None:
         await b.stop()
 
     on_a_cluster(scenario)
-
-
-MOVED = {f"t/n/{number}" for number in range(9)}
-
-
-def test_an_overloaded_broker_keeps_what_no_other_may_take() -> None:
-    stats = {name: {"msgThroughputIn": 10.0, "msgThroughputOut": 0.0} for name in ("t/m/x", *MOVED)}
-    busy = {"cpu": {"usage": 80.0, "limit": 100.0}, "lastStats": stats}
-    reports = {"a:1": busy, "b:1": {"cpu": {"usage": 0.0, "limit": 100.0}}}
-    moves: list[Move] = []
-    shedding = Shedding(grace_s=1e9)
-    for number in range(9 * ROUNDS):
-        moves += shedding.decide(reports, 60.0 * number, lambda move: move.bundle != "t/m/x")
-    assert {move.bundle for move in moves} == MOVED
-    assert shedding.decide(reports, 0.0, lambda _: False) == []

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import pytest
 from bkdaemon.broker.cluster.own_backend import OwnBackend
 from bkdaemon.broker.cluster.ownership import BrokerAddress
-from bkdaemon.broker.cluster.policies import quota_of, rules_of, settings_of
-from bkdaemon.broker.config import BrokerConfig, load_config, runtime
+from bkdaemon.broker.config import BrokerConfig
 from bkdaemon.broker.topic.backend import Backend, Lookup, StoredSchema
 
 from bkctl.client.client import BookKeeper
-from bkctl.errors import Conflict, NotFound, UsageError
+from bkctl.errors import Conflict, NotFound
 from bkctl.meta.memory import MemoryStore
 from bkctl.meta.pulsar_cluster import init_pulsar
 from bkctl.model.topic import EARLIEST, TopicName
-from tests import pulsar_golden as golden
 from tests.unit.client.cluster import SimCluster, simulate
 from tests.unit.log.logs import payloads, until
 
@@ -41,7 +38,7 @@ def serving(scenario: Callable[[Backend, OwnBackend], Awaitable[None]], **settin
     simulate(main)
 
 
-def test_a_topic_comes_into_being_when_it_is_opened() -> None:
+def test_a_topic_is_created_when_it_is_opened() -> None:
     async def scenario(backend: Backend, own: OwnBackend) -> None:
         changes: list[int] = []
         stop = backend.watch_topics("public/default", lambda: changes.append(1))
@@ -66,7 +63,7 @@ def test_a_topic_comes_into_being_when_it_is_opened() -> None:
     serving(scenario)
 
 
-def test_partitioned_topics_by_rule() -> None:
+def test_partitioned_topics_are_created_by_the_rules_of_the_namespace() -> None:
     async def scenario(backend: Backend, own: OwnBackend) -> None:
         assert await backend.partitions(T, create=True) == 3
         assert await backend.partitions(T, create=False) == 3
@@ -83,7 +80,7 @@ def test_partitioned_topics_by_rule() -> None:
     serving(scenario, auto_create_type="partitioned", default_partitions=3)
 
 
-def test_schemas_have_versions() -> None:
+def test_schemas_of_a_topic_are_stored_as_versions() -> None:
     async def scenario(backend: Backend, own: OwnBackend) -> None:
         assert await backend.schema(T, None) is None
         first = await backend.add_schema(T, StoredSchema(0, 2, b"{}", {"a": "b"}), -1)
@@ -100,66 +97,3 @@ def test_schemas_have_versions() -> None:
         assert {backend.producer_name() for _ in range(3)} == {"lab-0-0", "lab-0-1", "lab-0-2"}
 
     serving(scenario)
-
-
-def test_policies_of_a_java_namespace() -> None:
-    policies = golden.rest("namespace-policies")["response"]["body"]
-    config = BrokerConfig(cluster="lab")
-    settings = settings_of(config, policies | {"persistence": {"bookkeeperEnsemble": 3, "bookkeeperWriteQuorum": 3}})
-    assert (settings.ensemble_size, settings.write_quorum_size, settings.ack_quorum_size) == (3, 3, 2)
-    kept = policies["retention_policies"]
-    assert settings.retention_s == kept["retentionTimeInMinutes"] * 60
-    assert settings.retention_bytes == kept["retentionSizeInMB"] * 1024 * 1024
-    rules = rules_of(config, policies, T)
-    assert rules.schema_compatibility == "FULL"
-    assert not rules.deduplication
-    quota = {"backlog_quota_map": {"destination_storage": {"limitSize": 9, "policy": "producer_exception"}}}
-    assert quota_of(config, policies | quota).size == 9
-    assert quota_of(config, policies | quota).policy == "producer_exception"
-    assert quota_of(config, policies).size == -1
-
-
-def test_broker_conf(tmp_path: Path) -> None:
-    path = tmp_path / "broker.conf"
-    path.write_text(
-        "# a comment\nclusterName=lab\nmetadataStoreUrl=zk:h1:2181,h2:2181\nmanagedLedgerMaxEntriesPerLedger=50\n"
-        "managedLedgerMinLedgerRolloverTimeMinutes=0\nexposePublisherStats=true\nbrokerServicePort=\n"
-    )
-    config = load_config(path)
-    assert config.store_uri == "zk+hierarchical://h1:2181;h2:2181/ledgers"
-    assert config.unknown == {"exposePublisherStats": "true"}
-    assert (config.broker_port, config.ledger_settings.entries_max, config.ledger_settings.rollover_min_s) == (
-        6650,
-        50,
-        0,
-    )
-    assert runtime(config)["managedLedgerMaxEntriesPerLedger"] == "50"
-    assert "exposePublisherStats" not in runtime(config)
-    path.write_text("clusterName=lab\nwebServicePort=abc\n")
-    with pytest.raises(UsageError, match=r":2: webServicePort=abc"):
-        load_config(path)
-    path.write_text("clusterName=lab\nbrokerServicePort=99999\n")
-    with pytest.raises(UsageError, match=r":2: brokerServicePort=99999: not a port"):
-        load_config(path)
-    with pytest.raises(UsageError, match="clusterName"):
-        BrokerConfig()
-    with pytest.raises(UsageError, match="ack quorum"):
-        BrokerConfig(cluster="lab", ack_quorum=3)
-
-
-def test_defaults_are_those_of_a_running_java_broker() -> None:
-    """As the document of the formats tells them from GET /admin/v2/brokers/configuration/runtime."""
-    told = runtime(BrokerConfig(cluster="lab"))
-    wanted = {
-        "managedLedgerMaxEntriesPerLedger": "50000",
-        "managedLedgerMaxSizePerLedgerMbytes": "2048",
-        "managedLedgerDigestType": "CRC32C",
-        "managedLedgerMinLedgerRolloverTimeMinutes": "10",
-        "managedLedgerMaxLedgerRolloverTimeMinutes": "240",
-        "managedLedgerCursorRolloverTimeInSeconds": "14400",
-        "retentionCheckIntervalInSeconds": "120",
-        "brokerDeduplicationEnabled": "false",
-        "maxMessageSize": "5242880",
-        "maxUnackedMessagesPerConsumer": "50000",
-    }
-    assert {key: told[key] for key in wanted} == wanted

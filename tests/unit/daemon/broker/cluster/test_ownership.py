@@ -17,7 +17,9 @@ from bkctl.meta.namespaces import NamespaceStore
 from bkctl.meta.pulsar_cluster import init_pulsar
 from bkctl.model.bundle import Bundle
 from bkctl.model.topic import TopicName
+from tests.broker.admin import Admin, administering
 from tests.sim.loop import SimLoop, run
+from tests.unit.log.logs import until
 
 TOPIC = TopicName.parse("persistent://public/default/t")
 
@@ -536,3 +538,35 @@ def test_a_client_that_others_sent_here_is_not_sent_away_while_we_take_its_bundl
         assert await taking == Lookup("pulsar://a:6650")
 
     on_a_cluster(scenario)
+
+
+def test_a_broker_that_shuts_down_hands_its_bundles_over() -> None:
+    async def scenario(admin: Admin) -> None:
+        ours = admin.service.backend.ownership
+        await until(lambda: ours.leading)
+        topic = await admin.topic("public/default/a")
+        address = BrokerAddress("b:8080", "pulsar://b:6650", "http://b:8080")
+        other = Ownership(MemoryStore(admin.cluster.tree), address, "lab")
+        other.report = lambda: {"pulsarServiceUrl": "pulsar://b:6650", "webServiceUrl": "http://b:8080"}
+        await other.start()
+        seen: list[object] = []
+
+        async def close(bundle: Any) -> None:
+            with pytest.raises(Unavailable):  # nobody is sent here while topics are being closed
+                await other.lookup(topic.name, authoritative=True)
+            await admin.service.close_bundle(bundle)
+            seen.append(topic.closed)
+
+        await ours.leave(close)
+        assert seen == [True]
+        assert await ours.brokers.brokers() == ["b:8080"]
+        await until(lambda: other.leading)
+        led = await ours.lookup(topic.name, authoritative=True)  # a client that still asks us
+        assert (led.broker_url, led.redirect) == ("pulsar://b:6650", True)
+        assert ours.owned == set()
+        found = await other.lookup(TopicName.parse("public/default/a"), authoritative=False)
+        assert (found.broker_url, found.redirect) == ("pulsar://b:6650", False)
+        assert (await ours.lookup(topic.name, authoritative=False)).broker_url == "pulsar://b:6650"
+        await other.stop()
+
+    administering(scenario)

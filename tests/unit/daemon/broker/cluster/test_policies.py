@@ -16,6 +16,7 @@ from bkctl.meta.memory import MemoryStore
 from bkctl.meta.namespaces import NamespaceStore
 from bkctl.model.ids import BookieId
 from bkctl.model.topic import TopicName
+from tests import pulsar_golden as golden
 from tests.broker.admin import Admin, administering
 from tests.unit.daemon.broker.rest.clients import DEFAULT
 
@@ -193,3 +194,20 @@ def test_no_topic_is_created_in_a_namespace_that_another_broker_deletes() -> Non
         assert await admin.service.backend.topics(DEFAULT) == ["persistent://public/default/t"]
 
     administering(scenario)
+
+
+def test_policies_of_a_namespace_of_java_take_effect() -> None:
+    policies = golden.rest("namespace-policies")["response"]["body"]
+    config = BrokerConfig(cluster="lab")
+    settings = settings_of(config, policies | {"persistence": {"bookkeeperEnsemble": 3, "bookkeeperWriteQuorum": 3}})
+    assert (settings.ensemble_size, settings.write_quorum_size, settings.ack_quorum_size) == (3, 3, 2)
+    kept = policies["retention_policies"]
+    assert settings.retention_s == kept["retentionTimeInMinutes"] * 60
+    assert settings.retention_bytes == kept["retentionSizeInMB"] * 1024 * 1024
+    rules = rules_of(config, policies, TOPIC)
+    assert rules.schema_compatibility == "FULL"
+    assert not rules.deduplication
+    quota = {"backlog_quota_map": {"destination_storage": {"limitSize": 9, "policy": "producer_exception"}}}
+    assert quota_of(config, policies | quota).size == 9
+    assert quota_of(config, policies | quota).policy == "producer_exception"
+    assert quota_of(config, policies).size == -1

@@ -17,6 +17,7 @@ HOST = "client"
 A = "/admin/v2"
 DEFAULT = "public/default"
 NATIVE_URL, HTTP_URL = "pulsar://b:6650", "http://b:8080"
+PERSISTENT = "/admin/v2/persistent/public/default"
 
 
 async def connected(admin: Admin) -> RawClient:

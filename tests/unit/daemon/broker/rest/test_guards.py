@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.broker.admin import Admin, administering
+from tests.unit.daemon.broker.rest.clients import DEFAULT
 
-N = "public/default"
 ELSE = "please try do it on specific topic partition"
 POSITION = {"ledgerId": 1, "entryId": 0}
 OF_ONE_PARTITION: list[tuple[str, str, Any, str]] = [
@@ -53,12 +53,12 @@ OF_STORED: list[tuple[str, str, str]] = [
 @pytest.mark.parametrize(("method", "tail", "body", "words"), OF_ONE_PARTITION)
 def test_a_partitioned_topic_is_refused_what_a_partition_is_not(method: str, tail: str, body: Any, words: str) -> None:
     async def scenario(admin: Admin) -> None:
-        await admin.ok("PUT", f"/admin/v2/persistent/{N}/p/partitions", 2)
-        answer = await admin.ask(method, f"/admin/v2/persistent/{N}/p/{tail}", body)
+        await admin.ok("PUT", f"/admin/v2/persistent/{DEFAULT}/p/partitions", 2)
+        answer = await admin.ask(method, f"/admin/v2/persistent/{DEFAULT}/p/{tail}", body)
         assert (answer.status, answer.body) == (405, {"reason": words})
-        one = await admin.ask(method, f"/admin/v2/persistent/{N}/p-partition-0/{tail}", body)
+        one = await admin.ask(method, f"/admin/v2/persistent/{DEFAULT}/p-partition-0/{tail}", body)
         assert one.status != 405
-        refused = await admin.ask("GET", f"/admin/v2/persistent/{N}/p-partition-0/retention")
+        refused = await admin.ask("GET", f"/admin/v2/persistent/{DEFAULT}/p-partition-0/retention")
         told = {"reason": "Not allowed to set/get topic policy for a partition"}
         assert (refused.status, refused.body) == (412, told)
 
@@ -68,8 +68,8 @@ def test_a_partitioned_topic_is_refused_what_a_partition_is_not(method: str, tai
 @pytest.mark.parametrize(("method", "tail", "words"), OF_STORED)
 def test_a_topic_without_storage_is_refused_requests_of_stored_messages(method: str, tail: str, words: str) -> None:
     async def scenario(admin: Admin) -> None:
-        await admin.ok("PUT", f"/admin/v2/non-persistent/{N}/n")
-        answer = await admin.ask(method, f"/admin/v2/non-persistent/{N}/n/{tail}")
+        await admin.ok("PUT", f"/admin/v2/non-persistent/{DEFAULT}/n")
+        answer = await admin.ask(method, f"/admin/v2/non-persistent/{DEFAULT}/n/{tail}")
         assert (answer.status, answer.body) == (405, {"reason": words})
 
     administering(scenario)

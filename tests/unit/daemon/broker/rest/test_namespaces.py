@@ -12,7 +12,7 @@ import pytest
 from bkctl.errors import BkctlError
 from bkctl.model.topic import TopicName
 from tests.broker.admin import Admin, administering
-from tests.unit.daemon.broker.rest.clients import A
+from tests.unit.daemon.broker.rest.clients import TOPIC, A
 from tests.unit.daemon.broker.rest.prepared import OPERATED, OPERATED_TOPICS, prepare_namespace, write_topics
 
 NAMESPACE = "/admin/v2/namespaces/public/fresh"
@@ -125,3 +125,25 @@ def test_stored_policies_have_exactly_the_fields_of_java() -> None:
         assert await admin.ok("GET", f"{A}/namespaces/t") == ["t/n"]
 
     administering(scenario)
+
+
+def test_persistence_policies_above_the_limits_are_refused() -> None:
+    async def scenario(admin: Admin) -> None:
+        await admin.topic(TOPIC)
+        for path in ("/admin/v2/namespaces/public/default", "/admin/v2/persistent/public/default/t"):
+            for sizes, why in (
+                ((4, 2, 2), "Bookkeeper-Ensemble must be <= 3 and > 0."),
+                ((0, 0, 0), "Bookkeeper-Ensemble must be <= 3 and > 0."),
+                ((3, 3, 2), "Bookkeeper-WriteQuorum must be <= 2 and > 0."),
+                ((3, 2, 0), "Bookkeeper-AckQuorum must be <= 2 and > 0."),
+                ((1, 2, 2), "Bookkeeper Ensemble (1) >= WriteQuorum (2) >= AckQuorum (2)"),
+            ):
+                body = dict(
+                    zip(("bookkeeperEnsemble", "bookkeeperWriteQuorum", "bookkeeperAckQuorum"), sizes, strict=True)
+                )
+                answer = await admin.ask("POST", f"{path}/persistence", body)
+                assert (answer.status, answer.body["reason"]) == (400, why)
+            body = {"bookkeeperEnsemble": 3, "bookkeeperWriteQuorum": 2, "bookkeeperAckQuorum": 2}
+            await admin.ok("POST", f"{path}/persistence", body)
+
+    administering(scenario, ensemble_size_max=3, write_quorum_max=2, ack_quorum_max=2)

@@ -11,9 +11,8 @@ from bkctl.codec.pulsar_entry import encode_entry
 from bkctl.model.topic import EARLIEST
 from tests import pulsar_golden as golden
 from tests.broker.admin import Admin, administering
-from tests.unit.daemon.broker.rest.clients import TOPIC, connected
+from tests.unit.daemon.broker.rest.clients import DEFAULT, TOPIC, connected
 from tests.unit.daemon.broker.rest.recorded import NS, certain
-from tests.unit.daemon.broker.rest.test_guards import N
 from tests.unit.daemon.broker.rest.test_topic_policies import PATH
 from tests.unit.daemon.broker.test_upkeep import publish
 from tests.unit.log.logs import until
@@ -68,8 +67,8 @@ def test_messages_of_topics_of_java_are_returned_with_the_headers_of_java() -> N
 
 def test_expiring_without_a_backlog_is_a_conflict() -> None:
     async def scenario(admin: Admin) -> None:
-        path = f"/admin/v2/persistent/{N}/t"
-        topic = await admin.topic(f"{N}/t")
+        path = f"/admin/v2/persistent/{DEFAULT}/t"
+        topic = await admin.topic(f"{DEFAULT}/t")
         subscription = await topic.subscription("s", durable=True, initial=EARLIEST)
         for expire in ("subscription/s/expireMessages/1", "all_subscription/expireMessages/1"):
             answer = await admin.ask("POST", f"{path}/{expire}")
@@ -88,8 +87,8 @@ def test_backlog_size_and_analysis_start_after_the_given_message() -> None:
     """As a Java broker answered: the bytes behind a message, a backlog from a message on."""
 
     async def scenario(admin: Admin) -> None:
-        path = f"/admin/v2/persistent/{N}/t"
-        topic = await admin.topic(f"{N}/t")
+        path = f"/admin/v2/persistent/{DEFAULT}/t"
+        topic = await admin.topic(f"{DEFAULT}/t")
         subscription = await topic.subscription("s", durable=True, initial=EARLIEST)
         await publish(topic, 10)
         (ledger_id,), size = topic.ledger.ledgers.ids, topic.ledger.ledgers.size_total
@@ -110,8 +109,8 @@ def test_a_cursor_is_reset_after_a_message_only_if_it_exists() -> None:
     """`pulsar-admin reset-cursor -e` says `excluded`; a message that is none yet expires nothing."""
 
     async def scenario(admin: Admin) -> None:
-        path = f"/admin/v2/persistent/{N}/t/subscription/s"
-        topic = await admin.topic(f"{N}/t")
+        path = f"/admin/v2/persistent/{DEFAULT}/t/subscription/s"
+        topic = await admin.topic(f"{DEFAULT}/t")
         subscription = await topic.subscription("s", durable=True, initial=EARLIEST)
         await publish(topic, 10)
         (ledger_id,) = topic.ledger.ledgers.ids
@@ -164,3 +163,15 @@ def test_the_metadata_of_a_message_are_returned_in_headers() -> None:
         assert answer.names.count("X-Pulsar-Base64-encryption-keys") == 2
 
     administering(scenario)
+
+
+def test_names_of_subscriptions_are_verified_if_configured() -> None:
+    async def scenario(admin: Admin) -> None:
+        await admin.topic(TOPIC)
+        path = "/admin/v2/persistent/public/default/t/subscription"
+        answer = await admin.ask("PUT", f"{path}/a%20b")
+        words = "Please let the subscription only contains '/w(a-zA-Z_0-9)' or '_', the current value is a b"
+        assert (answer.status, answer.body["reason"]) == (400, words)
+        await admin.ok("PUT", f"{path}/a-b")
+
+    administering(scenario, strict_subscription_names=True)
