@@ -24,7 +24,7 @@ from bkdaemon.broker.rest.base import (
     null,
     reason,
 )
-from bkdaemon.broker.rest.namespaces import NAMESPACE, policies_of
+from bkdaemon.broker.rest.namespaces import NAMESPACE, policies_of, refusing_policy
 from bkdaemon.broker.rest.topic_policies import topic_there
 from bkdaemon.broker.rest.topics import TOPIC, opened
 
@@ -85,14 +85,6 @@ def _stored_of_topic(field: str, unset: Any) -> Handler:
         return {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value
 
     return read
-
-
-def _refusing(what: str) -> Handler:
-    async def refuse(service: MaintainedBroker, request: Request) -> Response:
-        await policies_of(service, request)
-        return reason(METHOD_NOT_ALLOWED, f"This broker has no {what}")
-
-    return refuse
 
 
 def _of_topic(what: str) -> Handler:
@@ -165,7 +157,7 @@ def _stored_routes() -> dict[tuple[str, str], Handler]:
     table: dict[tuple[str, str], Handler] = {}
     for path, (key, unset) in STORED.items():
         url = f"{NAMESPACE}/{path}"
-        table |= dict.fromkeys(((method, url) for method in METHODS[1:]), _refusing(path))
+        table |= dict.fromkeys(((method, url) for method in METHODS[1:]), refusing_policy(f"This broker has no {path}"))
         table[("GET", url)] = _stored(key, unset)
     for path, (key, unset) in STORED_OF_TOPIC.items():
         url = f"{TOPIC}/{path}"

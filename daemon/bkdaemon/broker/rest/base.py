@@ -155,6 +155,15 @@ def reason(status: int, text: str) -> JSONResponse:
     return JSONResponse({"reason": text}, status_code=status)
 
 
+def refusing(text: str) -> Handler:
+    """Return a handler that answers 405 with a reason."""
+
+    async def refuse(service: MaintainedBroker, request: Request) -> Response:
+        return reason(METHOD_NOT_ALLOWED, text)
+
+    return refuse
+
+
 async def body_of(request: Request, default: Any = None) -> Any:
     """Returns the JSON of a request; default for an empty body.
 

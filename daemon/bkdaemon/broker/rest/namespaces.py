@@ -76,6 +76,16 @@ async def policies_of(service: MaintainedBroker, request: Request) -> Json:
         raise NotFound("Namespace does not exist") from None
 
 
+def refusing_policy(text: str) -> Handler:
+    """Return a handler that answers 405 with a reason. Raises: NotFound, the namespace does not exist."""
+
+    async def refuse(service: MaintainedBroker, request: Request) -> Any:
+        await policies_of(service, request)
+        return reason(METHOD_NOT_ALLOWED, text)
+
+    return refuse
+
+
 async def policies(service: MaintainedBroker, request: Request) -> Json:
     """The policies of a namespace, with the bundles that count."""
     found = {**IMPLIED_POLICIES, **await policies_of(service, request)}
