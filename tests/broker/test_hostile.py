@@ -20,9 +20,9 @@ import pytest
 from bkctl.codec.pulsar import LOOKUP_CONNECT, Command, ErrorCode, encode_command
 from tests.broker.many import connect, resident_mib
 from tests.broker.raw import RawClient, entry_of
+from tests.broker.scenarios import damaged_frame
 from tests.interop.broker_cluster import BrokerProcess, bookies
 from tests.unit.codec.test_pulsar import frames
-from tests.unit.daemon.broker.test_fuzz import damaged
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.slow]
 
@@ -262,7 +262,7 @@ def test_frames_that_were_damaged_end_their_own_connections(broker: BrokerProces
             for _ in range(40):
                 if client.ended:
                     return
-                client.write(damaged(dice, dice.choice(sent)))
+                client.write(damaged_frame(dice, dice.choice(sent)))
                 await asyncio.sleep(0.002)
             client.cut()
 

@@ -16,10 +16,10 @@ from typing import Any, Final
 from bkctl.codec.pulsar import Command, encode_command
 from tests.broker.many import connect
 from tests.broker.raw import RawClient
+from tests.broker.scenarios import damaged_frame
 from tests.fuzz.hostile import BODIES, Fuzz, Report, get, http_request
 from tests.interop.broker_cluster import BrokerProcess, bookies
 from tests.unit.codec.test_pulsar import frames
-from tests.unit.daemon.broker.test_fuzz import damaged
 
 TOPIC: Final = "persistent://public/default/fuzz-beside"
 NAMESPACE: Final = "public/default"
@@ -53,7 +53,7 @@ def pulsar_request(random: Random, captured: list[bytes]) -> bytes:
             asked = encode_command(Command.GET_TOPICS_OF_NAMESPACE, request_id=1, **fields)
             watched = encode_command(Command.WATCH_TOPIC_LIST, request_id=2, watcher_id=1, **fields)
             return start + asked * random.randrange(20) + watched
-    every = b"".join(damaged(random, random.choice(captured)) for _ in range(random.randrange(1, 40)))
+    every = b"".join(damaged_frame(random, random.choice(captured)) for _ in range(random.randrange(1, 40)))
     return start + every[: random.choice((len(every), random.randrange(1, len(every) + 1)))]
 
 

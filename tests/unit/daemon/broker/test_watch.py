@@ -15,7 +15,7 @@ from bkdaemon.broker.watch import STALL_S, Watch
 from bkctl.codec.pulsar import Command
 from bkctl.log.managed_ledger import State
 from tests.broker.raw import RawClient, Stage, on_stage
-from tests.unit.daemon.broker.dispatch.test_base import waiting
+from tests.broker.scenarios import take_messages
 from tests.unit.log.logs import until
 
 TOPIC = "persistent://public/default/t"
@@ -67,7 +67,7 @@ def test_a_wake_that_was_lost_is_found_told_and_made_good(
             await asyncio.sleep(1)
         assert dispatcher_of(stage).could_send
         assert await look(stage, watch, STALL_S / 2) == {}
-        assert waiting(client) == []
+        assert take_messages(client) == []
         with caplog.at_level(logging.WARNING):
             assert await look(stage, watch, STALL_S / 2) == {"asleep": 1}
         (told,) = [record.getMessage() for record in caplog.records if "stands still" in record.getMessage()]

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from bkdaemon.broker.compaction.record import CompactionRecord, WriteTimes
 from bkdaemon.broker.metrics import broker_samples
 from bkdaemon.broker.rules import TopicRules
 from bkdaemon.broker.topic.topic import Topic
@@ -16,46 +13,15 @@ from bkctl.codec.managed_ledger import COMPACTED, COMPACTION_CURSOR
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import Command, ErrorCode
 from bkctl.codec.pulsar_compacted import COMPACTED_PASSWORD, encode_compacted_to
-from bkctl.codec.pulsar_entry import decode_metadata, split_entry
+from bkctl.codec.pulsar_entry import decode_metadata
 from bkctl.errors import Conflict
 from bkctl.model.ledger import DigestType
-from bkctl.model.topic import EARLIEST, Position, TopicName
+from bkctl.model.topic import EARLIEST, Position
 from tests.broker.admin import Admin, administering, java_topics
-from tests.broker.raw import RawClient, Said, Stage, entry_of, on_stage
-from tests.unit.log.logs import TRIMMING, Broker, another, on_brokers, until
-
-TOPIC = "persistent://public/default/t"
-NAME = TopicName.parse(TOPIC)
-RULES = TopicRules(compaction_threshold=10**9)
-"""Not compacted by itself, but nothing is trimmed before it was."""
-MOMENTS = 12
-"""At which a compaction is cut."""
-LIVE = {"k0": "v27", "k1": "v28", "k2": "v29"}
-"""The last values after `fill(client, 30)`."""
-
-
-async def fill(client: RawClient, count: int, start: int = 0) -> None:
-    for i in range(start, start + count):
-        client.publish(i, b"v%d" % i, partition_key=f"k{i % 3}")
-    for _ in range(count):
-        await client.next(Command.SEND_RECEIPT)
-
-
-async def topic_of(stage: Stage) -> Topic:
-    found = await stage.server.topics.get(NAME, create=True)
-    assert isinstance(found, Topic)
-    return found
-
-
-async def compact(topic: Topic) -> None:
-    topic.compaction.trigger(topic.rules)
-    await until(lambda: not topic.compaction.running)
-    assert topic.compaction.status == {"status": "SUCCESS", "lastError": ""}
-
-
-def told(said: list[Said]) -> list[tuple[str, str]]:
-    parts = [split_entry(one.entry) for one in said]
-    return [(metadata.partition_key, payload.decode()) for metadata, payload in parts]
+from tests.broker.compacting import LIVE, NAME, RULES, compact, fill, key_values, take_everything, topic_of
+from tests.broker.raw import Said, Stage, entry_of, on_stage
+from tests.broker.scenarios import TOPIC
+from tests.unit.log.logs import TRIMMING, Broker, on_brokers, until
 
 
 def place(said: Said) -> Position:
@@ -64,15 +30,6 @@ def place(said: Said) -> Position:
 
 def id_of(position: Position) -> api.MessageIdData:
     return api.MessageIdData(ledgerId=position.ledger_id, entryId=position.entry_id)
-
-
-async def everything(client: RawClient, consumer_id: int = 0) -> list[Said]:
-    """What a consumer is sent until nothing more comes."""
-    client.flow(1000, consumer_id)
-    await asyncio.sleep(3)  # of virtual time
-    found = [one for one in client.said if one.kind == Command.MESSAGE and one.message.consumer_id == consumer_id]
-    client.said = [one for one in client.said if one not in found]
-    return found
 
 
 def test_readers_get_the_last_value_of_each_key_then_what_came_later() -> None:
@@ -89,13 +46,13 @@ def test_readers_get_the_last_value_of_each_key_then_what_came_later() -> None:
         client.publish(30, b"later", partition_key="k0")
         await client.next(Command.SEND_RECEIPT)
         await client.subscribe(TOPIC, "ordinary", consumer_id=1)
-        ordinary = await everything(client, 1)
+        ordinary = await take_everything(client, 1)
         assert len(ordinary) < 30
         for durable, name in ((True, "kept"), (False, "reader")):
             start = {} if durable else {"start_message_id": id_of(EARLIEST)}
             await client.subscribe(TOPIC, name, consumer_id=2, read_compacted=True, durable=durable, **start)
-            said = await everything(client, 2)
-            assert told(said) == [*LIVE.items(), ("k0", "later")]
+            said = await take_everything(client, 2)
+            assert key_values(said) == [*LIVE.items(), ("k0", "later")]
             assert [place(one) for one in said][:3] == [
                 Position(horizon.ledger_id, horizon.entry_id - 2 + i) for i in range(3)
             ]
@@ -104,7 +61,7 @@ def test_readers_get_the_last_value_of_each_key_then_what_came_later() -> None:
             await client.ask(Command.CLOSE_CONSUMER, consumer_id=2)
         half = id_of(Position(horizon.ledger_id, horizon.entry_id - 1))
         await client.subscribe(TOPIC, "half", consumer_id=3, read_compacted=True, durable=False, start_message_id=half)
-        assert told(await everything(client, 3)) == [*list(LIVE.items())[1:], ("k0", "later")]
+        assert key_values(await take_everything(client, 3)) == [*list(LIVE.items())[1:], ("k0", "later")]
 
     on_stage(scenario, settings=TRIMMING, rules=RULES)
 
@@ -142,7 +99,7 @@ def test_what_a_compaction_leaves_behind() -> None:
         await stage.server.topics.unload(NAME)
         await client.subscribe(TOPIC, "reader", consumer_id=1, read_compacted=True, durable=False)
         live = [(key, value) for key, value in LIVE.items() if key != "k1"]
-        assert told(await everything(client, 1)) == live, "another owner knows it too"
+        assert key_values(await take_everything(client, 1)) == live, "another owner knows it too"
         last = await client.ask(Command.GET_LAST_MESSAGE_ID, Command.GET_LAST_MESSAGE_ID_RESPONSE, consumer_id=1)
         assert last.last_message_id.entryId == horizon.entry_id, "the tombstone behind it is no message"
         topic = await topic_of(stage)
@@ -161,17 +118,17 @@ def test_a_slow_reader_is_overtaken_by_the_horizon_and_misses_nothing() -> None:
         await fill(client, 15)
         await client.subscribe(TOPIC, "slow", consumer_id=1, read_compacted=True, durable=False)
         client.flow(2, 1)
-        early = told(await client.messages(2))
+        early = key_values(await client.messages(2))
         assert early == [("k0", "v0"), ("k1", "v1")]
         await fill(client, 15, 15)
         topic = await topic_of(stage)
         await compact(topic)
         await topic.ledger.trim()
-        assert told(await everything(client, 1)) == list(LIVE.items())
+        assert key_values(await take_everything(client, 1)) == list(LIVE.items())
         client.send(Command.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=1)
-        assert told(await everything(client, 1)) == list(LIVE.items()), "again, trimmed or not"
+        assert key_values(await take_everything(client, 1)) == list(LIVE.items()), "again, trimmed or not"
         await fill(client, 1, 30)
-        assert told(await everything(client, 1)) == [("k0", "v30")]
+        assert key_values(await take_everything(client, 1)) == [("k0", "v30")]
 
     on_stage(scenario, settings=TRIMMING, rules=RULES)
 
@@ -184,22 +141,22 @@ def test_acknowledged_is_not_sent_again_and_a_seek_goes_before_what_is_trimmed()
         await fill(client, 30)
         topic = await topic_of(stage)
         await compact(topic)
-        said = await everything(client, 1)
-        assert told(said) == list(LIVE.items())
+        said = await take_everything(client, 1)
+        assert key_values(said) == list(LIVE.items())
         client.ack(said[0], said[1], consumer_id=1)
         client.send(Command.REDELIVER_UNACKNOWLEDGED_MESSAGES, consumer_id=1)
-        assert told(await everything(client, 1)) == [("k2", "v29")]
+        assert key_values(await take_everything(client, 1)) == [("k2", "v29")]
         client.ack(said[2], consumer_id=1, kind=1)
         await client.ask(Command.CLOSE_CONSUMER, consumer_id=1)
         await topic.subscriptions["s"].cursor.flush()
         await topic.ledger.trim()
         await client.subscribe(TOPIC, "s", consumer_id=1, kind=2, read_compacted=True)
-        assert told(await everything(client, 1)) == []
+        assert key_values(await take_everything(client, 1)) == []
         for start, expected in ((EARLIEST, 3), (place(said[1]), 2)):
             await client.ask(Command.SEEK, consumer_id=1, message_id=id_of(start))
             await client.next(Command.CLOSE_CONSUMER)
             await client.subscribe(TOPIC, "s", consumer_id=1, kind=2, read_compacted=True)
-            assert told(await everything(client, 1)) == list(LIVE.items())[3 - expected :]
+            assert key_values(await take_everything(client, 1)) == list(LIVE.items())[3 - expected :]
 
     on_stage(scenario, settings=TRIMMING, rules=RULES)
 
@@ -233,68 +190,6 @@ def test_more_than_the_threshold_is_compacted_by_itself() -> None:
         assert not topic.compaction.running, "what is left is less"
 
     on_stage(scenario, rules=TopicRules(compaction_threshold=100))
-
-
-async def view(topic: Topic) -> list[tuple[str, str]]:
-    """What a reader of the compacted topic gets from its beginning on."""
-    found: list[bytes] = []
-    start = EARLIEST
-    compacted = await topic.compaction.ledger()
-    if compacted is not None:
-        found += [entry for _, entry in await compacted.read(EARLIEST, 1000, 1_000_000)]
-        start = Position(compacted.horizon.ledger_id, compacted.horizon.entry_id + 1)
-    while entries := await topic.ledger.read(start, 100, 1_000_000):
-        found += [entry for _, entry in entries]
-        start = topic.ledger.next_position(entries[-1][0])
-    parts = [split_entry(entry) for entry in found]
-    return [(metadata.partition_key, payload.decode()) for metadata, payload in parts]
-
-
-def test_a_takeover_at_any_moment_loses_nothing_and_leaves_one_orphan_at_most() -> None:
-    """Another broker takes the topic while it is compacted the second time, later and later."""
-
-    async def crash(broker: Broker, after_s: float | None) -> float | None:
-        """How long the compaction took, None if it was cut."""
-        now = broker.context.world.clock.now_ms
-        log = await broker.open(TRIMMING)
-        topic = await Topic.open(NAME, log, RULES, now)
-        stored: list[Position] = []
-        log.on_confirmed = stored.extend
-        for part in range(2):
-            entries = [entry_of(i, b"v%d" % i, partition_key=f"k{i % 3}") for i in range(part * 15, part * 15 + 15)]
-            log.add_many(entries)
-            await until(lambda count=part * 15 + 15: len(stored) == count)  # type: ignore[misc]
-            if not part:
-                await compact(topic)
-        topic.compaction.trigger(RULES)
-        if after_s is None:
-            await until(lambda: not topic.compaction.running)
-        else:
-            await asyncio.sleep(after_s)
-        took_s = None if topic.compaction.running else topic.compaction.record.last_duration_ms / 1000
-        other = await another(broker)
-        log = None
-        while log is None:  # the one that is deposed may write between two steps of the other
-            with suppress(Conflict):
-                log = await other.open(TRIMMING)
-        taken = await Topic.open(NAME, log, RULES, now)
-        found = await view(taken)
-        assert dict(found) == LIVE
-        assert found[-3:] == list(LIVE.items())
-        await topic.close()
-        named = {*log.ledgers.ids, log.cursors[COMPACTION_CURSOR].longs[COMPACTED]}
-        named |= {cursor.ledger_id for cursor in log.cursors.values()}
-        ids = {one async for batch in other.context.bookkeeper.list() for one in batch}
-        assert len(ids - named) <= 1, "an orphan"
-        await compact(taken)
-        assert await view(taken) == list(LIVE.items())
-        await taken.close()
-        return took_s
-
-    whole_s = on_brokers(lambda broker: crash(broker, None))
-    assert whole_s
-    cuts = [on_brokers(lambda broker: crash(broker, whole_s * part / MOMENTS)) for part in range(MOMENTS)]  # noqa: B023
-    assert cuts.count(None) > MOMENTS / 2
 
 
 def test_a_compaction_that_fails_tells_why_and_leaves_nothing() -> None:
@@ -356,21 +251,6 @@ def test_what_java_compacted_is_read_and_compacted_again() -> None:
         assert again["pulsar_compaction_latency_count"] == 0, "each scrape tells what came since the one before"
 
     administering(scenario)
-
-
-def test_latencies_fall_into_javas_buckets() -> None:
-    record = CompactionRecord(lambda: 0)
-    for latency_us in (0, 500, 501, 1_000_000, 1_000_001):
-        record.stored(latency_us)
-    assert record.take_latencies() == ([2, 1, 0, 0, 0, 0, 0, 0, 1, 1], 2_001_002)
-    assert sum(record.take_latencies().buckets) == 0
-    now_s = iter((1.0, 2.0, 5.0, 6.0))
-    writes = WriteTimes(record, lambda: next(now_s))
-    writes.began()
-    writes.began()
-    writes.confirmed(0)
-    writes.confirmed(1)
-    assert record.take_latencies().total_us == 8_000_000
 
 
 def test_a_message_by_time_is_looked_for_in_what_was_compacted() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from bkdaemon.broker.compaction.latest import WHOLE, Latest, last_index
+from bkdaemon.broker.compaction.latest import WHOLE, Latest, last_index, plain_size
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +23,7 @@ from bkctl.codec.pulsar_entry import (
 )
 from bkctl.errors import BadBytes, Corrupt
 from bkctl.model.topic import Position
+from tests.broker.batches import large_batch, peak_bytes
 from tests.pulsar_golden import decoded, entries
 
 DATA, COMPACTED = 67, 68
@@ -166,3 +167,20 @@ def test_an_unknown_compression_and_a_foreign_entry_are_told() -> None:
             decode_compacted(data, source="ledger 1")
     with pytest.raises(Corrupt):
         split_body(b"\0")
+
+
+MIB = 1 << 20
+
+
+def test_a_batch_of_many_messages_is_read_in_little_memory() -> None:
+    entry, latest = large_batch(ZSTD, 10, 30_000), Latest()
+    assert len(entry) < 20_000
+    assert plain_size(entry) > 20 * len(entry)
+    assert peak_bytes(lambda: latest.take(Position(1, 0), entry)) < 8 * MIB
+    assert len(latest) == 10
+
+
+def test_a_batch_over_the_size_limit_is_kept_whole() -> None:
+    entry, latest = large_batch(ZSTD, 10, 20_000), Latest(size_max=1000)
+    assert latest.take(Position(1, 0), entry) == (True, 0, 1)
+    assert latest.rest(Position(1, 0), entry) == entry

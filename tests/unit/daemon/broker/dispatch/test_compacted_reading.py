@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.broker.compacting import LIVE, NAME, RULES, compact, fill, key_values, topic_of
 from tests.broker.raw import Stage, on_stage
-from tests.unit.daemon.broker.compaction.test_compaction import LIVE, NAME, RULES, TOPIC, compact, fill, told, topic_of
+from tests.broker.scenarios import TOPIC
 
 
 def test_the_first_read_of_a_compacted_topic_succeeds_with_a_store_that_has_timeouts(
@@ -32,7 +33,7 @@ def test_the_first_read_of_a_compacted_topic_succeeds_with_a_store_that_has_time
         began_ms = topic.now_ms()
         await client.subscribe(TOPIC, consumer_id=3, read_compacted=True)
         client.flow(100, 3)
-        assert dict(told(await client.messages(3))) == LIVE
+        assert dict(key_values(await client.messages(3))) == LIVE
         assert topic.now_ms() - began_ms < 1000
         assert "cannot be sent anything" not in caplog.text
 

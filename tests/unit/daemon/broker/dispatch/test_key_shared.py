@@ -1,8 +1,10 @@
-"""The division of Key_Shared's slots without consistent hashing, as HashRangeAutoSplitStickyKeyConsumerSelector's."""
+"""Key_Shared dispatch: order within keys, slots that move, refused policies, in virtual time."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bkdaemon.broker.cluster.policies import rules_of
@@ -11,17 +13,30 @@ from bkdaemon.broker.dispatch.key_shared import KeyShared
 from bkdaemon.broker.dispatch.slots import AutoSplit, Ring, new_division
 from bkdaemon.broker.rules import TopicRules
 
+from bkctl.codec.proto import pulsar_api_pb2 as api
+from bkctl.codec.pulsar import Command, ErrorCode, encode_command
 from bkctl.codec.pulsar_hash import SLOTS
 from bkctl.model.topic import TopicName
-from tests.broker.raw import RawClient, Stage, on_stage
-from tests.unit.daemon.broker.dispatch.test_base import KEY_SHARED, TOPIC, Somebody, producer, publish
-from tests.unit.daemon.broker.test_corners import served
+from tests.broker.raw import PORT, RawClient, Stage, on_stage
+from tests.broker.scenarios import (
+    KEY_SHARED,
+    TOPIC,
+    NamedConsumer,
+    key_of,
+    open_topic,
+    payload_number,
+    producing,
+    publish,
+    redeliver,
+    take_messages,
+)
+from tests.unit.log.logs import Broker, on_brokers
 
 NAMES = "abcd"
 
 
-def divided(count: int) -> tuple[AutoSplit, list[Somebody]]:
-    division, people = AutoSplit(), [Somebody(name) for name in NAMES[:count]]
+def divided(count: int) -> tuple[AutoSplit, list[NamedConsumer]]:
+    division, people = AutoSplit(), [NamedConsumer(name) for name in NAMES[:count]]
     for one in people:
         division.add(one)  # type: ignore[arg-type]
     return division, people
@@ -73,7 +88,7 @@ def test_the_configuration_selects_the_division(tmp_path: Path) -> None:
 
 def test_two_consumers_of_auto_split_share_consecutive_keys_evenly() -> None:
     async def scenario(stage: Stage) -> None:
-        client: RawClient = await producer(stage)
+        client: RawClient = await producing(stage)
         for consumer_id in range(2):
             await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=consumer_id)
             client.flow(1000, consumer_id)
@@ -87,7 +102,7 @@ def test_two_consumers_of_auto_split_share_consecutive_keys_evenly() -> None:
 
 def test_the_holder_of_a_chunk_keeps_its_moved_key_until_the_message_is_complete() -> None:
     async def scenario(stage: Stage) -> None:
-        client = await producer(stage)
+        client = await producing(stage)
         await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=0)
         client.flow(1000, 0)
         for n in range(20):  # the first of two chunks of a message, of each of 20 keys
@@ -112,12 +127,12 @@ def test_replay_takes_no_more_entries_than_their_consumer_has_permits_for() -> N
     """For each permit of a consumer, every entry in replay was read again, from bookies once the cache was full."""
 
     async def scenario(stage: Stage) -> None:
-        client = await producer(stage)
+        client = await producing(stage)
         await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=0)
         await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=1)
         client.flow(1000, 1)
         await publish(client, 0, 100, keys=20)
-        dispatcher = served(stage).subscriptions["s"].dispatcher
+        dispatcher = open_topic(stage).subscriptions["s"].dispatcher
         assert isinstance(dispatcher, KeyShared)
         await client.until(lambda: dispatcher.subscription.cursor.read_position.entry_id >= 100)
         delivered = await client.messages(100 - len(dispatcher.replay))
@@ -127,5 +142,125 @@ def test_replay_takes_no_more_entries_than_their_consumer_has_permits_for() -> N
         slow = next(consumer for consumer in dispatcher.consumers if not consumer.permits)
         slow.permits = 2
         assert dispatcher._take_replay() == waiting[:2]
+
+    on_stage(scenario)
+
+
+def test_a_moved_slot_waits_for_its_former_consumer() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await producing(stage)
+        await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=0)
+        client.flow(1000, 0)
+        await publish(client, 0, 40, keys=20)
+        held = await client.messages(40)
+        await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=1)
+        client.flow(1000, 1)
+        await publish(client, 40, 40, keys=20)
+        await asyncio.sleep(1)
+        early = take_messages(client)
+        assert {s.message.consumer_id for s in early} == {0}, "what moved waits"
+        moved = {f"k{i}" for i in range(20)} - {key_of(s) for s in early}
+        assert moved
+        client.ack(*[s for s in held if key_of(s) in moved])
+        late = await client.messages(40 - len(early))
+        assert {s.message.consumer_id for s in late} == {1}
+        assert {key_of(s) for s in late} == moved
+
+    on_stage(scenario)
+
+
+def test_no_entry_overtakes_an_older_one_of_its_key() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await producing(stage)
+        await client.subscribe(TOPIC, kind=KEY_SHARED)
+        await publish(client, 0, 4, keys=2)
+        client.flow(4)
+        said = await client.messages(4)
+        redeliver(client, *said)
+        await publish(client, 4, 4, keys=2)
+        client.flow(3)
+        first = await client.messages(3)
+        client.flow(20)
+        order = [payload_number(s) for s in first + await client.messages(5)]
+        for parity in (0, 1):
+            assert [n for n in order if n % 2 == parity] == list(range(parity, 8, 2))
+
+    on_stage(scenario)
+
+
+def test_entries_of_a_closed_consumer_precede_later_ones_of_their_key() -> None:
+    other = "persistent://public/default/other"
+
+    async def main(broker: Broker) -> None:
+        stage = Stage(broker)
+        await stage.server.start("client", PORT)
+        client = await producing(stage)
+        await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=0)
+        await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=1)
+        client.flow(100, 1)
+        await publish(client, 0, 60, keys=20)
+        await asyncio.sleep(1)
+        theirs = {key_of(s) for s in take_messages(client)}
+        client.flow(1, 0)
+        (held,) = await client.messages(1)  # the first of its key; the second waits
+        assert key_of(held) not in theirs
+        await client.produce(other, 9)  # read last, it is what the cache still has
+        client.publish(0, b"x", 9)
+        await client.next(Command.SEND_RECEIPT)
+        await client.subscribe(other, consumer_id=2)
+        client.flow(1, 2)
+        await client.messages(1)
+        flow = encode_command(Command.FLOW, consumer_id=0, messagePermits=100)  # reads the second,
+        client.write(flow + encode_command(Command.CLOSE_CONSUMER, consumer_id=0, request_id=1000))  # the first is back
+        await asyncio.sleep(1)
+        said = take_messages(client)
+        assert payload_number(held) in {payload_number(s) for s in said if s.message.consumer_id == 1}
+        for name in {key_of(s) for s in said} - theirs:
+            order = [payload_number(s) for s in said if key_of(s) == name and s.message.consumer_id == 1]
+            assert order == sorted(order), name
+        await stage.server.stop()
+
+    on_brokers(main, cache={"tail_bytes_max": 1, "catch_up_bytes_max": 1})
+
+
+def test_a_consumer_without_permits_does_not_block_the_others() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await producing(stage)
+        await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=0)
+        await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=1)
+        client.flow(1000, 0)
+        await asyncio.sleep(1)
+        await publish(client, 0, 300, keys=30)
+        await asyncio.sleep(1)
+        first = take_messages(client)
+        assert {s.message.consumer_id for s in first} == {0}
+        assert 0 < len(first) < 300
+        client.flow(1000, 1)
+        second = await client.messages(300 - len(first))
+        assert {s.message.consumer_id for s in second} == {1}
+        for said in (first, second):
+            for k in range(30):
+                numbers = [payload_number(s) for s in said if key_of(s) == f"k{k}"]
+                assert numbers in ([], list(range(k, 300, 30)))
+
+    on_stage(scenario)
+
+
+def test_overlapping_ranges_and_differing_policies_are_refused() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await producing(stage)
+
+        def sticky(*ranges: tuple[int, int]) -> Any:
+            meta = api.KeySharedMeta(keySharedMode=1)
+            for start, end in ranges:
+                meta.hashRanges.add(start=start, end=end)
+            return meta
+
+        await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=0, keySharedMeta=sticky((0, 100)))
+        for consumer_id, meta in enumerate((sticky((100, 200)), sticky(), sticky((5, 4)), sticky((0, 99999)), None), 1):
+            answer = await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=consumer_id, keySharedMeta=meta)
+            assert answer.error == (ErrorCode.CONSUMER_BUSY if meta is None else ErrorCode.CONSUMER_ASSIGN)
+        fine = await client.subscribe(TOPIC, kind=KEY_SHARED, consumer_id=9, keySharedMeta=sticky((101, 65535)))
+        assert not hasattr(fine, "error")
 
     on_stage(scenario)

@@ -178,7 +178,7 @@ def by_consumer(said: list[tuple[str, dict[str, Any]]]) -> dict[int, list[dict[s
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_the_same_commands_and_fields_come_back(name: str) -> None:
+def test_a_captured_client_gets_the_commands_and_fields_that_java_sent(name: str) -> None:
     rows = [f for f in frames() if f.scenario == f"plain/{name}"]
     assert rows
 
