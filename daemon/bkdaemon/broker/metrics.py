@@ -143,7 +143,7 @@ def _bytes_ever(rows: list[_TopicRow], cluster: Labels) -> Iterator[Sample]:
     """What came in and went out since the topics were opened, the system's own apart."""
     came = sum(row.topic.bytes_in for row in rows)
     own_came = sum(row.topic.bytes_in for row in rows if _is_systems(row))
-    went = sum(row.topic.left[1] + sum(int(one.ever.size) for one in row.subscriptions) for row in rows)
+    went = sum(row.topic.sent_before.size + sum(int(one.ever.size) for one in row.subscriptions) for row in rows)
     own_went = sum(internal_bytes(row.topic) for row in rows)
     for name, label, whole, own in (
         ("pulsar_broker_in_bytes_total", "system_topic", came, own_came),

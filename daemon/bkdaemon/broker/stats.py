@@ -83,8 +83,8 @@ def topic_stats(topic: Topic | NonPersistentTopic, rates: Rates, quota: BacklogQ
         "bytesInCounter": topic.bytes_in,
         "msgInCounter": topic.messages_in,
         "systemTopicBytesInCounter": topic.bytes_in if log is not None and internal_topic(topic.name) else 0,
-        "bytesOutCounter": topic.left[1] + sum(one["bytesOutCounter"] for one in subscriptions.values()),
-        "msgOutCounter": topic.left[0] + sum(one["msgOutCounter"] for one in subscriptions.values()),
+        "bytesOutCounter": topic.sent_before.size + sum(one["bytesOutCounter"] for one in subscriptions.values()),
+        "msgOutCounter": topic.sent_before.messages + sum(one["msgOutCounter"] for one in subscriptions.values()),
         "bytesOutInternalCounter": internal_bytes(topic),
         "averageMsgSize": arriving.average_size,
         "msgChunkPublished": topic.chunked,
@@ -250,7 +250,9 @@ def ranges_size(cursor: Cursor) -> int:
 
 def internal_bytes(topic: Topic | NonPersistentTopic) -> int:
     """What the system's own subscriptions were sent."""
-    return topic.left[2] + sum(int(sent(one).size) for one in subscriptions_of(topic) if internal(one))
+    return topic.sent_before.internal_size + sum(
+        int(sent(one).size) for one in subscriptions_of(topic) if internal(one)
+    )
 
 
 def _consumer(

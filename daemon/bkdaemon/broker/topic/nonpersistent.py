@@ -25,7 +25,7 @@ from bkdaemon.broker.dispatch.slots import Division, Ring, entry_slot, new_divis
 from bkdaemon.broker.dispatch.throttle import BrokerLimits, Limits, TopicLimits
 from bkdaemon.broker.refusal import Refusal
 from bkdaemon.broker.topic.producers import Producer, ProducerTable
-from bkdaemon.broker.topic.sent import keep_sent
+from bkdaemon.broker.topic.sent import SentBefore
 
 if TYPE_CHECKING:
     from bkctl.protocol.broker import Send
@@ -47,7 +47,7 @@ class NonPersistentSubscription:
         self.type = SubscriptionType.EXCLUSIVE
         self.consumers: list[Consumer] = []
         self.dropped = 0
-        self.left = [0, 0]
+        self.sent_before = SentBefore()
         self._turn = 0
         self._division: Division = Ring()
 
@@ -92,8 +92,7 @@ class NonPersistentSubscription:
             self.topic.forget(self)
 
     def _forget(self, consumer: Consumer) -> None:
-        self.left[0] += consumer.messages_out
-        self.left[1] += consumer.bytes_out
+        self.sent_before.add_consumer(consumer)
         self.consumers.remove(consumer)
         self._division.remove(consumer)
 
@@ -168,7 +167,7 @@ class NonPersistentTopic:
         self.producers = ProducerTable(str(name), None, self._keep_epoch)
         self.messages_in = 0
         self.bytes_in = 0
-        self.left = [0, 0, 0]
+        self.sent_before = SentBefore()
         self.used_ms = now_ms()
         self.limits = TopicLimits(lambda: now_ms() / 1000)
         self.on_closed: Callable[[NonPersistentTopic], None] = lambda topic: None
@@ -277,8 +276,8 @@ class NonPersistentTopic:
     def forget(self, subscription: NonPersistentSubscription) -> None:
         """A subscription is no more."""
         if self.subscriptions.pop(subscription.name, None) is not None:
-            keep_sent(self.left, subscription)
-            subscription.left = [0, 0]
+            self.sent_before.add_subscription(subscription)
+            subscription.sent_before = SentBefore()
 
     async def last_message_id(self) -> tuple[Position, int]:
         """Raises: Refusal, UNKNOWN as Java says: nothing is kept."""

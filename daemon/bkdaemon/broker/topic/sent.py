@@ -1,8 +1,9 @@
-"""How much the consumers of a subscription were sent."""
+"""How many messages and bytes the consumers of a subscription were sent."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from bkctl.codec.managed_ledger import COMPACTION_CURSOR
@@ -15,15 +16,41 @@ SYSTEM_READER: Final = "__system_reader"
 
 
 class Flow(NamedTuple):
-    """A second's messages and bytes; or how many there were at all."""
+    """Messages and bytes, in a second or in total."""
 
     messages: float = 0.0
     size: float = 0.0
 
     @property
     def average_size(self) -> float:
-        """Bytes a message, 0 where there was none."""
+        """Bytes a message, 0 without messages."""
         return self.size / self.messages if self.messages else 0.0
+
+
+@dataclass(slots=True)
+class SentBefore:
+    """What was sent to consumers that are closed, or by subscriptions that are deleted.
+
+    Attributes:
+        messages, size: of all of them.
+        internal_size: bytes of the system's own subscriptions.
+    """
+
+    messages: int = 0
+    size: int = 0
+    internal_size: int = 0
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """Adds what a consumer that leaves was sent."""
+        self.messages += consumer.messages_out
+        self.size += consumer.bytes_out
+
+    def add_subscription(self, subscription: SentSubscription) -> None:
+        """Adds what the consumers of a subscription that is deleted were sent."""
+        total = sent(subscription)
+        self.messages += int(total.messages)
+        self.size += int(total.size)
+        self.internal_size += int(total.size) if internal(subscription) else 0
 
 
 class RuledTopic(Protocol):
@@ -31,18 +58,18 @@ class RuledTopic(Protocol):
 
     @property
     def rules(self) -> TopicRules:
-        """What holds for it now."""
+        """The rules in effect now."""
 
 
 class SentSubscription(Protocol):
     """A subscription of either kind.
 
     Attributes:
-        left: messages and bytes that consumers were sent which are gone.
+        sent_before: messages and bytes of consumers that are closed.
     """
 
     name: str
-    left: list[int]
+    sent_before: SentBefore
 
     @property
     def topic(self) -> RuledTopic:
@@ -50,29 +77,21 @@ class SentSubscription(Protocol):
 
     @property
     def consumers(self) -> Sequence[Consumer]:
-        """Who is attached."""
+        """The attached consumers."""
 
 
 def sent(subscription: SentSubscription) -> Flow:
-    """What a subscription's consumers were sent since its topic was opened, those that left too."""
-    left, consumers = subscription.left, subscription.consumers
+    """Returns what a subscription's consumers were sent since its topic was opened, also the closed ones."""
+    before, consumers = subscription.sent_before, subscription.consumers
     return Flow(
-        left[0] + sum(consumer.messages_out for consumer in consumers),
-        left[1] + sum(consumer.bytes_out for consumer in consumers),
+        before.messages + sum(consumer.messages_out for consumer in consumers),
+        before.size + sum(consumer.bytes_out for consumer in consumers),
     )
 
 
 def internal(subscription: SentSubscription) -> bool:
-    """True for a subscription of the system's own."""
+    """Returns whether a subscription is one of the system's own."""
     name = subscription.name
     return (
         name == COMPACTION_CURSOR or name.startswith(SYSTEM_READER) or name in subscription.topic.rules.system_cursors
     )
-
-
-def keep_sent(left: list[int], subscription: SentSubscription) -> None:
-    """What a subscription that goes was sent, added to what those before it were: messages, bytes, bytes internally."""
-    ever = sent(subscription)
-    left[0] += int(ever.messages)
-    left[1] += int(ever.size)
-    left[2] += int(ever.size) if internal(subscription) else 0

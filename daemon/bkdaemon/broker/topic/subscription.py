@@ -28,6 +28,7 @@ from bkdaemon.broker.dispatch.key_shared import KeyShared
 from bkdaemon.broker.dispatch.shared import Shared
 from bkdaemon.broker.dispatch.throttle import Limits
 from bkdaemon.broker.refusal import Refusal
+from bkdaemon.broker.topic.sent import SentBefore
 
 if TYPE_CHECKING:
     from bkctl.log.cursor import Cursor
@@ -86,7 +87,7 @@ class Subscription:
         type: of the consumers that are or were attached last.
         closed: its cursor is being deleted, or its topic is closed.
         properties: its own, as the cursor keeps them.
-        left: messages and bytes that consumers were sent which are gone.
+        sent_before: messages and bytes of consumers that are closed.
         dispatch_limits: the rates that its consumers are sent messages at; throttled: how often each was reached.
         expired, expired_ms: entries that were acknowledged because they were too old, and when last.
         flow_ms: when a consumer asked for more that may have more; mark_moved_ms: when acks moved the cursor's
@@ -101,7 +102,7 @@ class Subscription:
         self.type = SubscriptionType.EXCLUSIVE
         self.closed = False
         self.dispatcher: Dispatcher | None = None
-        self.left = [0, 0]
+        self.sent_before = SentBefore()
         self.expired = self.expired_ms = 0
         self.flow_ms = self.mark_moved_ms = 0
         self.dispatch_limits: Limits = ()
@@ -213,8 +214,7 @@ class Subscription:
     def _let_go(self, consumer: Consumer) -> bool:
         if self.dispatcher is None or consumer not in self.consumers:
             return False
-        self.left[0] += consumer.messages_out
-        self.left[1] += consumer.bytes_out
+        self.sent_before.add_consumer(consumer)
         self.dispatcher.remove(consumer)
         return True
 

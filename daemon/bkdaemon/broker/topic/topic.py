@@ -29,7 +29,7 @@ from bkdaemon.broker.topic.entry_stamps import EntryStamps
 from bkdaemon.broker.topic.message_rules import forbidden
 from bkdaemon.broker.topic.migration import CONSUMER, PRODUCER, send_away, tell_moved
 from bkdaemon.broker.topic.producers import Producer, ProducerTable
-from bkdaemon.broker.topic.sent import keep_sent
+from bkdaemon.broker.topic.sent import SentBefore
 from bkdaemon.broker.topic.subscription import Subscription
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Topic:
         terminated: nothing can be added any more.
         chunked: chunks were published since it was opened.
         deduplication: what drops duplicates, where the rules said so when it was opened.
-        left: messages and bytes that subscriptions were sent which are gone; and bytes of those that are the system's.
+        sent_before: messages and bytes of subscriptions that are deleted.
     """
 
     persistent = True
@@ -93,7 +93,7 @@ class Topic:
         self.messages_in = 0
         self.bytes_in = 0
         self.chunked = False
-        self.left = [0, 0, 0]
+        self.sent_before = SentBefore()
         self.used_ms = now_ms()
         epoch = ledger.properties.get(EPOCH_PROPERTY)
         self.producers = ProducerTable(str(name), None if epoch is None else int(epoch), self._store_epoch)
@@ -370,7 +370,7 @@ class Topic:
             subscription.closed = False
             raise
         if self.subscriptions.get(subscription.name) is subscription:
-            keep_sent(self.left, subscription)
+            self.sent_before.add_subscription(subscription)
             del self.subscriptions[subscription.name]
             self.limits.forget(subscription.name)
 

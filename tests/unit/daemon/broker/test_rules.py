@@ -318,7 +318,7 @@ def test_messages_of_system_cursors_do_not_expire(tmp_path: Path) -> None:
         await asyncio.sleep(70)
         await admin.service.upkeep.run()
         assert (ours.cursor.backlog(), users.cursor.backlog()) == (1, 0)
-        ours.left[1], users.left[1] = 5, 7
+        ours.sent_before.size, users.sent_before.size = 5, 7
         path = "/admin/v2/persistent/public/default/t/stats"
         assert (await admin.ok("GET", path))["bytesOutInternalCounter"] == 5
         await topic.delete_subscription(ours)
