@@ -1,4 +1,4 @@
-"""The actions of the cores of the writer and of recovery, for their driver. Plain values, hashable.
+"""The actions of the cores of the writer and of recovery, for their driver. Plain values, equal by their content.
 
 The driver carries them out in order, and brings every outcome back as a call: an answer, an error, a time-out. It
 may be slow, and it may lose any of them; it may not reorder answers of one metadata write with the next, because a

@@ -11,11 +11,12 @@ from bkrecovery.ledger import recover_ledger
 
 from bkctl.client.client import BookKeeper
 from bkctl.client.config import ClientConfig
-from bkctl.errors import BkctlError
+from bkctl.errors import BkctlError, Unavailable
 from bkctl.log.cache import EntryCache
 from bkctl.log.managed_ledger import ManagedLedger
 from bkctl.log.node import LedgerContext
 from bkctl.log.settings import LedgerSettings
+from bkctl.log.state import State
 from bkctl.meta.managed_ledgers import ManagedLedgerStore
 from bkctl.meta.memory import MemoryStore
 from bkctl.model.topic import Position
@@ -29,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass
 class Broker:
-    """One owner of logs, with what its logs told."""
+    """One owner of logs, with the events of its logs."""
 
     cluster: SimCluster
     context: LedgerContext
@@ -72,12 +73,12 @@ def payloads(count: int, start: int = 0) -> list[bytes]:
 
 
 async def until(condition: Callable[[], object], turns: int = 20_000) -> None:
-    """Waits in virtual time until something is so."""
+    """Waits in virtual time until a condition is true."""
     for _ in range(turns):
         if condition():
             return
         await asyncio.sleep(0.01)
-    raise AssertionError("it never came to be")
+    raise AssertionError("the condition did not become true")
 
 
 async def read_all(log: ManagedLedger, start: Position = Position(-1, -1), entries_max: int = 7) -> list[bytes]:  # noqa: B008
@@ -88,3 +89,49 @@ async def read_all(log: ManagedLedger, start: Position = Position(-1, -1), entri
             return found
         found += [entry for _, entry in entries]
         start = log.next_position(entries[-1][0])
+
+
+async def filled(broker: Broker, settings: Any = EAGER, count: int = 30) -> ManagedLedger:
+    log = await broker.open(settings)
+    log.add_many(payloads(count))
+    await until(lambda: len(broker.confirmed) == count and log.state is State.OPEN)
+    return log
+
+
+async def ledger_ids(broker: Broker) -> list[int]:
+    return sorted([ledger_id async for ids in broker.context.bookkeeper.list() for ledger_id in ids])
+
+
+class LostAnswers:
+    """A store whose answers to writes of a path are lost after the writes were done, and reads of it fail a while."""
+
+    def __init__(self, store: Any, path_end: str) -> None:
+        self.blind = False
+        self._store, self._path_end = store, path_end
+        self._calls = {name: getattr(store, name) for name in ("multi", "delete", "get", "exists")}
+        store.multi, store.delete = self._multi, self._delete
+        store.get, store.exists = self._reading("get"), self._reading("exists")
+
+    async def _multi(self, operations: Any) -> None:
+        await self._calls["multi"](operations)
+        self._lose(*(operation.path for operation in operations))
+
+    async def _delete(self, path: str, version: Any) -> None:
+        await self._calls["delete"](path, version)
+        self._lose(path)
+
+    def _lose(self, *paths: str) -> None:
+        if any(path.endswith(self._path_end) for path in paths):
+            raise Unavailable("the answer was lost")
+
+    def _reading(self, name: str) -> Callable[[str], Any]:
+        async def read(path: str) -> Any:
+            if self.blind and path.endswith(self._path_end):
+                raise Unavailable("no answer")
+            return await self._calls[name](path)
+
+        return read
+
+    def mend(self) -> None:
+        for name, call in self._calls.items():
+            setattr(self._store, name, call)

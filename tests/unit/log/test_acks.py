@@ -18,53 +18,9 @@ from bkctl.codec.managed_ledger import (
 )
 from bkctl.log.acks import Acks
 from bkctl.log.ledgers import LedgerList
-from bkctl.model.topic import EARLIEST, LATEST, Position
+from bkctl.model.topic import Position
 from tests import pulsar_golden as golden
-
-
-def row(*entries: int, open_entries: int | None = None) -> LedgerList:
-    """Ledgers 10, 20, … with so many entries; one more that is open, if open_entries is given."""
-    ledgers = LedgerList(LedgerInfo(10 * (i + 1), count, count * 5, 1) for i, count in enumerate(entries))
-    if open_entries is not None:
-        ledgers.open(LedgerInfo(10 * (len(entries) + 1), timestamp_ms=0))
-        ledgers.open_entries = open_entries
-    return ledgers
-
-
-def every(ledgers: LedgerList) -> list[Position]:
-    return [Position(i, e) for i in ledgers.ids for e in range(ledgers.entries(i))]
-
-
-def test_the_row_of_entries() -> None:
-    ledgers = row(3, 0, 2, open_entries=1)
-    assert ledgers.next(Position(10, 2)) == (30, 0)
-    assert ledgers.next(Position(30, 1)) == (40, 0)
-    assert ledgers.next(Position(40, 0)) == (40, 1)
-    assert ledgers.at_or_after(EARLIEST) == ledgers.first == (10, 0)
-    assert ledgers.at_or_after(LATEST) == (40, 1)
-    assert ledgers.last == (40, 0)
-    assert ledgers.between(Position(10, 0), Position(40, 0)) == 5
-    assert ledgers.previous(Position(30, 0)) == (10, 2)
-    assert ledgers.previous(Position(10, 0)) == (10, -1)
-    empty = row(open_entries=0)
-    assert (empty.last, empty.first, empty.before_first) == ((10, -1), (10, 0), (10, -1))
-    fresh = row(3, open_entries=0)
-    assert (fresh.last, fresh.next(fresh.last)) == ((10, 2), (20, 0))
-    assert LedgerList().last == LedgerList().before_first == (-1, -1)
-
-
-@given(st.lists(st.integers(0, 4), max_size=4), st.integers(0, 3))
-def test_the_row_agrees_with_a_list(entries: list[int], open_entries: int) -> None:
-    ledgers = row(*entries, open_entries=open_entries)
-    plain = every(ledgers)
-    assert ledgers.entries_total == len(plain)
-    for index, position in enumerate(plain):
-        assert ledgers.at(index) == position
-        assert ledgers.index(position) == index
-        assert ledgers.next(position) == (plain[index + 1] if index + 1 < len(plain) else ledgers.at(len(plain)))
-        assert ledgers.previous(position) == (plain[index - 1] if index else ledgers.before_first)
-        assert ledgers.between(ledgers.before_first, position) == index + 1
-    assert ledgers.at(len(plain)) not in plain
+from tests.unit.log.rows import every, row
 
 
 @settings(max_examples=300)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from bkctl.codec.managed_ledger import NO_CURSOR_LEDGER, BatchAck, CursorState, decode_cursor_state
-from bkctl.log.managed_ledger import ManagedLedger
-from bkctl.log.settings import LedgerSettings
+from bkctl.errors import NotEnoughBookies, Unavailable
 from bkctl.model.topic import EARLIEST, Position
-from tests.unit.log.logs import EAGER, NAME, Broker, another, on_brokers, payloads, until
-
-
-async def filled(broker: Broker, settings: LedgerSettings = EAGER, count: int = 30) -> ManagedLedger:
-    log = await broker.open(settings)
-    log.add_many(payloads(count))
-    await until(lambda: len(broker.confirmed) == count)
-    return log
+from tests.unit.log.logs import (
+    EAGER,
+    NAME,
+    Broker,
+    LostAnswers,
+    another,
+    filled,
+    ledger_ids,
+    on_brokers,
+    until,
+)
 
 
 def test_what_the_node_and_the_ledger_hold_is_what_java_would_write() -> None:
@@ -254,5 +260,80 @@ def test_no_ack_is_forgotten_when_a_ledger_is_trimmed() -> None:
         assert [q for q in p[10:] if cursor.is_acked(q)] == apart
         assert (cursor.acked_above, cursor.backlog()) == (5, 15)
         await log.close()
+
+    on_brokers(scenario)
+
+
+def test_a_cursor_is_deleted_if_the_answer_to_its_deletion_is_lost() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker)
+        cursor = await log.open_cursor("s", EARLIEST)
+        cursor.ack(broker.confirmed[:3])
+        await cursor.flush()
+        kept = set(log.ledgers.ids)
+        lost = LostAnswers(broker.ledgers.store, "/s")
+        await log.delete_cursor("s")
+        lost.mend()
+        assert log.cursors == {}
+        assert set(await ledger_ids(broker)) == kept
+
+    on_brokers(scenario)
+
+
+def test_a_cursor_whose_creation_got_no_answer_is_found_at_the_next_attempt() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker)
+        lost = LostAnswers(broker.ledgers.store, "/s")
+        lost.blind = True
+        with pytest.raises(Unavailable):
+            await log.open_cursor("s", EARLIEST, properties={"a": "b"})
+        assert log.cursors == {}
+        lost.mend()
+        cursor = await log.open_cursor("s", EARLIEST, properties={"a": "b"})
+        assert (cursor.backlog(), cursor.properties) == (30, {"a": "b"})
+        cursor.ack(broker.confirmed[:3])
+        await cursor.flush()
+        again = (await (await another(broker)).open()).cursors["s"]
+        assert again.mark_delete == broker.confirmed[2]
+
+    on_brokers(scenario)
+
+
+def test_a_cursor_stays_durable_if_its_next_ledger_cannot_be_created(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker, replace(EAGER, cursor_entries_max=5, ranges_in_node_max=3))
+        cursor = await log.open_cursor("s", EARLIEST)
+
+        async def none(*_: Any) -> Any:
+            raise NotEnoughBookies("none is there")
+
+        for i, position in enumerate(broker.confirmed[1::3]):
+            if i == 1:
+                monkeypatch.setattr("bkctl.log.cursor.create_ledger", none)
+            cursor.ack([position])
+            await cursor.flush()
+        again = (await (await another(broker)).open()).cursors["s"]
+        assert [again.is_acked(p) for p in broker.confirmed] == [i % 3 == 1 for i in range(30)]
+
+    on_brokers(scenario)
+
+
+def test_a_flush_of_a_cursor_fails_on_an_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker)
+        cursor = await log.open_cursor("s", EARLIEST)
+
+        def fails(*_: Any) -> bytes:
+            raise ValueError("a bug")
+
+        monkeypatch.setattr("bkctl.log.cursor.encode_cursor_state", fails)
+        cursor.ack(broker.confirmed[:3])
+        async with asyncio.timeout(60):
+            with pytest.raises(Unavailable):
+                await cursor.flush()
+        monkeypatch.undo()
+        await until(lambda: cursor.stored_mark_delete == broker.confirmed[2])
 
     on_brokers(scenario)

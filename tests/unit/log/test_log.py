@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from bkrecovery.ledger import recover_ledger
 
-from bkctl.errors import BkctlError, UsageError
+from bkctl.errors import BkctlError, LedgerClosed, UsageError
 from bkctl.log.log import KEEP, Log
 from bkctl.model.topic import Position
-from tests.unit.log.logs import Broker, another, on_brokers, payloads
+from tests.unit.log.logs import TRIMMING, Broker, another, on_brokers, payloads
 
 NAME = "my-app/logs/persistent/orders"
 SHORT = replace(KEEP, entries_max=10)
@@ -68,5 +68,29 @@ def test_a_follower_hears_of_entries_and_of_the_end() -> None:
         assert await all_of(other) == payloads(30)
         await log.close()
         await other.close()
+
+    on_brokers(scenario)
+
+
+def test_pending_calls_fail_when_the_log_is_closed() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = Log(await broker.open(replace(TRIMMING, entries_max=1_000_000)))
+
+        async def follow() -> None:
+            async for _ in log.follow(Position(1 << 40, 0)):
+                pass
+
+        waiting = [asyncio.ensure_future(follow())]
+        waiting += [asyncio.ensure_future(log.append([b"x" * 1000] * 1000)) for _ in range(50)]  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        log.ledger._switch()
+        late = asyncio.ensure_future(log.append([b"late"]))
+        await asyncio.sleep(0)
+        await log.close()
+        async with asyncio.timeout(60):
+            told = await asyncio.gather(*waiting, late, return_exceptions=True)
+        assert isinstance(told[0], LedgerClosed)
+        assert isinstance(told[-1], BkctlError)
+        assert all(isinstance(one, list | LedgerClosed) for one in told[1:])
 
     on_brokers(scenario)

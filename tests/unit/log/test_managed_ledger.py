@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from typing import Any
 
 import pytest
-from bkrecovery.fragment import fragments_of
-from bkrecovery.rereplicate import LedgerKeys, Replicator
 
-from bkctl.codec.checksum import digest_for, master_key
-from bkctl.errors import Conflict, LedgerClosed, LedgerFenced
-from bkctl.log.managed_ledger import ManagedLedger, State
+from bkctl.errors import Conflict, LedgerClosed, LedgerFenced, NotFound, Unavailable
+from bkctl.log.managed_ledger import ManagedLedger
 from bkctl.log.settings import LedgerSettings
+from bkctl.log.state import State
 from bkctl.model.ids import BookieId
 from bkctl.model.topic import EARLIEST, LATEST, Position
-from tests.unit.log.logs import EAGER, NAME, TRIMMING, Broker, another, on_brokers, payloads, read_all, until
+from tests.unit.log.logs import (
+    EAGER,
+    NAME,
+    TRIMMING,
+    Broker,
+    LostAnswers,
+    another,
+    filled,
+    ledger_ids,
+    on_brokers,
+    payloads,
+    read_all,
+    until,
+)
 
 
 def test_entries_are_confirmed_in_order_over_rollovers_and_read_again_by_the_next_owner() -> None:
@@ -40,29 +53,6 @@ def test_entries_are_confirmed_in_order_over_rollovers_and_read_again_by_the_nex
         assert await read_all(again, log.last_confirmed) == [b"entry 99", b"more"]
         await again.close()
         assert broker.failures == second.failures == []
-
-    on_brokers(scenario)
-
-
-def test_ledgers_carry_pulsars_marks() -> None:
-    async def scenario(broker: Broker) -> None:
-        log = await broker.open()
-        cursor = await log.open_cursor("s", EARLIEST)
-        log.add_many(payloads(3))
-        await until(lambda: len(broker.confirmed) == 3)
-        cursor.ack(broker.confirmed[:1])
-        await cursor.flush()
-        ledgers = broker.context.bookkeeper.ledgers
-        kinds = {}
-        async for ids in ledgers.ids():
-            for ledger_id in ids:
-                metadata, _ = await ledgers.read(ledger_id)
-                kinds[ledger_id] = dict(metadata.custom_metadata)
-        common = {"application": b"pulsar", "component": b"managed-ledger", "pulsar/managed-ledger": NAME.encode()}
-        assert sorted(kinds.values(), key=len) == [common, {**common, "pulsar/cursor": b"s"}]
-        await log.close()
-        left = [ledger_id async for ids in ledgers.ids() for ledger_id in ids]
-        assert left == [log.ledgers.ids[0]]  # the cursor's went when its state went into the node
 
     on_brokers(scenario)
 
@@ -348,34 +338,6 @@ def test_the_end_of_a_log() -> None:
     on_brokers(scenario)
 
 
-def test_ten_subscriptions_read_a_backlog_once_and_leave_the_tail_alone() -> None:
-    async def scenario(broker: Broker) -> None:
-        log = await broker.open(LedgerSettings(rollover_min_s=0, entries_max=400, retention_check_s=1e6))
-        await log.open_cursor("keeper", EARLIEST)
-        for start in range(0, 2000, 100):
-            log.add_many([b"%d " % i + b"x" * 1000 for i in range(start, start + 100)])
-            await until(lambda start=start: len(broker.confirmed) == start + 100)  # type: ignore[misc]
-        cache = broker.context.cache
-        assert cache.tail_bytes <= 200_000
-        fetched: list[int] = []
-        fetch = log._reads._fetch
-
-        async def counting(ledger_id: int, first: int, last: int) -> list[bytes]:
-            fetched.append(last - first + 1)
-            return await fetch(ledger_id, first, last)
-
-        log._reads._fetch = counting  # type: ignore[method-assign]
-        found = await asyncio.gather(*(read_all(log, entries_max=50) for _ in range(10)))
-        assert all(len(one) == 2000 and one[7].startswith(b"7 ") for one in found)
-        assert sum(fetched) <= 2000
-        before = cache.misses
-        assert len(await log.read(broker.confirmed[-100], 200, 10**9)) == 100
-        assert cache.misses == before
-        await log.close()
-
-    on_brokers(scenario, cache={"tail_bytes_max": 200_000, "catch_up_bytes_max": 1_500_000})
-
-
 def test_what_waits_is_bounded_and_told() -> None:
     async def scenario(broker: Broker) -> None:
         log = await broker.open(EAGER)
@@ -414,25 +376,161 @@ def test_positions_outside_of_the_log() -> None:
     on_brokers(scenario)
 
 
-def test_entries_that_auto_recovery_has_put_elsewhere_are_read_there() -> None:
-    """A log remembers where a closed ledger lies; once none of those bookies had it, it was read in vain for ever."""
-
+def test_an_empty_ledger_is_deleted_after_it_left_the_list() -> None:
     async def scenario(broker: Broker) -> None:
-        log = await broker.open()
-        log.add_many(payloads(25))
-        await until(lambda: len(broker.confirmed) == 25 and log.state is State.OPEN)
-        first = Position(log.ledgers.ids[0], 0)
-        log._reads.tail.clear()
-        assert len(await log.read(first, 100, 1_000_000)) == 10
-        broker.context.cache.forget(first.ledger_id)
-        client, password = broker.context.bookkeeper, log.settings.password
-        keys = LedgerKeys(digest_for(log.settings.digest_type, password), master_key(password))
-        for index in (0, 1):
-            metadata, _ = await client.ledgers.read(first.ledger_id)
-            fragment = fragments_of(first.ledger_id, metadata, -1)[0].with_bad((index,))
-            broker.cluster.kill(fragment.bookies[index])
-            await Replicator(client.context).repair(fragment, metadata, keys)
-        found = await log.read(first, 100, 1_000_000)
-        assert [entry for _, entry in found] == payloads(10)
+        log = await filled(broker, count=5)
+        await log.roll()
+        first, empty = log.ledgers.ids
+        log.state = State.SWITCHING  # as when its bookies are lost
+        await log._roll()
+        assert log.ledgers.ids[0] == first
+        assert empty not in log.ledgers.ids
+        assert await ledger_ids(broker) == log.ledgers.ids
+        (last,) = log.ledgers.ids[1:]
+        await log.terminate()
+        info, _ = await broker.ledgers.read(NAME)
+        assert await ledger_ids(broker) == [ledger.ledger_id for ledger in info.ledgers] == [first, last]
+        await log.close()
 
-    on_brokers(scenario, bookies=6)
+    on_brokers(scenario)
+
+
+def test_a_log_whose_deletion_fails_halfway_is_closed_and_can_be_deleted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker)
+        for name in ("a", "b"):
+            await log.open_cursor(name, EARLIEST)
+        delete = broker.ledgers.delete_cursor
+
+        async def fails(name: str, cursor: str, *versions: Any) -> None:
+            if cursor == "b":
+                raise Unavailable("the store is away")
+            await delete(name, cursor, *versions)
+
+        monkeypatch.setattr(broker.ledgers, "delete_cursor", fails)
+        with pytest.raises(Unavailable):
+            await log.delete()
+        assert log.state in (State.CLOSED, State.FAILED)
+        assert log._writer is None
+        monkeypatch.undo()
+        again = await broker.open()
+        assert list(again.cursors) == ["b"]
+        await again.delete()
+        assert await ledger_ids(broker) == []
+
+    on_brokers(scenario)
+
+
+def test_ledgers_are_deleted_if_the_answer_to_the_deletion_of_the_node_is_lost() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker)
+        lost = LostAnswers(broker.ledgers.store, NAME)
+        await log.delete()
+        lost.mend()
+        assert await ledger_ids(broker) == []
+        with pytest.raises(NotFound):
+            await broker.ledgers.read(NAME)
+
+    on_brokers(scenario)
+
+
+def test_ledgers_are_dropped_after_a_trim_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker, count=25)
+        await log.open_cursor("s", Position(log.ledgers.ids[1], 0))
+        log.settings = TRIMMING
+        first, second, last = log.ledgers.ids
+        write, held = broker.ledgers.write, asyncio.Event()
+
+        async def later(*asked: Any) -> Any:
+            await held.wait()
+            return await write(*asked)
+
+        monkeypatch.setattr(broker.ledgers, "write", later)
+        trimmed, dropped = asyncio.ensure_future(log.trim()), asyncio.ensure_future(log.drop_ledgers([first, second]))
+        await asyncio.sleep(0)
+        held.set()
+        assert (await trimmed, await dropped, log.ledgers.ids) == ([first], [second], [last])
+        await log.close()
+
+    on_brokers(scenario)
+
+
+def test_a_full_ledger_is_rolled_over_only_while_the_metadata_store_is_reachable() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker, replace(EAGER, rollover_max_s=50), count=5)
+        store: Any = broker.ledgers.store
+        store.suspend()
+        await until(lambda: not broker.ledgers.reachable)
+        log.add_many(payloads(25))
+        await until(lambda: len(broker.confirmed) == 30)
+        await asyncio.sleep(60)
+        await log.roll()
+        assert (len(log.ledgers.ids), broker.failures) == (1, [])
+        store.resume()
+        await until(lambda: broker.ledgers.reachable)
+        log.add_many(payloads(5))
+        await until(lambda: len(broker.confirmed) == 35 and len(log.ledgers.ids) == 2)
+        assert await read_all(log) == [*payloads(5), *payloads(25), *payloads(5)]
+        await log.close()
+
+    on_brokers(scenario)
+
+
+def test_a_ledger_that_could_not_be_deleted_is_deleted_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker, replace(TRIMMING, retention_check_s=100), count=25)
+        cursor = await log.open_cursor("s", EARLIEST)
+        cursor.ack(broker.confirmed[20:21])
+        await cursor.flush()
+
+        async def away(*_: Any) -> None:
+            raise Unavailable("the store is away")
+
+        monkeypatch.setattr(broker.context.bookkeeper.ledgers, "delete", away)
+        log.add_many(payloads(10))
+        await until(lambda: len(log.ledgers.ids) == 2)
+        cursor.ack_cumulative(log.last_confirmed)
+        await cursor.flush()
+        await until(lambda: len(log.ledgers.ids) == 1)
+        assert len(await ledger_ids(broker)) == 3
+        monkeypatch.undo()
+        await asyncio.sleep(100)
+        assert await ledger_ids(broker) == sorted([*log.ledgers.ids, cursor.ledger_id])
+        await log.close()
+
+    on_brokers(scenario)
+
+
+def test_the_deletion_of_a_log_retries_ledgers_that_could_not_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker)
+        delete, failed = broker.context.bookkeeper.ledgers.delete, set[int]()
+
+        async def fails_once(ledger_id: Any, version: Any) -> None:
+            if ledger_id not in failed:
+                failed.add(ledger_id)
+                raise Unavailable("no answer")
+            await delete(ledger_id, version)
+
+        monkeypatch.setattr(broker.context.bookkeeper.ledgers, "delete", fails_once)
+        await log.delete()
+        assert await ledger_ids(broker) == []
+        assert len(failed) == 4
+
+    on_brokers(scenario)
+
+
+def test_a_log_is_deleted_while_one_of_its_cursors_is_being_deleted() -> None:
+    async def scenario(broker: Broker) -> None:
+        log = await filled(broker)
+        for name in ("one", "two"):
+            await log.open_cursor(name, EARLIEST)
+        told = await asyncio.gather(log.delete_cursor("two"), log.delete(), return_exceptions=True)
+        assert told == [None, None]
+        assert log.cursors == {}
+        assert await ledger_ids(broker) == []
+        with pytest.raises(NotFound):
+            await broker.ledgers.read(NAME)
+
+    on_brokers(scenario)
