@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Annotated
 
 import typer
@@ -12,7 +13,7 @@ from bkctl.cli.env import Env
 from bkctl.cli.topic._entries import COLUMNS, WIDE, entry_item
 from bkctl.cli.topic._topics import Topics, logs_of_each, opened, parse_position
 from bkctl.errors import UsageError
-from bkctl.model.topic import EARLIEST
+from bkctl.model.topic import EARLIEST, Position
 
 COMMAND = Command(
     effect=Effect.READS,
@@ -28,34 +29,44 @@ COMMAND = Command(
 )
 
 
-async def run(
+def run(
     env: Env,
     topics: Topics,
     first: Annotated[str | None, typer.Option("--from", metavar="LEDGER:ENTRY", help="the first entry")] = None,
     count: Annotated[int | None, typer.Option("--count", metavar="N", help="maximum number of entries")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="write only the bytes of the payloads")] = False,
-) -> AsyncIterator[list[dict[str, object]]]:
+) -> object:
     """Read the entries of topics from bookies, not brokers. Never fences.
 
     An entry is one message, or a batch of `messages`; payload is as sent by the producer: a batch includes the metadata
     of its messages, and is compressed if `compression` is set.
     """
-    from bkinspect.topic import read_entries
-
     if count is not None and count < 1:
         raise UsageError(f"--count {count} is below 1")
     start = EARLIEST if first is None else parse_position(first)
+    items = _items(env, topics, start, count)
+    return _raw(env, items) if raw else items
+
+
+async def _items(
+    env: Env, topics: list[str], start: Position, left: int | None
+) -> AsyncGenerator[list[dict[str, object]]]:
+    from bkinspect.topic import read_entries
+
     names = list(env.names(topics))
     async with opened(env, *names) as access:
-        left = count
         async for log in logs_of_each(env, access, topics, names, cursors=False):
             async for batch in read_entries(access.bookkeeper, log, start, left):
                 if left is not None:
                     left -= len(batch)
-                items = [entry_item(env, str(log.topic), position, entry) for position, entry in batch]
-                if raw:
-                    env.raw_stdout.write(b"".join(bytes(item["payload"]) for item in items))  # type: ignore[call-overload]
-                else:
-                    yield items
+                yield [entry_item(env, str(log.topic), position, entry) for position, entry in batch]
             if left == 0:
                 return
+
+
+async def _raw(env: Env, batches: AsyncGenerator[list[dict[str, object]]]) -> None:
+    out = env.raw_stdout
+    async with aclosing(batches):
+        async for items in batches:
+            out.write(b"".join(bytes(item["payload"]) for item in items))  # type: ignore[call-overload]
+            out.flush()

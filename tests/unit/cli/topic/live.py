@@ -58,6 +58,7 @@ WAIT_S = 300.0
 """The limit of a step of a test; a busy machine needs some seconds at most."""
 PUBLISHED_MS = 1_700_000_000_000
 """The publish time of a topic's first entry; each following entry is a second younger."""
+COMPACTED = "pulsar/compactedTopic"
 JAVA_TOPICS = ("roll", "moved", "compact", "batchidx", "excl")
 KEPT = LedgerSettings(mark_delete_rate=0, retention_s=FOR_EVER, retention_bytes=FOR_EVER, retention_check_s=1e6)
 JAVA_CLOSED = 3
@@ -235,9 +236,10 @@ class Live:
 
         async def write() -> None:
             log = await self._log(full)
-            for count in ledgers:
+            for index, count in enumerate(ledgers):
+                if index:
+                    await log.roll()
                 await append(log, count)
-                await log.roll()
             for cursor in cursors:
                 await log.open_cursor(cursor, EARLIEST)
             await log.close()
@@ -266,9 +268,10 @@ class Live:
 
     def take_java_topics(self, *names: str) -> None:
         """Copies the metadata of Java's golden cluster, and the ledgers of these topics of golden/ns1."""
-        self.on_loop(self._take_java_topics({f"golden/ns1/persistent/{name}" for name in names}))
+        paths = {f"golden/ns1/persistent/{name}" for name in names}
+        self.on_loop(self._take_java_topics(paths | {f"persistent://golden/ns1/{name}" for name in names}))
 
-    async def _take_java_topics(self, paths: set[str]) -> None:
+    async def _take_java_topics(self, wanted: set[str]) -> None:
         store = MemoryStore(self.tree)
         for node in sorted(pulsar_golden.tree("pulsar/zk_tree.json"), key=lambda node: str(node["path"])):
             if node["path"].startswith(JAVA_ROOTS) and not node["ephemeral"]:
@@ -281,7 +284,7 @@ class Live:
             payloads.setdefault(row["ledger"], []).append(row["payload"])
         ledgers = json.loads((pulsar_golden.FOLDER / "pulsar/ledgers.json").read_text())
         for ledger_id, told in ledgers.items():
-            if told["custom"].get("pulsar/managed-ledger") not in paths:
+            if not {told["custom"].get(key) for key in ("pulsar/managed-ledger", COMPACTED)} & wanted:
                 continue
             custom = {key: text.encode() for key, text in told["custom"].items()}
             writer = await self.client.create(1, 1, 1, custom_metadata=custom, ledger_id=int(ledger_id))
