@@ -1,9 +1,8 @@
 """What Pulsar has and this broker has not: offload, replication.
 
-What a Java broker has stored of them is returned; changing it is refused with 405 and the reason, as nothing acts on
-it. Permissions are refused with 501, as by a Java broker without authorization; transactions, packages and functions
-with 503, as by one without them. Source: NamespacesBase.java, PersistentTopicsBase.java, ResourceQuotasBase.java,
-BundlesQuotas.java, TransactionsBase.java.
+What a Java broker has stored of them is returned; changing it is refused with 405 and the reason, as it would have no
+effect. Transactions, packages and functions are refused with 503, as by a Java broker without them.
+Source: NamespacesBase.java, PersistentTopicsBase.java, TransactionsBase.java.
 """
 
 from __future__ import annotations
