@@ -1,11 +1,12 @@
 """Isolation of namespaces and failure domains in Pulsar's REST interface, stored as Java's broker stores them.
 
     /admin/clusters/CLUSTER/namespaceIsolationPolicies  which brokers a namespace may be on; see cluster.isolation
-    /admin/clusters/CLUSTER/failureDomain/DOMAIN        which brokers fail together; told to Java's brokers, which keep
-                                                        namespaces of an anti-affinity group apart by it
+    /admin/clusters/CLUSTER/failureDomain/DOMAIN        brokers that fail together: Java's brokers keep namespaces of an
+                                                        anti-affinity group apart by it, this one does not
 
-A policy that is set has the namespaces unloaded that it may move, as its unload_scope says; one that is deleted has
-none unloaded, as at Java's. Source: ClustersBase.java, NamespaceIsolationDataImpl.java, FailureDomainImpl.java.
+Setting a policy unloads the namespaces that it may move, as its unload_scope says; deleting one unloads none, as in
+Java. Setting a failure domain is refused with 405; a stored one is returned and can be deleted.
+Source: ClustersBase.java, NamespaceIsolationDataImpl.java, FailureDomainImpl.java.
 """
 
 from __future__ import annotations
@@ -17,14 +18,23 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bkctl.errors import AlreadyExists, Conflict, Corrupt, NotFound
+from bkctl.errors import AlreadyExists, Corrupt, NotFound
 from bkctl.meta.documents import Json, encode_json, read_document, update_document
-from bkctl.meta.policies import INT_MAX, Kind, typed
+from bkctl.meta.policies import INT_MAX
 from bkctl.meta.pulsar_cluster import CLUSTERS
 from bkctl.world import run_in
 from bkdaemon.broker.cluster.isolation import changed, isolation_path, matches
 from bkdaemon.broker.patterns import InvalidPattern, compiled
-from bkdaemon.broker.rest.base import BAD_REQUEST, Answered, Handler, body_of, null, object_of, texts
+from bkdaemon.broker.rest.base import (
+    BAD_REQUEST,
+    METHOD_NOT_ALLOWED,
+    Answered,
+    Handler,
+    body_of,
+    null,
+    reason,
+    texts,
+)
 from bkdaemon.broker.rest.bundles import unload_bundles
 from bkdaemon.broker.rest.clusters import CLUSTER, cluster_there
 
@@ -37,19 +47,11 @@ DOMAINS: Final = CLUSTER + "/failureDomains"
 SCOPES: Final = ("all_matching", "none", "changed")
 FAILOVER: Final = "min_available"
 FAILOVER_NUMBERS: Final = ("min_limit", "usage_threshold")
-DOMAIN: Final[Kind] = {"brokers": (["str"], None)}
+NO_DOMAINS: Final = "This broker does not place bundles by failure domains"
 _LISTS: Final = ("namespaces", "primary", "secondary")
 PATTERNS_MAX: Final = 256
 """Of one policy: each is compiled and matched for every namespace that is assigned."""
 _NUMBER: Final = re.compile(r"[-+]?[0-9]{1,10}")
-
-
-async def store_document(store: MetadataStore, path: str, value: Json) -> None:
-    """Writes a node, whatever was there."""
-    try:
-        await store.create(path, encode_json(value), parents=True)
-    except AlreadyExists:
-        await store.overwrite(path, encode_json(value))
 
 
 async def stored_document(store: MetadataStore, path: str) -> Json | None:
@@ -235,12 +237,12 @@ async def _domains(service: MaintainedBroker, cluster: str) -> Json:
 
 
 async def domains(service: MaintainedBroker, request: Request) -> Json:
-    """Which brokers fail together."""
+    """Return the failure domains of a cluster."""
     return await _domains(service, request.path_params["cluster"])
 
 
 async def domain(service: MaintainedBroker, request: Request) -> Json:
-    """One of these groups."""
+    """Return a failure domain. Raises: NotFound, it does not exist."""
     name, asked = await cluster_there(service, request), request.path_params["domain_name"]
     found = await stored_document(service.store, f"{_domains_path(name)}/{asked}")
     if found is None:
@@ -248,19 +250,14 @@ async def domain(service: MaintainedBroker, request: Request) -> Json:
     return found
 
 
-async def set_domain(service: MaintainedBroker, request: Request) -> None:
-    """Sets one. Raises: Conflict, one of its brokers is in another."""
-    name, asked = await cluster_there(service, request), request.path_params["domain_name"]
-    given = typed(DOMAIN, await object_of(request), "failure domain")
-    for other, found in (await _domains(service, name)).items():
-        twice = [broker for broker in found.get("brokers") or [] if broker in given.get("brokers", [])]
-        if twice and other != asked:
-            raise Conflict(f"[{', '.join(twice)}] already exists in {other}")
-    await store_document(service.store, f"{_domains_path(name)}/{asked}", given)
+async def set_domain(service: MaintainedBroker, request: Request) -> Response:
+    """Refuse to set a failure domain. Raises: Refused, the cluster does not exist."""
+    await cluster_there(service, request)
+    return reason(METHOD_NOT_ALLOWED, NO_DOMAINS)
 
 
 async def delete_domain(service: MaintainedBroker, request: Request) -> Response:
-    """Deletes one."""
+    """Delete a failure domain. Raises: NotFound, it does not exist."""
     name, asked = await cluster_there(service, request), request.path_params["domain_name"]
     path = f"{_domains_path(name)}/{asked}"
     try:

@@ -1,7 +1,8 @@
-"""Resource quotas of bundles in the REST interface."""
+"""Resource quotas of bundles in the REST interface: those that Java stored are returned, new ones refused."""
 
 from __future__ import annotations
 
+from bkctl.meta.documents import encode_json
 from tests.broker.admin import Admin, administering
 from tests.unit.daemon.broker.rest.clients import A, status_of
 from tests.unit.daemon.broker.rest.stored_namespace import prepare_stored
@@ -17,31 +18,42 @@ INITIAL = {
 }  # fmt: skip
 
 
-def test_resource_quotas_are_stored_as_by_java() -> None:
+def test_a_resource_quota_is_refused() -> None:
     async def scenario(admin: Admin) -> None:
         await prepare_stored(admin)
+        refused = {"reason": "This broker does not use resource quotas: it places bundles by their measured load"}
+        for path in (QUOTAS, BUNDLE):
+            assert await status_of(admin, "POST", path, QUOTA) == (405, refused)
+            assert await admin.ok("GET", path) == INITIAL
+        assert (await admin.ask("DELETE", BUNDLE)).status == 404
+
+    administering(scenario)
+
+
+def test_resource_quotas_that_java_stored_are_returned_and_removed() -> None:
+    async def scenario(admin: Admin) -> None:
+        await prepare_stored(admin)
+        store, nodes = admin.service.store, "/loadbalance/resource-quota"
+        await store.create(f"{nodes}/default", b"null", parents=True)  # Java stores an empty body so.
         assert await admin.ok("GET", QUOTAS) == INITIAL
-        assert await status_of(admin, "POST", QUOTAS, QUOTA) == (204, None)
+        await store.overwrite(f"{nodes}/default", encode_json(QUOTA))
         assert await admin.ok("GET", QUOTAS) == QUOTA
         assert await admin.ok("GET", BUNDLE) == QUOTA
-        assert await status_of(admin, "POST", BUNDLE, {"msgRateIn": 7, "unheard": 1}) == (204, None)
-        node = await admin.service.store.get("/loadbalance/resource-quota/t1/n/0x00000000_0x80000000")
-        wanted = b'{"msgRateIn":7.0,"msgRateOut":0.0,"bandwidthIn":0.0,"bandwidthOut":0.0,"memory":0.0,"dynamic":true}'
-        assert node.data == wanted
-        assert (await admin.ok("GET", BUNDLE))["msgRateIn"] == 7.0
+        await store.create(f"{nodes}/t1/n/0x00000000_0x80000000", encode_json(QUOTA | {"memory": 7.0}), parents=True)
+        assert (await admin.ok("GET", BUNDLE))["memory"] == 7.0
         assert await status_of(admin, "DELETE", BUNDLE) == (204, None)
         assert await admin.ok("GET", BUNDLE) == QUOTA
-        assert (await admin.ask("DELETE", BUNDLE)).status == 404
+
+    administering(scenario)
+
+
+def test_a_range_that_is_not_a_bundle_is_refused() -> None:
+    async def scenario(admin: Admin) -> None:
+        await prepare_stored(admin)
         text = "Invalid upper boundary for bundle t1/n/0x00000000_0x90000000."
         text += " Expected upper boundary of t1/n/0x00000000_0x80000000"
         for method in ("GET", "POST", "DELETE"):
             where = f"{QUOTAS}/t1/n/0x00000000_0x90000000"
             assert await status_of(admin, method, where, QUOTA) == (412, {"reason": text})
-        for wrong in ([], {"msgRateIn": "x"}, {"dynamic": "x"}, None):
-            assert (await admin.ask("POST", BUNDLE, wrong)).status == 400
-        await admin.service.store.overwrite("/loadbalance/resource-quota/default", b"null")  # as Java stores no body
-        assert await admin.ok("GET", QUOTAS) == INITIAL
-        await admin.ok("POST", QUOTAS, QUOTA)
-        assert await admin.ok("GET", QUOTAS) == QUOTA
 
     administering(scenario)
