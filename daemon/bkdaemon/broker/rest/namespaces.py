@@ -56,6 +56,18 @@ if TYPE_CHECKING:
     from bkdaemon.broker.maintained import MaintainedBroker
 
 NAMESPACE: Final = ADMIN + "/namespaces/{tenant}/{namespace}"
+NOT_ENFORCED: Final = frozenset(
+    {
+        "allowed_clusters",
+        "auth_policies",
+        "offload_threshold",
+        "offload_threshold_in_seconds",
+        "replicatorDispatchRate",
+        "resource_group_name",
+        "subscription_auth_mode",
+    }
+)
+"""Policies of a new namespace that are refused unless they have their default."""
 BUNDLES_MAX: Final = 65_536
 """Of a new namespace: their boundaries shall fit into a node."""
 
@@ -126,11 +138,17 @@ def _asked_bundles(namespace: str, asked: Any, default: int) -> Bundles:
 
 
 def _asked_policies(config: BrokerConfig, given: Json, fresh: Json) -> Json:
-    """Of the policies of a new namespace, those that say something and can be read by everybody."""
+    """Return the given policies of a new namespace that are valid and not empty.
+
+    Raises:
+        Answered: one is not valid (400), or not enforced by this broker (405).
+    """
     found: Json = {}
     for key, value in given.items():
         if key == "bundles" or value in (None, [], {}):
             continue
+        if key in NOT_ENFORCED and value != fresh.get(key):
+            raise Answered(METHOD_NOT_ALLOWED, f"This broker does not enforce {key}")
         if key == "backlog_quota_map":
             found[key] = {kind: checked(key, quota, config) for kind, quota in _map(key, value).items()}
         elif key in FULL_RATES:

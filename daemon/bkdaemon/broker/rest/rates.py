@@ -1,6 +1,7 @@
-"""Rates of a namespace in Pulsar's REST interface: how fast its topics take and give messages, and let subscribe.
+"""Rates of a namespace in Pulsar's REST interface: limits of publishing, dispatching and subscribing.
 
-Of each there is one for every cluster; told and changed is that of this one. Source: NamespacesBase.java.
+Each policy has a rate for every cluster; that of this cluster is returned and changed. The rate of replication is
+refused with 405. Source: NamespacesBase.java.
 """
 
 from __future__ import annotations
@@ -13,19 +14,21 @@ from starlette.requests import Request
 from bkctl.meta.documents import Json
 from bkctl.meta.policies import full_rate
 from bkdaemon.broker.rest.base import Handler, body_of, null
-from bkdaemon.broker.rest.namespaces import NAMESPACE, change_policies, policies_of
+from bkdaemon.broker.rest.namespaces import NAMESPACE, change_policies, policies_of, refusing_policy
 
 if TYPE_CHECKING:
     from bkdaemon.broker.maintained import MaintainedBroker
 
+REPLICATION: Final = "replicatorDispatchRate"
+NO_REPLICATION: Final = "This broker does not replicate: replicatorDispatchRate is not enforced"
 PATHS: Final[Mapping[str, tuple[str, ...]]] = {
     "publishRate": ("publishMaxMessageRate",),
     "dispatchRate": ("topicDispatchRate", "clusterDispatchRate"),
     "subscriptionDispatchRate": ("subscriptionDispatchRate",),
     "subscribeRate": ("clusterSubscribeRate",),
-    "replicatorDispatchRate": ("replicatorDispatchRate",),
+    REPLICATION: (REPLICATION,),
 }
-"""Of the path behind a namespace; the first key is returned, all are changed."""
+"""Keys of the policies by the path after a namespace; the first key is returned, all are changed."""
 
 
 def _rate(path: str, keys: tuple[str, ...]) -> tuple[Handler, Handler, Handler]:
@@ -62,6 +65,7 @@ def _routes() -> dict[tuple[str, str], Handler]:
         read, write, remove = _rate(path, keys)
         url = f"{NAMESPACE}/{path}"
         table |= {("GET", url): read, ("POST", url): write, ("DELETE", url): remove}
+    table["POST", f"{NAMESPACE}/{REPLICATION}"] = refusing_policy(NO_REPLICATION)
     return table
 
 

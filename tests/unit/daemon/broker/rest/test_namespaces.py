@@ -147,3 +147,33 @@ def test_persistence_policies_above_the_limits_are_refused() -> None:
             await admin.ok("POST", f"{path}/persistence", body)
 
     administering(scenario, ensemble_size_max=3, write_quorum_max=2, ack_quorum_max=2)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("allowed_clusters", ["lab"]),
+        ("auth_policies", {"namespace_auth": {"r": ["produce"]}}),
+        ("offload_threshold", 0),
+        ("replicatorDispatchRate", {"lab": {"dispatchThrottlingRateInMsg": 5}}),
+        ("resource_group_name", "g"),
+        ("subscription_auth_mode", "Prefix"),
+    ],
+)
+def test_a_new_namespace_with_a_policy_that_is_not_enforced_is_refused(key: str, value: object) -> None:
+    async def scenario(admin: Admin) -> None:
+        answer = await admin.ask("PUT", f"{A}/namespaces/public/new", {key: value})
+        assert (answer.status, answer.body) == (405, {"reason": f"This broker does not enforce {key}"})
+        assert "public/new" not in await admin.ok("GET", f"{A}/namespaces/public")
+
+    administering(scenario, bookies=0)
+
+
+def test_a_new_namespace_with_the_default_policies_of_java_is_created() -> None:
+    async def scenario(admin: Admin) -> None:
+        default = await admin.service.backend.meta.namespaces.policies("public/default")
+        await admin.ok("PUT", f"{A}/namespaces/public/new", default)
+        made = await admin.service.backend.meta.namespaces.policies("public/new")
+        assert {**made, "bundles": None} == {**default, "bundles": None}
+
+    administering(scenario, bookies=0)

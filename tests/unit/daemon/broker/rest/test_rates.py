@@ -66,3 +66,18 @@ def test_a_rate_without_a_body_removes_it_and_one_that_is_not_a_number_is_400() 
         assert await status_of(admin, "GET", url) == (200, None)
 
     administering(scenario, bookies=0)
+
+
+def test_the_rate_of_replication_is_refused_and_removed_if_java_stored_it() -> None:
+    async def scenario(admin: Admin) -> None:
+        url = f"{NAMESPACE}/replicatorDispatchRate"
+        refused = {"reason": "This broker does not replicate: replicatorDispatchRate is not enforced"}
+        assert await status_of(admin, "POST", url, DISPATCH) == (405, refused)
+        assert await status_of(admin, "GET", url) == (200, None)
+        namespaces, rate = admin.service.backend.meta.namespaces, {"replicatorDispatchRate": {"lab": DISPATCH}}
+        await namespaces.update_policies(DEFAULT, lambda old: old | rate)
+        assert await admin.ok("GET", url) == DISPATCH
+        assert await status_of(admin, "DELETE", url) == (204, None)
+        assert await status_of(admin, "GET", url) == (200, None)
+
+    administering(scenario, bookies=0)

@@ -1,44 +1,57 @@
-"""Policies that are stored for Java's brokers."""
+"""Policies of other clusters, of authorization and of filters, and the old policy of schemas."""
 
 from __future__ import annotations
 
+import pytest
+
 from tests.broker.admin import Admin, administering
-from tests.unit.daemon.broker.rest.clients import status_of
+from tests.unit.daemon.broker.rest.clients import A, status_of
 from tests.unit.daemon.broker.rest.stored_namespace import STORED_NAMESPACE, STORED_TOPIC, prepare_stored
 
 
-def test_policies_without_an_effect_here_are_stored_as_by_java() -> None:
+@pytest.mark.parametrize(
+    ("path", "key", "value", "unset", "words"),
+    [
+        ("allowedClusters", "allowed_clusters", ["lab"], [], "does not replicate"),
+        ("subscriptionAuthMode", "subscription_auth_mode", "Prefix", "None", "has no authorization"),
+    ],
+)
+def test_a_policy_without_an_effect_is_refused_and_returned_if_java_stored_it(
+    path: str, key: str, value: object, unset: object, words: str
+) -> None:
     async def scenario(admin: Admin) -> None:
         await prepare_stored(admin)
-        clusters = f"{STORED_NAMESPACE}/allowedClusters"
-        assert await admin.ok("GET", clusters) == []
-        assert await status_of(admin, "POST", clusters, ["lab", "lab"]) == (200, None)
-        assert await admin.ok("GET", clusters) == ["lab"]
-        text = "Cluster [no] is not in the list of allowed clusters list for tenant [t1]"
-        assert await status_of(admin, "POST", clusters, ["no"]) == (403, {"reason": text})
-        answer = await admin.ask("POST", clusters, [])
-        assert (answer.status, answer.body["reason"][:60]) == (
-            400, "Allowed clusters do not contain the replication cluster lab.",
-        )  # fmt: skip
-        invalid = {"reason": "Invalid bundle range: allowedClusters"}
-        assert await status_of(admin, "DELETE", clusters) == (412, invalid)
-        mode = f"{STORED_NAMESPACE}/subscriptionAuthMode"
-        for value, told in (("Prefix", "Prefix"), ("None", "None")):
-            assert await status_of(admin, "POST", mode, value) == (204, None)
-            assert await admin.ok("GET", mode) == told
-        assert (await admin.ask("POST", mode, "zzz")).status == 400
-        rate = f"{STORED_NAMESPACE}/replicatorDispatchRate"
-        assert await admin.ok("GET", rate) is None
-        assert await status_of(admin, "POST", rate, {"dispatchThrottlingRateInMsg": 5}) == (204, None)
-        wanted = {"dispatchThrottlingRateInMsg": 5, "dispatchThrottlingRateInByte": 0}
-        assert await admin.ok("GET", rate) == wanted | {"relativeToPublishRate": False, "ratePeriodInSecond": 0}
-        assert await status_of(admin, "DELETE", rate) == (204, None)
+        url = f"{STORED_NAMESPACE}/{path}"
+        answer = await admin.ask("POST", url, value)
+        assert (answer.status, words in answer.body["reason"]) == (405, True)
+        assert await admin.ok("GET", url) == unset
+        await admin.service.backend.meta.namespaces.update_policies("t1/n", lambda old: old | {key: value})
+        assert await admin.ok("GET", url) == value
+        assert (await admin.ask("POST", f"{A}/namespaces/t1/none/{path}", value)).status == 404
+
+    administering(scenario)
+
+
+def test_entry_filters_are_refused_as_none_is_installed() -> None:
+    async def scenario(admin: Admin) -> None:
+        await prepare_stored(admin)
         for where in (f"{STORED_NAMESPACE}/entryFilters", f"{STORED_TOPIC}/entryFilters"):
             missing = {"reason": "Entry filter 'a' not found"}
             assert await status_of(admin, "POST", where, {"entryFilterNames": "a,b"}) == (400, missing)
             answer = await admin.ask("POST", where, {"entryFilterNames": " , "})
             assert (answer.status, "can't be empty" in answer.body["reason"]) == (400, True)
-        assert await status_of(admin, "DELETE", f"{STORED_NAMESPACE}/entryFilters") == (204, None)
+
+    administering(scenario)
+
+
+def test_entry_filters_that_java_stored_are_removed() -> None:
+    async def scenario(admin: Admin) -> None:
+        await prepare_stored(admin)
+        namespaces, url = admin.service.backend.meta.namespaces, f"{STORED_NAMESPACE}/entryFilters"
+        await namespaces.update_policies("t1/n", lambda old: old | {"entryFilters": {"entryFilterNames": "a"}})
+        assert await admin.ok("GET", url) == {"entryFilterNames": "a"}
+        assert await status_of(admin, "DELETE", url) == (204, None)
+        assert await admin.ok("GET", url) is None
 
     administering(scenario)
 
