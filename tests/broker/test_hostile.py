@@ -22,7 +22,7 @@ from tests.broker.many import connect, resident_mib
 from tests.broker.raw import RawClient, entry_of
 from tests.broker.scenarios import damaged_frame
 from tests.interop.broker_cluster import BrokerProcess, bookies
-from tests.unit.codec.test_pulsar import frames
+from tests.unit.codec.pulsar_frames import frames
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.slow]
 

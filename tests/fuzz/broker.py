@@ -19,7 +19,7 @@ from tests.broker.raw import RawClient
 from tests.broker.scenarios import damaged_frame
 from tests.fuzz.hostile import BODIES, Fuzz, Report, get, http_request
 from tests.interop.broker_cluster import BrokerProcess, bookies
-from tests.unit.codec.test_pulsar import frames
+from tests.unit.codec.pulsar_frames import frames
 
 TOPIC: Final = "persistent://public/default/fuzz-beside"
 NAMESPACE: Final = "public/default"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bkctl.codec.pulsar import FRAME_HEADROOM, Command, decode_command, encode_command
 from bkctl.protocol.broker import BrokerConversation, Call, Sends
-from tests.unit.codec.test_pulsar import Frame, frames, split
+from tests.unit.codec.pulsar_frames import Frame, frames, split
 
 
 def clients() -> Iterator[tuple[str, list[Frame]]]:

@@ -77,7 +77,7 @@ LOG = {
         "a conflict means fenced",
         "test_an_owner_that_was_deposed_confirms_nothing_more",
         "test_an_ack_of_a_deposed_owner_is_refused_before_it_has_written_anything",
-        "test_every_write_names_the_version_it_replaces",
+        "test_a_write_with_an_old_version_is_a_conflict",
     ),
     2: (
         "recovery before creation",
@@ -112,8 +112,8 @@ LOG = {
     10: (
         "three checksums",
         "test_bundles_use_crc32_and_entries_crc32c",
-        "test_bundles_are_where_the_java_broker_found_its_topics",
-        "test_every_captured_entry_is_proved_taken_apart_and_put_together",
+        "test_a_topic_is_in_the_bundle_that_the_java_broker_reported",
+        "test_every_captured_entry_is_decoded_and_encoded_to_the_same_bytes",
     ),
     11: ("custom metadata: raw bytes", "test_ledgers_carry_pulsars_marks"),
     12: (

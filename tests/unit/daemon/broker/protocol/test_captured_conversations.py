@@ -21,7 +21,7 @@ from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import Command, decode_command, encode_frame
 from bkctl.errors import BkctlError
 from tests.broker.raw import RawClient, Stage, on_stage
-from tests.unit.codec.test_pulsar import Frame, frames, split
+from tests.unit.codec.pulsar_frames import Frame, frames, split
 
 SCENARIOS = [
     "produce_unbatched",

@@ -11,7 +11,7 @@ import pytest
 from bkctl.codec.pulsar import Command, encode_command
 from tests.broker.raw import Stage, on_stage
 from tests.broker.scenarios import TOPIC, damaged_frame
-from tests.unit.codec.test_pulsar import frames
+from tests.unit.codec.pulsar_frames import frames
 
 FRAMES_EACH = 40
 
