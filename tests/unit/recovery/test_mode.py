@@ -73,7 +73,7 @@ async def test_an_http_port_that_does_not_answer_is_unavailable() -> None:
     async with java_bookie(200, []) as endpoint:
         pass
     registry = await registry_with(endpoint)
-    with pytest.raises(Unavailable, match=f"127.0.0.1:{endpoint.port} .*"):
+    with pytest.raises(Unavailable, match=rf"bookie {ID}: http://127\.0\.0\.1:{endpoint.port}/"):
         await set_mode(registry, ID, read_only=True, who="ann", why="x")
 
 

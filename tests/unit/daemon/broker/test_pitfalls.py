@@ -115,7 +115,7 @@ LOG = {
         "test_a_topic_is_in_the_bundle_that_the_java_broker_reported",
         "test_every_captured_entry_is_decoded_and_encoded_to_the_same_bytes",
     ),
-    11: ("custom metadata: raw bytes", "test_ledgers_carry_pulsars_marks"),
+    11: ("custom metadata: raw bytes", "test_ledgers_have_the_custom_metadata_of_pulsar"),
     12: (
         "only the last one un-sized",
         "test_entries_are_confirmed_in_order_over_rollovers_and_read_again_by_the_next_owner",
