@@ -127,22 +127,6 @@ def test_a_dry_run_shows_the_plan_and_ends_well() -> None:
     assert json.loads(text)["plan"]["steps"] == ["do this"]
 
 
-def test_who_may_write() -> None:
-    own = env()
-    for effect, asks, may in (
-        (Effect.READS, False, False),
-        (Effect.PROBES, True, True),
-        (Effect.WRITES, True, False),
-        (Effect.WRITES, False, True),
-        (Effect.DELETES, True, False),
-    ):
-        own.command = Command(effect, ("x",), asks=asks)
-        assert own.may_write is may
-    own.command = Command(Effect.READS, ("x",))
-    with pytest.raises(Refused):
-        own.check_may_write("set /x")
-
-
 @pytest.mark.parametrize(
     ("error", "code", "kind"),
     [
@@ -253,38 +237,9 @@ def test_a_kept_command_line_has_no_password() -> None:
     ]
 
 
-WORKS_ON = """
-import sys
-from bkctl.cli.env import system_env
-env = system_env()
-for number in range(3):
-    env.note(f"{number} done")
-env.progress("ledgers", 3).end()
-env.stdout.write("the end")
-"""
-
-
-@pytest.mark.parametrize("full", [False, True])
-def test_words_that_nobody_hears_do_not_end_the_work(full: bool) -> None:
-    if full:
-        words = Path("/dev/full").open("wb")  # noqa: SIM115 - closed below
-    else:
-        reader, writer = os.pipe()
-        os.close(reader)
-        words = os.fdopen(writer, "wb")
-    with words:
-        done = subprocess.run([sys.executable, "-c", WORKS_ON], stdout=subprocess.PIPE, stderr=words, check=False)
-    assert (done.returncode, done.stdout) == (0, b"the end")
-
-
 def test_a_reader_who_has_seen_enough_does_not_change_the_answer() -> None:
     own = env()
     own.exit = Exit.FINDINGS
     with Path(os.devnull).open("w") as out:
         own.stdout = out
         assert failed(own, BrokenPipeError()) is Exit.FINDINGS
-
-
-@pytest.mark.parametrize(("timeout", "expected"), [(4, 3.0), (600, 15.0), (0, 15.0)])
-def test_what_does_not_answer_is_named_before_the_time_is_up(timeout: float, expected: float) -> None:
-    assert env(timeout=timeout).connect_timeout_s == expected
