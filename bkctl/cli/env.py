@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, TextIO
 from bkctl.cli import config, confirm, names
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.render import Format, Item, Listing, Renderer, rfc3339
-from bkctl.errors import BkctlError, Exit, Refused, UsageError
+from bkctl.errors import BkctlError, Exit, NotFound, Refused, UsageError
 from bkctl.model.ids import LedgerId
 from bkctl.model.text import escape_controls
 
@@ -90,6 +90,19 @@ class Env:
         """The properties file of -c, or None."""
         path = self.options.conf or self.setting("conf")
         return Path(path) if path else None
+
+    def server_conf(self, example: str) -> Path:
+        """The properties file of -c, without which a server does not start.
+
+        Raises:
+            UsageError: none is given; example is the hint. NotFound: it does not exist.
+        """
+        path = self.conf_path
+        if path is None:
+            raise UsageError("no configuration is given", hint=example)
+        if not path.exists():
+            raise NotFound(f"configuration file does not exist: {path}")
+        return path
 
     @property
     def properties(self) -> Mapping[str, str]:

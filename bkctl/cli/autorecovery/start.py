@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
-from bkctl.errors import UsageError
 
 if TYPE_CHECKING:
     from bkdaemon.autorecovery.server import AutoRecovery
@@ -31,8 +29,7 @@ def run(env: Env) -> None:
     An open ledger whose writer does not replace a lost bookie within openLedgerRereplicationGracePeriod is fenced and
     closed. Prints `ready BOOKIE_ID` on stdout when it is ready; logs on stderr.
     """
-    if env.conf_path is None:
-        raise UsageError("no configuration is given", hint="bkctl autorecovery start -c bk_server.conf")
+    conf = env.server_conf("bkctl autorecovery start -c bk_server.conf")
     from bkdaemon.autorecovery.server import run as run_auto_recovery
     from bkdaemon.bookie.config import load_config
 
@@ -41,7 +38,7 @@ def run(env: Env) -> None:
 
     configure_daemon(env)
     uri = env.options.metadata_uri or env.setting("metadata-uri")
-    config = load_config(Path(env.conf_path), **({"metadata_service_uri": uri} if uri else {}))
+    config = load_config(conf, **({"metadata_service_uri": uri} if uri else {}))
 
     def ready(recovery: AutoRecovery) -> None:
         env.stdout.write(f"ready {recovery.bookie_id}\n")

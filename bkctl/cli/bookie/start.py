@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
-from bkctl.errors import UsageError
 
 if TYPE_CHECKING:
     from bkdaemon.bookie.service import BookieService
@@ -28,8 +26,7 @@ def run(env: Env) -> None:
 
     Prints `ready BOOKIE_ID` on stdout when it is ready; logs on stderr. -m overrides the file's metadataServiceUri.
     """
-    if env.conf_path is None:
-        raise UsageError("no configuration is given", hint="bkctl bookie start -c bk_server.conf")
+    conf = env.server_conf("bkctl bookie start -c bk_server.conf")
     from bkdaemon.bookie.config import load_config
     from bkdaemon.bookie.service import run as run_bookie
 
@@ -38,7 +35,7 @@ def run(env: Env) -> None:
 
     configure_daemon(env)
     uri = env.options.metadata_uri or env.setting("metadata-uri")
-    config = load_config(Path(env.conf_path), **({"metadata_service_uri": uri} if uri else {}))
+    config = load_config(conf, **({"metadata_service_uri": uri} if uri else {}))
 
     def ready(service: BookieService) -> None:
         env.stdout.write(f"ready {service.bookie_id}\n")

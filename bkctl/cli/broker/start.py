@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkctl.cli.command import Command, Effect
 from bkctl.cli.env import Env
-from bkctl.errors import NotFound, UsageError
+from bkctl.errors import UsageError
 
 if TYPE_CHECKING:
     from bkdaemon.broker.service import BrokerService
@@ -27,10 +26,7 @@ def run(env: Env) -> None:
     same nodes as Java's initialize-cluster-metadata, and logs it. When it takes over a topic, it fences the ledgers of
     the previous owner. Prints `ready BROKER_ID` on stdout when it is ready; logs on stderr.
     """
-    if env.conf_path is None:
-        raise UsageError("no configuration is given", hint="bkctl broker start -c broker.conf")
-    if not env.conf_path.exists():
-        raise NotFound(f"configuration file does not exist: {env.conf_path}")
+    conf = env.server_conf("bkctl broker start -c broker.conf")
     try:
         from bkdaemon.broker.service import run as run_broker
     except ModuleNotFoundError as e:
@@ -42,7 +38,7 @@ def run(env: Env) -> None:
 
     configure_daemon(env)
     uri = env.options.metadata_uri or env.setting("metadata-uri")
-    config = load_config(Path(env.conf_path), **({"bookkeeper_uri": uri} if uri else {}))
+    config = load_config(conf, **({"bookkeeper_uri": uri} if uri else {}))
 
     def ready(service: BrokerService) -> None:
         env.stdout.write(f"ready {service.broker_id}\n")

@@ -13,9 +13,9 @@ def test_a_start_without_a_configuration_is_a_usage_error() -> None:
     assert answer.error()["hint"] == "bkctl autorecovery start -c bk_server.conf"
 
 
-def test_a_configuration_that_does_not_exist_is_named() -> None:
+def test_a_configuration_that_does_not_exist_is_not_found() -> None:
     answer = bkctl("autorecovery", "start", "-c", "/nonexistent/bk_server.conf", "-o", "json")
-    assert (answer.code, answer.stdout) == (2, "")
+    assert (answer.code, answer.stdout) == (4, "")
     assert "/nonexistent/bk_server.conf" in answer.error()["message"]
 
 
