@@ -62,16 +62,8 @@ def test_the_owner_in_custom_metadata_loses_the_prefix_of_pulsar() -> None:
 
 
 def test_of_several_topics_one_that_is_missing_is_a_warning() -> None:
-    several = bkctl(
-        "topic",
-        "ledgers",
-        "golden/ns1/none",
-        "-",
-        "-o",
-        "json",
-        tree=java_cluster(),
-        stdin=f"{ROLL}\n{MOVED}\n".encode(),
-    )
+    names = f"{ROLL}\n{MOVED}\n".encode()
+    several = bkctl("topic", "ledgers", "golden/ns1/none", "-", "-o", "json", tree=java_cluster(), stdin=names)
     assert several.code == Exit.FINDINGS, several.stderr
     assert {row["topic"] for row in several.json()["items"]} == {MOVED, ROLL}
     assert ["golden/ns1/none" in warning for warning in several.json()["warnings"]].count(True) == 1

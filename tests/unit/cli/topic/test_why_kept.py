@@ -57,16 +57,8 @@ def test_reasons_that_need_no_bookie_are_shown_while_bookies_are_away() -> None:
 
 
 def test_of_several_topics_one_that_is_missing_is_a_warning() -> None:
-    several = bkctl(
-        "topic",
-        "why-kept",
-        "golden/ns1/none",
-        "-",
-        "-o",
-        "json",
-        tree=java_cluster(),
-        stdin=f"{ROLL}\n{MOVED}\n".encode(),
-    )
+    names = f"{ROLL}\n{MOVED}\n".encode()
+    several = bkctl("topic", "why-kept", "golden/ns1/none", "-", "-o", "json", tree=java_cluster(), stdin=names)
     assert several.code == Exit.FINDINGS, several.stderr
     assert {row["topic"] for row in several.json()["items"]} == {MOVED, ROLL}
     assert ["golden/ns1/none" in warning for warning in several.json()["warnings"]].count(True) == 1
