@@ -41,7 +41,7 @@ async def serve(world: World, config: BookieConfig, host: str) -> tuple[Bookie, 
         world.disk.make_dirs(Path(directory) / CURRENT)
     bookie = Bookie(config, world, lambda directory: MemoryIndex(world.disk, directory))
     server = BookieServer(bookie, world, frame_size_max=config.frame_size_max)
-    bookie.gate.on_throttle = server.throttle
+    bookie.admission.on_throttle = server.throttle
     await bookie.start()
     await server.start(host, BOOKIE_PORT)
     return bookie, server

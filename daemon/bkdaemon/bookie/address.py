@@ -22,8 +22,8 @@ def advertised_host(config: BookieConfig) -> str:
     """Returns the advertised host: advertisedAddress, the interface's, or this machine's; Java's getBookieAddress.
 
     Raises:
-        UsageError: useHostNameAsBookieID, and the interface's address has no name.
-        UsageError: it is a loopback address, and neither advertisedAddress nor allowLoopback says so.
+        UsageError: useHostNameAsBookieID is set, and the interface's address has no host name.
+        UsageError: it is a loopback address, and neither advertisedAddress nor allowLoopback is set.
     """
     if config.advertised_address:
         return config.advertised_address
@@ -41,7 +41,7 @@ def advertised_host(config: BookieConfig) -> str:
 
 
 def listening_host(config: BookieConfig) -> str:
-    """Where the ports are opened: every interface, but for a named one or a bookie that is advertised on loopback."""
+    """Returns the host to listen on: listeningInterface, the advertised loopback address, else every interface."""
     if config.listening_interface:
         return interface_address(config.listening_interface)
     host = advertised_host(config)
@@ -49,7 +49,7 @@ def listening_host(config: BookieConfig) -> str:
 
 
 def http_host(config: BookieConfig) -> str:
-    """Where the HTTP port is opened: httpServerHost, else the loopback address that is advertised, else 0.0.0.0."""
+    """Returns the host of the HTTP port: httpServerHost, else the advertised loopback address, else 0.0.0.0."""
     if config.http_host:
         return config.http_host
     try:
@@ -60,7 +60,7 @@ def http_host(config: BookieConfig) -> str:
 
 
 def bookie_id_of(config: BookieConfig) -> BookieId:
-    """bookieId, or host:port."""
+    """Returns the bookie id: bookieId, else host:port."""
     if config.bookie_id is not None:
         return config.bookie_id
     if config.bookie_port == 0:
@@ -69,10 +69,10 @@ def bookie_id_of(config: BookieConfig) -> BookieId:
 
 
 def interface_address(name: str) -> str:
-    """The IPv4 address of a network interface (Linux).
+    """Returns the IPv4 address of a network interface (Linux).
 
     Raises:
-        UsageError: there is no such interface.
+        UsageError: the interface does not exist, or has no address.
     """
     import fcntl
 

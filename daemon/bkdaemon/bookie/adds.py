@@ -1,7 +1,7 @@
-"""The way of an add: key? fenced? → storage (readable) → journal (durable).
+"""The path of an add: check of master key and fence → storage (readable) → journal (durable).
 
-This is the loop that runs a hundred thousand times a second: it looks at runs of one ledger, makes nothing for a
-single entry but its place in a dict, and asks what is rare in functions of their own.
+This loop runs a hundred thousand times a second: it handles runs of one ledger, allocates no object for a single entry
+except its place in a dict, and handles rare cases in functions of their own.
 Source: BookieImpl.java (addEntryInternal), LedgerDescriptorImpl.java, HandleFactoryImpl.java.
 """
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from bkdaemon.bookie.journal import Add, Durable, Journal
 
 FENCE, RECOVERY_ADD, HIGH_PRIORITY, DEFERRED_SYNC = 1, 2, 4, 8
-"""Request flags, the same for both wire versions. A deferred sync is synced with its group all the same."""
+"""Request flags, the same for both wire versions. An add with a deferred sync is synced with its group too."""
 ENTRY_SIZE_MIN: Final = 24  # ids and LAC
-FENCED_GONE_MAX: Final = 10_000  # deleted ledgers that are remembered to have been fenced
+FENCED_GONE_MAX: Final = 10_000  # deleted ledgers whose fence is remembered
 _LAC: Final = Struct(">q")
 
 
 class Adds:
-    """Takes adds into storage and the journals.
+    """Writes adds to storage and to the journals.
 
     Args:
         soft_limit: bytes in storage above which pressed() is called.
-        lag_limit: bytes waiting for one journal above which pressed() is called.
-        write_data: journalWriteData; False acknowledges from memory.
+        lag_limit: bytes queued for one journal above which pressed() is called.
+        write_data: journalWriteData; False acknowledges adds that are in memory only.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class Adds:
         self.accepted = self.refused = 0
 
     def remember_fenced(self, ledger_id: int) -> None:
-        """A fenced ledger was deleted: it is not created again by a writer who does not know."""
+        """Remembers that a deleted ledger was fenced, so that adds of its old writer do not create it again."""
         self._fenced_gone[ledger_id] = None
         if len(self._fenced_gone) > FENCED_GONE_MAX:
             self._fenced_gone.popitem(last=False)
 
     def accept(self, adds: list[Add], durable: Durable) -> list[tuple[int, Add]]:
-        """Stores and journals every add it may; returns the others as (status, add)."""
+        """Stores and journals every valid add; returns the rejected ones as (status, add)."""
         refused: list[tuple[int, Add]] = []
         ledgers, drop = self._storage.ledgers, self._storage.read_cache.drop
         lac_of = _LAC.unpack_from
@@ -88,7 +88,7 @@ class Adds:
                         self._storage.read_cache.drop_ledger(ledger_id)
             bytes_ = len(entry)
             if ledger is None or fenced or offered != key or entry_id < 0 or bytes_ < ENTRY_SIZE_MIN:
-                status = self._why_not(ledger, add)
+                status = self._status_of(ledger, add)
                 if status != Status.OK or ledger is None:
                     refused.append((status, add))
                     continue
@@ -132,7 +132,7 @@ class Adds:
                     self._pressed()
 
     def enter(self, ledger_id: int, offered: bytes) -> Ledger | None:
-        """The ledger an add is for: created, its empty key bound, its key journalled; None where that must not be."""
+        """Returns the ledger of an add, created if necessary, with its key journaled; None if that is not allowed."""
         if ledger_id < 0:
             return None
         ledger = self._storage.ledger(ledger_id)
@@ -148,7 +148,7 @@ class Adds:
         return ledger
 
     def _journal_key(self, ledger: Ledger) -> None:
-        """The key goes before the first entry: without it a replay would not know the ledger."""
+        """Journals the key before the first entry: a replay needs it to create the ledger."""
 
         def durable(status: int) -> None:
             if status != Status.OK:
@@ -158,7 +158,7 @@ class Adds:
         self.journal_of(ledger.id).put(encode_key(ledger.id, ledger.key), durable)
 
     def journal_of(self, ledger_id: int) -> Journal:
-        """The journal that a ledger's records go to."""
+        """Returns the journal of a ledger."""
         return self._journals[ledger_id % len(self._journals)]
 
     def _leave(self, ledger: Ledger, last: int, lac: int) -> None:
@@ -167,8 +167,8 @@ class Adds:
         if advanced and ledger.waiters:
             ledger.wake(lac)
 
-    def _why_not(self, ledger: Ledger | None, add: Add) -> int:
-        """Why an add is refused; OK if it is not: a recovery add to a fenced ledger."""
+    def _status_of(self, ledger: Ledger | None, add: Add) -> int:
+        """Returns the status of a rejected add; OK for a valid one, which is a recovery add to a fenced ledger."""
         ledger_id, entry_id, offered, entry, flags, _ = add
         if entry_id < 0 or ledger_id < 0 or len(entry) < ENTRY_SIZE_MIN:
             return Status.BAD_REQUEST  # negative ids are marks in a journal

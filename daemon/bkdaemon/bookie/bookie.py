@@ -9,7 +9,7 @@
 Two things keep it from taking more than it can hold. `throttled` says that servers should stop reading sockets: a cache
 is full while the other one is still on its way to the disk, or the journal lags. Where adds keep coming, or it lasts
 longer than dbStorage_maxThrottleTimeMs, they are refused with TOO_MANY_REQUESTS.
-It is read-only for as long as there is a reason (gate.py): reads and fences go on.
+It is read-only while a reason for it exists (admission.py): reads and fences continue.
 Source: BookieImpl.java, LedgerDescriptorImpl.java, SingleDirectoryDbLedgerStorage.java, BookieStateManager.java.
 """
 
@@ -27,8 +27,8 @@ from bkctl.errors import BadBytes, NotFound
 from bkctl.model.status import Status
 from bkctl.world import run_in
 from bkdaemon.bookie.adds import DEFERRED_SYNC, FENCE, HIGH_PRIORITY, RECOVERY_ADD, Adds
+from bkdaemon.bookie.admission import Admission
 from bkdaemon.bookie.checkpoint import Checkpointer
-from bkdaemon.bookie.gate import Gate
 from bkdaemon.bookie.journal import Add, Durable, Journal, JournalFull
 from bkdaemon.bookie.reads import Answer, Done, Read, Reads
 from bkdaemon.bookie.start_up import recover
@@ -57,14 +57,14 @@ class Bookie:
         index_factory: opens the index of one directory (bkdaemon/bookie/index.py).
 
     Attributes:
-        gate: why it is read-only, and whether sockets should pause; with callbacks for changes.
-        storage, journals, checkpointer: its parts, for figures and garbage collection.
+        admission: why it is read-only, and whether sockets should pause; with callbacks for changes.
+        storage, journals, checkpointer: its parts, for metrics and garbage collection.
     """
 
     def __init__(self, config: BookieConfig, world: World, index_factory: IndexFactory) -> None:
         self.config = config
         self.world = world
-        self.gate = Gate(config.throttle_ms / 1000)
+        self.admission = Admission(config.throttle_ms / 1000)
         self.storage = Storage(config, world, index_factory)
         self.journals: list[Journal] = []
         self.checkpointer: Checkpointer
@@ -80,19 +80,19 @@ class Bookie:
     @property
     def read_only(self) -> bool:
         """True while adds are answered READ_ONLY."""
-        return bool(self.gate.reasons)
+        return bool(self.admission.reasons)
 
     @property
     def counters(self) -> tuple[Adds, Reads]:
-        """What counts adds and reads."""
+        """Adds and Reads, which count adds and reads."""
         return self._adds, self._reads
 
     @property
     def throttled(self) -> bool:
-        """True while sockets should not be read; gate.on_throttle tells when it changes."""
-        return self.gate.throttled
+        """True while sockets should not be read; admission.on_throttle is called when it changes."""
+        return self.admission.throttled
 
-    # -- life ------------------------------------------------------------------------------------------------------
+    # -- start and stop --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Opens storage, replays the journals, opens new ones; the `current` directories must exist.
@@ -139,16 +139,16 @@ class Bookie:
         self._reads = Reads(self.storage, self._read_worker, self.checkpointer)
         self.checkpointer.start(self.journals, recovered.unfinished)
         if self.config.force_read_only:
-            self.gate.add_reason("configuration", "forceReadOnlyBookie is set")
-        self.gate.drop_reason("starting")
+            self.admission.add_reason("configuration", "forceReadOnlyBookie is set")
+        self.admission.drop_reason("starting")
 
     async def stop(self) -> None:
-        """Refuses adds, makes everything durable in storage, closes all files. Safe to call after a failed start.
+        """Rejects adds, makes everything durable in storage, closes all files. Safe to call after a failed start.
 
         Raises:
-            OSError, or what RocksDB raises: the last checkpoint failed; the journals still hold everything acked.
+            OSError, or an error of RocksDB: the last checkpoint failed; all acknowledged entries are in the journals.
         """
-        self.gate.add_reason("stopping", "the bookie is stopping")
+        self.admission.add_reason("stopping", "the bookie is stopping")
         try:
             if self.journals:
                 for journal in self.journals:
@@ -170,17 +170,17 @@ class Bookie:
             worker.close()
 
     def abort(self) -> None:
-        """Stops all timers and leaves the disk as it is, as a crash would."""
-        self.gate.close()
+        """Stops all timers and leaves the disk as it is, as a crash does."""
+        self.admission.close()
         if self.journals:
             self.checkpointer.close()
 
     async def flush(self) -> None:
-        """Returns when everything that was added before is durable in storage, not in the journal alone."""
+        """Returns when everything that was added before is durable in storage, not only in the journal."""
         await self.checkpointer.run()
 
     async def delete(self, ledger_ids: list[int]) -> None:
-        """Forgets ledgers that are gone from metadata and removes their index rows."""
+        """Deletes ledgers that are deleted in metadata, and their index rows."""
         for ledger in self.storage.forget(ledger_ids):
             if ledger.fenced:
                 self._adds.remember_fenced(ledger.id)
@@ -188,77 +188,79 @@ class Bookie:
         await self.between_flushes(lambda: self.storage.remove(ledger_ids))
 
     def between_flushes(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Runs work on the worker that flushes: no flush is in progress meanwhile, and none starts."""
+        """Runs work on the flush worker: no flush is in progress meanwhile, and none starts."""
         return run_in(self._flush_worker, work)
 
     # -- adds ------------------------------------------------------------------------------------------------------
 
     def add_batch(self, adds: list[Add], durable: Durable) -> list[tuple[int, Add]]:
-        """Stores and journals every add it may; returns the others as (status, add).
+        """Stores and journals every valid add; returns the rejected ones as (status, add).
 
         durable(adds, status) follows for those that were accepted, when their journal group is synced (OK) or
-        could not be (IO_ERROR): once, or once for each journal directory that took some of them.
+        could not be (IO_ERROR): once, or once for each journal directory that has some of them.
         """
-        if self.gate.status is not None:  # not started, read-only, or under pressure
-            may, refused = self._at_the_gate(adds)
+        if self.admission.status is not None:  # not started, read-only, or under pressure
+            may, refused = self._admit(adds)
             return refused + self._adds.accept(may, durable) if may else refused
         return self._adds.accept(adds, durable)
 
-    def _at_the_gate(self, adds: list[Add]) -> tuple[list[Add], list[tuple[int, Add]]]:
-        """(adds that may pass, the refused) while something is wrong: a full disk still takes what recovery needs."""
-        status = self.gate.status
+    def _admit(self, adds: list[Add]) -> tuple[list[Add], list[tuple[int, Add]]]:
+        """Returns (admitted adds, rejected adds); if only the disk is full, adds of high priority are admitted."""
+        status = self.admission.status
         assert status is not None
-        full_only = self.gate.takes_high_priority and self.gate.reasons.keys() == {"disk"}
+        full_only = self.admission.takes_high_priority and self.admission.reasons.keys() == {"disk"}
         may = [add for add in adds if full_only and add[4] & HIGH_PRIORITY]
         refused = [(status, add) for add in adds if not (full_only and add[4] & HIGH_PRIORITY)]
         self._adds.refused += len(refused)
         return may, refused
 
-    # -- pressure and trouble --------------------------------------------------------------------------------------
+    # -- back-pressure and failures --------------------------------------------------------------------------------
 
     def _regulate(self) -> None:
-        """Memory fills, or empties: flush, ask for a pause, refuse, or none of it."""
+        """Flushes, pauses servers or rejects adds, depending on memory use."""
         if self.storage.active_bytes > self._soft:
             self.checkpointer.run_soon()
         stored = self.storage.active_bytes
         lag = max(journal.waiting_bytes for journal in self.journals)
-        self.gate.press(
+        self.admission.press(
             full=stored > self._soft or lag > self._lag_max, beyond=stored > self._hard or lag > 2 * self._lag_max
         )
 
     def _eased(self) -> None:
-        """A journal group is done."""
-        if self.gate.throttled or self.gate.status == Status.TOO_MANY_REQUESTS:
+        """Updates back-pressure after a journal group."""
+        if self.admission.throttled or self.admission.status == Status.TOO_MANY_REQUESTS:
             self._regulate()
 
     def _journal_failed(self, error: BaseException) -> None:
         if isinstance(error, JournalFull):
-            self.gate.add_reason("disk", f"no room in a journal directory: {error}")
+            self.admission.add_reason("disk", f"no space left in a journal directory: {error}")
         else:
-            self.gate.add_reason("journal", f"what is added cannot be made durable until a restart: {error!r}")
+            self.admission.add_reason(
+                "journal", f"failed to write a journal; rejecting adds until a restart: {error!r}"
+            )
 
     def _checkpoint_ended(self, error: BaseException | None) -> None:
         if error is None:
-            self.gate.drop_reason("storage")
+            self.admission.drop_reason("storage")
             self._regulate()
         else:
-            self.gate.add_reason("storage", f"entries cannot be written to the ledger directories: {error!r}")
+            self.admission.add_reason("storage", f"failed to write entries to the ledger directories: {error!r}")
 
     # -- reads -----------------------------------------------------------------------------------------------------
 
     def read_batch(self, reads: list[Read], done: Done) -> list[Answer]:
-        """Answers what memory has; done(answers) follows for the rest, each read once, in one or two calls."""
+        """Returns the answers from memory; done(answers) follows for the other reads, in one or two calls."""
         return self._reads.batch(reads, done)
 
     def list_entries(self, ledger_id: int) -> tuple[int, list[int]]:
-        """(status, ids of all entries, ascending). Blocks for a walk over the ledger's index rows."""
+        """Returns (status, ids of all entries, ascending). Blocks for a scan of the ledger's index rows."""
         ledger = self.storage.ledger(ledger_id)
         if ledger is None:
             return Status.NO_LEDGER, []
         return Status.OK, self.storage.entry_ids(ledger)
 
     def list_entries_later(self, ledger_id: int, done: Callable[[int, list[int]], None]) -> None:
-        """The same on the read worker: done(status, ids) follows."""
+        """Lists entries on the read worker: done(status, ids) follows."""
         ledger = self.storage.ledger(ledger_id)
         if ledger is None:
             self._loop.call_soon(done, Status.NO_LEDGER, [])
@@ -266,7 +268,7 @@ class Bookie:
 
         def listed(ids: list[int] | None, error: BaseException | None) -> None:
             if ids is None:
-                logger.error("the entries of ledger %d cannot be listed", ledger_id, exc_info=error)
+                logger.error("failed to list the entries of ledger %d", ledger_id, exc_info=error)
                 done(Status.IO_ERROR, [])
             else:
                 done(Status.OK, sorted({*ids, *in_memory}))
@@ -275,14 +277,14 @@ class Bookie:
         self._read_worker.submit(lambda: self.storage.stored_ids(ledger_id), listed)
 
     def info(self) -> tuple[int, int]:
-        """(total, free) bytes over the ledger directories, each file system once."""
+        """Returns (total, free) bytes of the ledger directories, each file system once."""
         usages = {self.world.disk.usage(Path(directory)) for directory in self.config.ledger_dirs}
         return sum(total for total, _ in usages), sum(free for _, free in usages)
 
     # -- fences and LACs -------------------------------------------------------------------------------------------
 
     def fence(self, ledger_id: int, master_key: bytes, durable: Callable[[int], None]) -> int:
-        """Fences a ledger, one that is not known yet too; OK means that durable(status) follows."""
+        """Fences a ledger, and creates it if it is unknown; OK means that durable(status) follows."""
         ledger = self._bound(ledger_id, master_key)
         if not isinstance(ledger, Ledger):
             return ledger
@@ -295,7 +297,7 @@ class Bookie:
             if status == Status.OK:
                 ledger.fence_durable = True
             elif not ledger.fence_durable:
-                ledger.fenced = False  # it was not promised; who asks again gets a new record
+                ledger.fenced = False  # it was not acknowledged; the next request writes a new record
             durable(status)
 
         ledger.fenced = True
@@ -305,7 +307,7 @@ class Bookie:
         return Status.OK
 
     def write_lac(self, ledger_id: int, master_key: bytes, packet: bytes, durable: Callable[[int], None]) -> int:
-        """Keeps an explicit LAC packet; OK means that durable(status) follows. Does not ask whether it is fenced."""
+        """Stores an explicit LAC packet, of a fenced ledger too; OK means that durable(status) follows."""
         if self.read_only:
             return Status.READ_ONLY
         if len(packet) < LAC_OFFSET:
@@ -321,7 +323,7 @@ class Bookie:
         return Status.OK
 
     def _bound(self, ledger_id: int, master_key: bytes) -> Ledger | int:
-        """The ledger, created if need be, with this key bound to it and journalled; else a status."""
+        """Returns the ledger, which is created if necessary, with this key bound to it and journaled; else a status."""
         if ledger_id < 0:
             return Status.BAD_REQUEST
         ledger = self._adds.enter(ledger_id, master_key)
@@ -330,7 +332,7 @@ class Bookie:
         return ledger if ledger.key == master_key else Status.UNAUTHORIZED
 
     def read_lac(self, ledger_id: int) -> tuple[int, bytes | None, bytes | None]:
-        """(status, explicit LAC packet, highest entry): NO_ENTRY where there is neither. May read one entry."""
+        """Returns (status, explicit LAC packet, highest entry); NO_ENTRY if neither exists. May read one entry."""
         ledger = self.storage.ledger(ledger_id)
         if ledger is None:
             return Status.NO_ENTRY, None, None
@@ -345,7 +347,7 @@ class Bookie:
         return Status.NO_ENTRY if ledger.explicit_lac is None else Status.IO_ERROR, ledger.explicit_lac, None
 
     def last_confirmed(self, ledger_id: int) -> int:
-        """The highest LAC this bookie knows of a ledger, -1 if none. May read one entry."""
+        """Returns the highest known LAC of a ledger, -1 without one. May read one entry."""
         ledger = self.storage.ledgers.get(ledger_id) or self.storage.ledger(ledger_id)
         if ledger is None:
             return -1
@@ -356,7 +358,7 @@ class Bookie:
         return max(ledger.lac, -1)
 
     def force(self, durable: Callable[[int], None]) -> None:
-        """durable(status) follows when everything that was added before is synced, in every journal."""
+        """Calls durable(status) when everything that was added before is synced, in every journal."""
         left, worst = len(self.journals), int(Status.OK)
 
         def one(status: int) -> None:
@@ -369,13 +371,13 @@ class Bookie:
             journal.put(b"", one)
 
     def knows(self, ledger_id: int) -> bool:
-        """True if the ledger was created here and not deleted."""
+        """Returns True if the ledger exists on this bookie."""
         return ledger_id in self.storage
 
     def wait_lac(self, ledger_id: int, previous_lac: int, wake: Callable[[], None]) -> Callable[[], None]:
-        """Calls wake() once when the LAC passes previous_lac, a LAC is written, the ledger is fenced or deleted.
+        """Calls wake() once when the LAC passes previous_lac, a LAC is written, or the ledger is fenced or deleted.
 
-        At once (in the next turn of the loop) where it has passed already. Returns what cancels the wait.
+        wake() is called in the next turn of the loop if the LAC has passed it. Returns a function that cancels it.
         """
         ledger = self.storage.ledger(ledger_id)
         waiting = self._lac_waiters < LAC_WAITERS_MAX

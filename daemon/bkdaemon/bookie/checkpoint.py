@@ -1,13 +1,13 @@
-"""Checkpoints: from time to time memory goes to the entry logs, and journals are not needed any more.
+"""Checkpoints: entries in memory are periodically written to the entry logs, and old journals are removed.
 
-    1  the journals' marks are copied; all that lies before them is in storage, because storage comes first in an add
-    2  storage swaps its caches: what arrives from now on belongs to the next checkpoint
+    1  the journals' marks are copied; everything before them is in storage, because an add goes to storage first
+    2  storage swaps its caches: entries that arrive from now on belong to the next checkpoint
     3  worker: entry logs synced → index batch synced → ledgers' rows synced (always: a fence must not be lost)
     4  worker: the marks are written into every ledger directory, by temporary file and rename
-    5  worker: journals below the marks go, but for journalMaxBackups
+    5  worker: journals before the marks are removed, except journalMaxBackups of them
 
-A crash anywhere before 4 means that the journals are replayed from the older mark, and nothing else. A step that
-fails is tried again with the same entries; they stay readable, and the marks stay where they are.
+After a crash before step 4 the journals are replayed from the older mark. A failed step is retried with the same
+entries; they stay readable, and the marks do not change.
 Source: SyncThread.java, Journal.java (checkpointComplete), CheckpointSourceList.java; open PRs #4843, #4844.
 """
 
@@ -36,7 +36,7 @@ class Checkpointer:
     """Runs checkpoints, one at a time, on the event loop and one worker.
 
     Args:
-        changed: called when a checkpoint ended: None, or the error it will be tried again for.
+        changed: called when a checkpoint ended: with None, or with the error because of which it is retried.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class Checkpointer:
 
     @property
     def running(self) -> bool:
-        """True while entries are on their way to the disk, or wait for another try."""
+        """True while a checkpoint is in progress, or is to be retried."""
         return self._taken is not None
 
     def start(self, journals: list[Journal], unfinished: tuple[Flush, OSError] | None = None) -> None:
-        """Begins: a checkpoint every flushInterval; the first one ends what start-up could not."""
+        """Starts a checkpoint every flushInterval; the first one retries the unfinished flush of the start-up."""
         self._journals = journals
         self._done_marks = tuple(journal.mark for journal in journals)
         if unfinished is None:
@@ -78,29 +78,29 @@ class Checkpointer:
             self._fail(unfinished[1])
 
     def close(self) -> None:
-        """No more timers; a checkpoint under way ends without a word."""
+        """Stops the timers; the result of a checkpoint in progress is ignored."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
 
     def run_soon(self) -> bool:
-        """Begins a checkpoint now; False where one is running already."""
+        """Starts a checkpoint now; False if one is running already."""
         if self._taken is not None or self._closed:
             return False
         marks = tuple(journal.mark for journal in self._journals)
         flush = self._storage.swap()
         if not flush and marks == self._done_marks:
-            self._tell_waiters(None)
+            self._notify_waiters(None)
             return True
         self._taken = flush, marks
         self._work()
         return True
 
     async def run(self) -> None:
-        """Returns when everything that was put before this call is durable in storage.
+        """Returns when everything that was added before this call is durable in storage.
 
         Raises:
-            OSError, or what RocksDB raises: the checkpoint failed.
+            OSError, or an error of RocksDB: the checkpoint failed.
         """
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append(waiter)
@@ -131,23 +131,23 @@ class Checkpointer:
         self._storage.flushed()
         self.checkpoints += 1
         self.flushed_bytes += flush.size
-        self._worker.submit(lambda: _let_go(flush), lambda *_: None)
+        self._worker.submit(lambda: _free(flush), lambda *_: None)
         self._schedule(self._config.flush_interval_ms / 1000)
         self._changed(None)
         if self._again:
             self._again = False
             self.run_soon()
         elif self._taken is None:
-            self._tell_waiters(None)
+            self._notify_waiters(None)
 
     def _fail(self, error: BaseException) -> None:
-        logger.error("checkpoint failed, the next try is in %.0f s: %r", RETRY_S, error)
+        logger.error("checkpoint failed; retrying in %.0f s: %r", RETRY_S, error)
         self._failed = True
         self._changed(error)
-        self._tell_waiters(error)
+        self._notify_waiters(error)
         self._schedule(RETRY_S)
 
-    def _tell_waiters(self, error: BaseException | None) -> None:
+    def _notify_waiters(self, error: BaseException | None) -> None:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if waiter.done():
@@ -170,8 +170,8 @@ class Checkpointer:
         self._schedule(self._config.flush_interval_ms / 1000)
 
 
-def _let_go(flush: Flush) -> None:
-    """Frees a Flush piece by piece: at once it would hold the event loop up for as long as a small flush takes."""
+def _free(flush: Flush) -> None:
+    """Frees a Flush piece by piece: freeing it at once would block the event loop for as long as a small flush."""
     for _, entries in flush.entries:
         while entries:
             entries.popitem()

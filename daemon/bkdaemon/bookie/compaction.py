@@ -1,14 +1,15 @@
-"""Compaction: what still lives in an entry log of mostly dead bytes moves to the newest log, and the log goes.
+"""Compaction: live entries of an entry log with mostly dead bytes move to the newest log, and the log is removed.
 
-    1  which logs     closed, and less than a threshold of their bytes belongs to ledgers that are here; most dead
-                      first. The other ledgers must be deleted in metadata (deleted_ledgers.py), else the log is kept
-    2  what lives     the rows of those ledgers that point into the log, a slice at a time: a row counts, not a frame
+    1  candidates     closed logs of which less than a threshold of the bytes belongs to existing ledgers, the log with
+                      most dead bytes first. The other ledgers must be deleted in metadata (deleted_ledgers.py), else
+                      the log is kept
+    2  live entries   the rows of those ledgers that point into the log, a slice at a time: rows decide, not frames
     3  move           the entries are appended to the newest log, synced; then their rows are replaced, synced
-    4  remove         the log, when no row of its ledgers is left that points into it
+    4  remove         the log, when no row of its ledgers points into it any more
 
-2 and 3 are one piece of work for the worker that flushes, so that no row changes between them. A crash before 4 leaves
-a log in which less lives than before; what was appended without a row is as dead as the rest. An entry that cannot be
-read keeps its log. Minor compactions are frequent and take the emptiest logs, major ones rare and thorough.
+2 and 3 are one task of the flush worker, so that no row changes between them. A crash before 4 leaves a log with fewer
+live entries; entries that were appended without a row are dead. A log with an unreadable entry is kept. Minor
+compactions are frequent and compact the emptiest logs, major ones are rare and thorough.
 Source: EntryLogCompactor.java, AbstractLogCompactor.java (Throttler), GarbageCollectorThread.java, and
 SingleDirectoryDbLedgerStorage.java (updateEntriesLocations).
 """
@@ -28,22 +29,22 @@ from bkdaemon.bookie.disks import used
 
 if TYPE_CHECKING:
     from bkdaemon.bookie.bookie import Bookie
-    from bkdaemon.bookie.closed_logs import ClosedLog, ClosedLogs
     from bkdaemon.bookie.config import BookieConfig
     from bkdaemon.bookie.deleted_ledgers import DeletedLedgers
+    from bkdaemon.bookie.entry_log_catalog import ClosedLog, EntryLogCatalog
     from bkdaemon.bookie.storage import Shard
 
 logger = logging.getLogger(__name__)
 
-SLICE_ROWS: Final = 4096  # of the index that one piece of work looks at
-SLICE_BYTES: Final = 4 << 20  # of entries that one piece of work moves: a flush waits no longer than for these
-TROUBLE: Final = frozenset({"starting", "stopping", "journal", "storage"})
+SLICE_ROWS: Final = 4096  # rows of the index that one task reads
+SLICE_BYTES: Final = 4 << 20  # bytes of entries that one task moves: a flush waits for no more than these
+FAILURES: Final = frozenset({"starting", "stopping", "journal", "storage"})
 FULL: Final = "disk"
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """How thorough a compaction is: logs of which less than `threshold` lives, every interval, for max_s at most."""
+    """A kind of compaction: logs of which less than `threshold` is live, every interval, for max_s at most."""
 
     name: str
     threshold: float
@@ -56,7 +57,7 @@ MAJOR: Final = "major"
 
 
 def levels(config: BookieConfig) -> list[Level]:
-    """The levels that are switched on: a threshold and an interval above 0; the thorough one first."""
+    """Returns the enabled levels, whose threshold and interval are above 0; the major one first."""
     found = [
         _level(MAJOR, config.major_compaction_threshold, config.major_compaction_interval_s, config.major_max_ms),
         _level(MINOR, config.minor_compaction_threshold, config.minor_compaction_interval_s, config.minor_max_ms),
@@ -69,7 +70,7 @@ def _level(name: str, threshold: float, interval_s: int, max_ms: int) -> Level:
 
 
 class Moved(NamedTuple):
-    """What one piece of work did. after: the entry id to go on from, None at the end of the ledger."""
+    """The result of one task. after: the entry id to continue from, None at the end of the ledger."""
 
     entries: int
     bytes: int
@@ -77,11 +78,11 @@ class Moved(NamedTuple):
 
 
 def move(shard: Shard, log_id: int, ledger_id: int, after: int) -> Moved:
-    """Worker, the one that flushes: moves entries of a ledger, from id `after` on, out of a log.
+    """Flush worker: moves entries of a ledger, from id `after` on, out of a log.
 
     Raises:
         BadBytes, NotFound: an entry cannot be read; nothing was moved.
-        OSError: the disk refuses; every row points to a whole entry, the old or the new one.
+        OSError: the disk failed; every row points to a whole entry, the old or the new one.
     """
     rows = decode_location_rows(shard.index.location_rows(ledger_id, after, SLICE_ROWS))
     entries: list[tuple[int, bytes]] = []
@@ -105,7 +106,7 @@ def move(shard: Shard, log_id: int, ledger_id: int, after: int) -> Moved:
         except BaseException:
             shard.logs.abandon()
             raise
-        shard.index.commit(batch)  # where this fails, what was appended stays: some rows may point there
+        shard.index.commit(batch)  # if this fails, the appended entries stay: some rows may point to them
     return Moved(len(entries), size, next_id)
 
 
@@ -113,14 +114,14 @@ class Compactor:
     """Decides when a compaction is due, and runs it.
 
     Attributes:
-        counts: compactions that ended, by level.
-        moved_bytes, reclaimed_bytes: of entries that moved, of logs that went.
-        under_way: the level that runs now, or None.
+        counts: completed compactions, by level.
+        moved_bytes, reclaimed_bytes: of moved entries, of removed logs.
+        running: the level that runs now, or None.
         paused: the levels that an operator has stopped; a compaction in progress continues.
-        began_ms, ended_ms: when this began; when each level last ended, at first the same.
+        began_ms, ended_ms: when the compactor started; when each level last ended, initially the same.
     """
 
-    def __init__(self, bookie: Bookie, logs: ClosedLogs, deleted: DeletedLedgers) -> None:
+    def __init__(self, bookie: Bookie, logs: EntryLogCatalog, deleted: DeletedLedgers) -> None:
         self._bookie = bookie
         self._logs = logs
         self._deleted = deleted
@@ -129,16 +130,16 @@ class Compactor:
         self._ended = dict.fromkeys((MINOR, MAJOR), self._loop.time())
         self.counts = dict.fromkeys((MINOR, MAJOR), 0)
         self.moved_bytes = self.reclaimed_bytes = 0
-        self.under_way: str | None = None
+        self.running: str | None = None
         self.paused: set[str] = set()
         self.began_ms = bookie.world.clock.now_ms()
         self.ended_ms = dict.fromkeys((MINOR, MAJOR), self.began_ms)
 
     def due(self, asked: frozenset[str] | None = None) -> Level | None:
-        """The level whose turn it is, if any: the thorough one, where both are due.
+        """Returns the level that is due, the major one if both are; None if none is.
 
         Args:
-            asked: by an operator: one of these levels now, due or not, paused or not.
+            asked: levels requested by an operator: one of them runs now, even if it is not due, or paused.
         """
         now = self._loop.time()
         for level in self._levels:
@@ -148,45 +149,47 @@ class Compactor:
                 continue
             if level.name in self.paused:
                 continue
-            forced = level.name == MAJOR and self._no_room_is_no_reason() and self._almost_full()
+            forced = level.name == MAJOR and self._runs_without_space() and self._almost_full()
             if (forced or now - self._ended[level.name] >= level.interval_s) and not self.suspended(level):
                 return level
         return None
 
     def suspended(self, level: Level) -> bool:
-        """True while the bookie is in trouble, or a disk has too little room for what a compaction writes first."""
-        reasons = self._bookie.gate.reasons
-        if not reasons.keys().isdisjoint(TROUBLE):
+        """Returns True while the bookie has failed, or a disk has too little space for the entries to move."""
+        reasons = self._bookie.admission.reasons
+        if not reasons.keys().isdisjoint(FAILURES):
             return True
-        if self._no_room_is_no_reason():
+        if self._runs_without_space():
             return False
         return FULL in reasons or (level.name == MAJOR and self._almost_full())
 
     async def run(self, level: Level) -> int:
-        """One compaction; returns the number of logs that went.
+        """Runs one compaction; returns the number of removed logs.
 
         Raises:
-            OSError: a disk refuses; what has moved has moved.
-            BkctlError: the metadata store does not say what is deleted; the logs that are left stay as they are.
+            OSError: a disk failed; entries that were moved stay moved.
+            BkctlError: the metadata store does not report which ledgers are deleted; the remaining logs are kept.
         """
-        self.under_way, started, gone = level.name, self._loop.time(), 0
-        logger.info("%s compaction: logs of which less than %.0f%% lives", level.name, 100 * level.threshold)
+        self.running, started, gone = level.name, self._loop.time(), 0
+        logger.info("%s compaction of logs with less than %.0f%% live bytes", level.name, 100 * level.threshold)
         try:
             deleted = self._deleted.round()
             for log in await self._candidates(level):
                 late = level.max_s is not None and self._loop.time() - started > level.max_s
                 if late or self.suspended(level):
-                    logger.info("%s compaction ends early: %s", level.name, "its time is up" if late else "no room")
+                    logger.info(
+                        "%s compaction stops: %s", level.name, "time limit reached" if late else "no disk space"
+                    )
                     break
                 if await deleted.allows(log) and await self._compact(log):
                     gone += 1
         finally:
-            self.under_way = None
+            self.running = None
             for name in (MAJOR, MINOR) if level.name == MAJOR else (MINOR,):
                 self._ended[name] = self._loop.time()
                 self.ended_ms[name] = self._bookie.world.clock.now_ms()
         self.counts[level.name] += 1
-        logger.info("%s compaction: %d entry logs went", level.name, gone)
+        logger.info("%s compaction: removed %d entry logs", level.name, gone)
         return gone
 
     async def _candidates(self, level: Level) -> list[ClosedLog]:
@@ -196,14 +199,14 @@ class Compactor:
         return [log for _, log in sorted(chosen, key=lambda pair: (-pair[0], pair[1].key))]
 
     async def _compact(self, log: ClosedLog) -> bool:
-        """True if the log is deleted. A log with an unreadable entry stays, as does one that is being read."""
+        """Compacts a log; True if it is removed. A log with an unreadable entry is kept, and one that is being read."""
         try:
             for ledger_id in log.contents.living(self._bookie.storage):
                 after: int | None = 0
                 while after is not None:
                     after = await self._move(log, ledger_id, after)
         except (BadBytes, NotFound) as e:
-            logger.warning("an entry log stays, with an entry that cannot be read: %s", e)
+            logger.warning("cannot read an entry; keeping its entry log: %s", e)
             return False
         self._logs.emptied(log)
         size = await self._logs.remove(log)
@@ -211,9 +214,9 @@ class Compactor:
         return size is not None
 
     async def _move(self, log: ClosedLog, ledger_id: int, after: int) -> int | None:
-        """One piece of work, and a pause: as the configured rate asks, and as long as the work at least.
+        """Runs one task and pauses for the configured rate, at least for as long as the task took.
 
-        So a walk over the rows of a huge ledger, few of which point into the log, takes half of a worker and no more.
+        So a scan of the rows of a huge ledger, few of which point into the log, uses at most half of a worker.
         """
         config, started = self._bookie.config, self._loop.time()
         moved = await self._bookie.between_flushes(lambda: move(log.shard, log.log_id, ledger_id, after))
@@ -227,10 +230,10 @@ class Compactor:
         return moved.after
 
     def _almost_full(self) -> bool:
-        """True if a ledger directory's disk is full, or nearly: as isForceGCAllowWhenNoSpace means it too."""
+        """Returns True if the disk of a ledger directory is full or nearly full, as for isForceGCAllowWhenNoSpace."""
         config, disk = self._bookie.config, self._bookie.world.disk
         usages = (disk.usage(Path(directory)) for directory in config.ledger_dirs)
-        return FULL in self._bookie.gate.reasons or any(used(u) > config.disk_usage_warn_threshold for u in usages)
+        return FULL in self._bookie.admission.reasons or any(used(u) > config.disk_usage_warn_threshold for u in usages)
 
-    def _no_room_is_no_reason(self) -> bool:
+    def _runs_without_space(self) -> bool:
         return self._bookie.config.force_gc_when_no_space

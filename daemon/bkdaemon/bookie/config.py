@@ -1,8 +1,8 @@
-"""bk_server.conf: BookKeeper's own keys and defaults, read into one frozen BookieConfig.
+"""bk_server.conf: BookKeeper's own keys and defaults, read into a frozen BookieConfig.
 
-A properties file (bkdaemon.properties); a list is separated by commas. Keys that mean nothing here are kept in
-`unknown` and not refused: one file serves Java's bookies and ours. Keys that protect a cluster and are not supported
-refuse the start (bkctl.model.security_keys). Source: ServerConfiguration.java, AbstractConfiguration.java,
+A properties file (bkdaemon.properties); a list is separated by commas. Unused keys are stored in `unknown` and
+accepted, so that one file configures Java's bookies and ours. A bookie does not start with security keys that are not
+supported (bkctl.model.security_keys). Source: ServerConfiguration.java, AbstractConfiguration.java,
 DbLedgerStorage.java.
 """
 
@@ -23,7 +23,7 @@ MIB: Final = 1 << 20
 LOG_SIZE_LIMIT_MAX: Final = 1 << 30
 ALIGNMENT_STEP: Final = 512
 DB_LEDGER_STORAGE: Final = "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage"
-FORMATS_BELOW_10: Final = (2, 5)  # of RocksDB tables: what every BookKeeper of the 4.17 line can read
+FORMATS_BELOW_10: Final = (2, 5)  # of RocksDB tables, which every BookKeeper 4.17 can read
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class BookieConfig:
         UsageError: values that contradict each other.
     """
 
-    # who and where
+    # identity and addresses
     bookie_port: int = key("bookiePort", port, 3181)
     bookie_id_text: str = key("bookieId", str, "")
     advertised_address: str = key("advertisedAddress", str, "")
@@ -126,21 +126,21 @@ class BookieConfig:
     def __post_init__(self) -> None:
         check_bounds(self)
         if self.index_directories and len(self.index_directories) != len(self.ledger_dirs):
-            raise UsageError("indexDirectories and ledgerDirectories differ in number: they go in pairs")
+            raise UsageError("indexDirectories and ledgerDirectories must have the same number of directories")
         if not self.ledger_dirs:
             raise UsageError("ledgerDirectories names no directory")
         if self.journal_format_version != 6:
-            raise UsageError("journalFormatVersionToWrite: only 6 is written (all versions are read)")
+            raise UsageError("journalFormatVersionToWrite: only 6 is supported for writing (all versions are read)")
         if self.journal_alignment_size % ALIGNMENT_STEP:
-            raise UsageError(f"journalAlignmentSize is no multiple of {ALIGNMENT_STEP}")
+            raise UsageError(f"journalAlignmentSize is not a multiple of {ALIGNMENT_STEP}")
         if self.journal_alignment_size > self.journal_prealloc_size_mb * MIB:
             raise UsageError("journalAlignmentSize is larger than journalPreAllocSizeMB")
         if self.log_size_limit > LOG_SIZE_LIMIT_MAX:
             raise UsageError(f"logSizeLimit is above {LOG_SIZE_LIMIT_MAX}")
         if self.rocksdb_format_version not in FORMATS_BELOW_10:
-            raise UsageError("dbStorage_rocksDB_format_version: a Java bookie reads 2 and 5")
+            raise UsageError("dbStorage_rocksDB_format_version: must be 2 or 5, which Java bookies read")
         if self.unfinished_frame_bytes_max < self.frame_size_max:
-            raise UsageError("bkctlUnfinishedFrameBytesMax is below nettyMaxFrameSizeBytes: no long frame would fit")
+            raise UsageError("bkctlUnfinishedFrameBytesMax is below nettyMaxFrameSizeBytes, the size of one frame")
         self._check_compaction()
         warn, full, low = self.disk_usage_warn_threshold, self.disk_usage_threshold, self.low_mark
         if not (0 < warn <= full < 1 and 0 < low <= full):
@@ -153,13 +153,13 @@ class BookieConfig:
         major = self.major_compaction_threshold, self.major_compaction_interval_s
         for name, (threshold, _) in (("minor", minor), ("major", major)):
             if threshold > 1:
-                raise UsageError(f"{name}CompactionThreshold={threshold}: it is a share, 1 at the most")
+                raise UsageError(f"{name}CompactionThreshold={threshold} is above 1: it is a share")
         if min(*minor, *major) > 0 and (minor[0] >= major[0] or minor[1] >= major[1]):
             raise UsageError("minor compactions must have a smaller threshold and a shorter interval than major ones")
 
     @property
     def compaction_rate_entries(self) -> int:
-        """Entries a second: compactionRateByEntries, else the old compactionRate."""
+        """Entries per second: compactionRateByEntries, else the old compactionRate."""
         return self.compaction_rate_by_entries or self.compaction_rate_old
 
     @property
@@ -174,17 +174,17 @@ class BookieConfig:
 
     @property
     def low_mark(self) -> float:
-        """diskUsageLwmThreshold; diskUsageThreshold where it is not set."""
+        """diskUsageLwmThreshold, else diskUsageThreshold."""
         return self.disk_usage_low_mark or self.disk_usage_threshold
 
     @property
     def high_priority_bytes(self) -> int:
-        """Free bytes above which a full bookie still takes recovery writes."""
+        """Free bytes above which a full bookie accepts writes of recovery."""
         return self.min_usable_for_high_priority or self.log_size_limit
 
     @property
     def uri(self) -> str:
-        """metadataServiceUri, else one made of zkServers and zkLedgersRootPath."""
+        """metadataServiceUri, else a URI of zkServers and zkLedgersRootPath."""
         if self.metadata_service_uri:
             return self.metadata_service_uri
         if not self.zk_servers:
@@ -193,21 +193,21 @@ class BookieConfig:
 
     @property
     def bookie_id(self) -> BookieId | None:
-        """The configured bookieId, checked; None where the address is the id."""
+        """The configured bookieId, validated; None if the address is the id."""
         return parse_bookie_id(self.bookie_id_text) if self.bookie_id_text else None
 
 
 def load_config(path: Path, **overrides: object) -> BookieConfig:
-    """Reads the properties file of a server that is to start; overrides are field values that win.
+    """Reads the properties file of a server that is to start; overrides replace field values.
 
     Raises:
-        UsageError: no such file, a value that cannot be read (with file and line), contradictions; keys that ask for
-            protection which is not supported.
+        UsageError: the file does not exist, a value is not valid (with file and line), values contradict each other,
+            or a security key is not supported.
     """
     properties = read_server_properties(path, BOOKIE, logger.warning)
     return config_from(properties, source=str(path), **overrides)
 
 
 def config_from(properties: Mapping[str, tuple[str, int]], *, source: str, **overrides: object) -> BookieConfig:
-    """A config from key → (value, line); source names the file in errors."""
+    """Returns a BookieConfig from key → (value, line); source names the file in errors."""
     return config_of(BookieConfig, properties, source=source, **overrides)

@@ -1,7 +1,7 @@
-"""Whether the ledgers of an entry log are deleted, as the metadata store says, before the log is removed or compacted.
+"""Checks in the metadata store that ledgers are deleted, before their entry log is removed or compacted.
 
-A ledger that the index of this bookie does not know may be deleted, or its index row may be lost. Only a store that is
-up to date and says that there is no such ledger decides; a log with any other ledger is kept, and logged once.
+A ledger that the index of this bookie does not know may be deleted, or its index row may be lost. It counts as deleted
+only if an up-to-date store reports that it does not exist; a log with any other ledger is kept, and logged once.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from bkctl.errors import UsageError
 
 if TYPE_CHECKING:
     from bkdaemon.bookie.bookie import Bookie
-    from bkdaemon.bookie.closed_logs import ClosedLog
+    from bkdaemon.bookie.entry_log_catalog import ClosedLog
 
 logger = logging.getLogger(__name__)
 
 ASK_BATCH: Final = 1000
 ASKED_MAX: Final = (
-    100_000  # ledgers in a round, beside those of one log; the logs that are left wait for the next round
+    100_000  # ledgers in a round, beside those of one log; the remaining logs are checked in the next round
 )
 KEPT_REMEMBERED_MAX: Final = 100_000
 
 
 class Catalogue(Protocol):
-    """The ledgers of the cluster, as metadata has them. Every doubt is a BkctlError."""
+    """The ledgers of the cluster in metadata. It raises a BkctlError in any case of doubt."""
 
     def ids(self) -> AsyncIterator[list[Any]]:
-        """All ledger ids, in pieces."""
+        """Yields all ledger ids, in pieces."""
 
     async def gone(self, ledger_ids: list[int]) -> set[int]:
-        """Those of the given ids for which metadata says, now and for sure, that there is no such ledger."""
+        """Returns those of the given ids that do not exist in up-to-date metadata."""
 
 
 class DeletedLedgers:
-    """The answers of the metadata store that outlive a round: the logs that are kept, each with a ledger that exists.
+    """The replies of the metadata store that are kept between rounds: each kept log, with a ledger that exists.
 
     Attributes:
-        kept: (directory number, log id) → a ledger that keeps it.
+        kept: (directory number, log id) → a ledger because of which it is kept.
     """
 
     def __init__(self, bookie: Bookie, catalogue: Catalogue) -> None:
@@ -51,11 +51,11 @@ class DeletedLedgers:
         self.kept: dict[tuple[int, int], int] = {}
 
     def round(self, gone: Iterable[int] = ()) -> Round:
-        """The checks of one garbage collection or compaction; gone: ledgers that were found to be deleted just now."""
+        """Starts the checks of one garbage collection or compaction; gone: ledgers that are known to be deleted."""
         return Round(self, set(gone))
 
     def forget_all_but(self, logs: Iterable[tuple[int, int]]) -> None:
-        """Forgets the logs that are not there any more."""
+        """Forgets logs that do not exist any more."""
         present = set(logs)
         for key in self.kept.keys() - present:
             del self.kept[key]
@@ -73,7 +73,7 @@ class DeletedLedgers:
 
 
 class Round:
-    """The checks of one garbage collection or compaction: what was asked once in it is not asked again."""
+    """The checks of one garbage collection or compaction: no ledger is checked twice."""
 
     def __init__(self, ledgers: DeletedLedgers, gone: set[int]) -> None:
         self._ledgers = ledgers
@@ -81,19 +81,19 @@ class Round:
         self._asked = 0
 
     async def allows(self, log: ClosedLog) -> bool:
-        """True if the metadata store says that every ledger of the log that the index does not know is deleted.
+        """Returns True if every ledger of the log that the index does not know is deleted in the metadata store.
 
-        False as well for a log whose turn comes in a later round.
+        False also for a log that is checked in a later round.
 
         Raises:
-            BkctlError: the store does not answer, or is another cluster's now.
+            BkctlError: the store does not answer, or belongs to another cluster now.
         """
         storage, kept = self._ledgers.bookie.storage, self._ledgers.kept
         unknown = [i for i in log.contents.ids if i not in storage and i not in self._gone]
         if unknown and self._asked >= ASKED_MAX:
             return False
         keeper = kept.get(log.key)
-        if keeper is not None and keeper in unknown:  # one read decides, as long as that ledger exists
+        if keeper is not None and keeper in unknown:  # one read is enough while that ledger exists
             unknown.remove(keeper)
             if not await self._ask(log, [keeper]):
                 return False
@@ -107,7 +107,7 @@ class Round:
         self._asked += len(ledger_ids)
         try:
             gone = await self._ledgers.catalogue.gone(ledger_ids)
-        except UsageError as e:  # no node can have such an id: nothing can be known of it
+        except UsageError as e:  # no node can have such an id: its state is unknown
             self._ledgers.keep(log, ledger_ids[0], f"and the metadata store cannot be asked: {e}")
             return False
         self._gone |= gone

@@ -1,12 +1,13 @@
-"""Entry logs at work: one is written, all are read, each ledger directory has its own.
+"""The entry logs of a ledger directory: one is written, all are read.
 
-    write    the flush worker appends a ledger's entries in order and gets their locations; pieces of 1 MiB go to the
-             file; a log that would outgrow logSizeLimit is closed with its ledgers map and a new one begins
-    sync     once a flush, before the index learns the locations
-    read     any thread, by location; the ids in the log must be those that were asked for
+    write    the flush worker appends a ledger's entries in order and gets their locations; pieces of 1 MiB are
+             written to the file; a log that would exceed logSizeLimit is closed with its ledgers map
+    sync     once per flush, before the locations are written to the index
+    read     any thread, by location; the ids in the log must be those of the request
 
-A log is never appended to after a restart or an error: its map offset stays 0, as after a crash of Java's, and the
-next id begins. Formats: bkctl/codec/entry_log.py. Source: DefaultEntryLogger.java, EntryLoggerAllocator.java.
+A log is never appended to after a restart or an error: its map offset stays 0, as after a crash of Java's bookie, and
+a log with the next id is created. Formats: bkctl/codec/entry_log.py.
+Source: DefaultEntryLogger.java, EntryLoggerAllocator.java.
 """
 
 from __future__ import annotations
@@ -48,14 +49,14 @@ WRITE_BYTES: Final = 1 << 20
 READ_BYTES: Final = 4096
 READ_AHEAD_BYTES: Final = 128 << 10
 ENTRY_BYTES_MAX: Final = 1 << 28  # a larger size in a frame is not valid
-GAP_MAX: Final = 16  # ids between two entries of one ledger that still count as neighbours: ensembles are striped
+GAP_MAX: Final = 16  # greatest difference of ids for reading ahead: in a striped ensemble a bookie lacks some entries
 OPEN_LOGS_MAX: Final = 256
 _SIZE: Final = Struct(">i")
 _I64: Final = Struct(">q")
 _FRAME: Final = Struct(">iqq")  # size, ledger id, entry id
 
 Put = Callable[[bytes, bytes], None]
-"""Takes a location_key and an encoded location."""
+"""Stores a location_key and an encoded location."""
 
 
 class EntryLogs:
@@ -82,10 +83,10 @@ class EntryLogs:
     # -- writing: one thread ---------------------------------------------------------------------------------------
 
     def append(self, ledger_id: int, entries: Iterable[tuple[int, bytes]], put: Put) -> None:
-        """Appends (entry id, entry) pairs of one ledger and puts their locations; durable after sync().
+        """Appends (entry id, entry) pairs of one ledger and stores their locations; durable after sync().
 
         Raises:
-            OSError: the disk refused; nothing since begin() counts, call abandon() and append again.
+            OSError: the disk failed; nothing since begin() is valid, call abandon() and append again.
         """
         if self._file is None:
             self._begin()
@@ -125,14 +126,14 @@ class EntryLogs:
         self._rolled.clear()
 
     def begin(self) -> None:
-        """A flush begins: what is here now is what abandon() goes back to."""
+        """Starts a flush: abandon() returns to the present state."""
         self._flush_start = (self._log_id, self._position)
         self._begun = []
 
     def abandon(self) -> None:
-        """Takes back what was appended since begin(), so that a disk that is full does not fill up with it.
+        """Removes everything appended since begin(), so that failed flushes do not fill the disk.
 
-        The next append begins another log: what an error left of this one is not built upon.
+        The next append creates another log: a log with an error is never continued.
         """
         first_id, first_position = self._flush_start
         self._drop_files()
@@ -146,26 +147,26 @@ class EntryLogs:
                 file.truncate(first_position)
                 file.close()
         except OSError as e:
-            logger.warning("%s: what a failed flush wrote stays: %s", self._directory, e)
+            logger.warning("failed to remove entries of a failed flush in %s: %s", self._directory, e)
         self._flush_start, self._begun = (-1, 0), []
 
     def keep(self) -> list[int]:
-        """Leaves what is durable since begin() where it is; returns the logs that began meanwhile.
+        """Keeps everything that is durable since begin(); returns the logs created since then.
 
-        The next append begins another log.
+        The next append creates another log.
         """
         begun, self._begun = self._begun, []
         self._drop_files()
         return begun
 
     def discard(self, log_ids: Iterable[int]) -> None:
-        """Removes logs that nothing points to any more; one that does not go is left to garbage collection."""
+        """Removes logs without rows; garbage collection removes those that fail to be removed."""
         for log_id in log_ids:
             with contextlib.suppress(OSError):
                 self.remove(log_id)
 
     def close(self) -> None:
-        """Closes all files; what was not synced is not kept."""
+        """Closes all files; entries that were not synced may be lost."""
         self._drop_files()
         with self._lock:
             for file in self._open.values():
@@ -182,9 +183,9 @@ class EntryLogs:
     def _begin(self) -> None:
         log_id = self._next_id
         if log_id > LOG_ID_MAX:
-            raise OSError(f"{self._directory}: entry log ids are used up")
+            raise OSError(f"{self._directory}: no entry log id is left")
         self._disk.replace(self._directory / LAST_ID_NAME, encode_last_id(log_id))
-        self._log_id, self._next_id = log_id, log_id + 1  # in this order: closed_ids() must never take it for closed
+        self._log_id, self._next_id = log_id, log_id + 1  # in this order: closed_ids() must never return it
         self._begun.append(log_id)
         file = self._disk.open(self._directory / log_name(log_id), create=True, exclusive=True)
         self._file, self._position = file, HEADER_SIZE
@@ -210,7 +211,7 @@ class EntryLogs:
         self._parts, self._buffered = [], 0
 
     def _first_free_id(self) -> int:
-        """Above every id that a file, or lastId, names; files of unfinished compactions included."""
+        """Returns an id above those of all files, those of unfinished compactions included, and above lastId."""
         used = [-1]
         for name in self._disk.names(self._directory):
             text, dot, rest = name.partition(".")
@@ -228,16 +229,16 @@ class EntryLogs:
     # -- reading: any thread ---------------------------------------------------------------------------------------
 
     def read(self, location: int, ledger_id: int, entry_id: int) -> bytes:
-        """The entry at a location.
+        """Returns the entry at a location.
 
         Raises:
-            Corrupt: something else lies there.
-            NotFound: the log is gone.
+            Corrupt: that entry is not at the location.
+            NotFound: the log does not exist.
         """
         return self._read(location, ledger_id, entry_id, READ_BYTES)[0]
 
     def read_ahead(self, location: int, ledger_id: int, entry_id: int) -> tuple[bytes, dict[int, bytes]]:
-        """The entry at a location, and those of the same ledger that follow it in the log, in ascending order."""
+        """Returns the entry at a location, and entries of its ledger that follow it in the log, in ascending order."""
         entry, chunk, at = self._read(location, ledger_id, entry_id, READ_AHEAD_BYTES)
         found: dict[int, bytes] = {}
         unpack, head = _FRAME.unpack_from, _FRAME.size
@@ -253,7 +254,7 @@ class EntryLogs:
         return entry, found
 
     def _read(self, location: int, ledger_id: int, entry_id: int, want: int) -> tuple[bytes, bytes, int]:
-        """(entry, bytes read, where the next frame begins in them)."""
+        """Returns (entry, bytes read, offset of the next frame in them)."""
         log_id, position = split_location(location)
         with self._lock:
             file = self._reader(log_id)
@@ -285,25 +286,25 @@ class EntryLogs:
         try:
             file = self._disk.open(path)
         except FileNotFoundError as e:
-            raise NotFound(f"{path} is gone", path=str(path)) from e
+            raise NotFound(f"{path} does not exist", path=str(path)) from e
         self._open[log_id] = file
         if len(self._open) > OPEN_LOGS_MAX:
             self._open.popitem(last=False)[1].close()
         return file
 
-    # -- what garbage collection asks: its own thread --------------------------------------------------------------
+    # -- for garbage collection, on its own thread -----------------------------------------------------------------
 
     def closed_ids(self) -> list[int]:
-        """The logs that are not written any more, ascending; those of a flush under way are not among them."""
+        """Returns the closed logs, ascending, without those of a flush in progress."""
         active = self._log_id if self._log_id >= 0 else self._next_id
         ids = (parse_log_name(name) for name in self._disk.names(self._directory))
         return sorted(i for i in ids if i is not None and i < active - len(self._rolled))
 
     def ledgers_in(self, log_id: int) -> dict[int, int]:
-        """The ledgers that have entries in a log, and how many bytes: from its map, else from a walk over all frames.
+        """Returns the ledgers that have entries in a log, and their bytes: from its map, else from all frames.
 
         Raises:
-            BadBytes: neither can be read whole; then it is unknown.
+            BadBytes: neither can be read completely.
         """
         path = self._directory / log_name(log_id)
         file = self._disk.open(path)
@@ -316,7 +317,7 @@ class EntryLogs:
                     return {}  # preallocated and never used
                 raise
             if header.has_map:
-                with contextlib.suppress(BadBytes):  # not trusted: walk
+                with contextlib.suppress(BadBytes):  # a corrupt map: scan the frames
                     tail = file.pread(size - header.map_offset, header.map_offset)
                     return decode_ledgers_map(tail, header, source=str(path))
             sizes: dict[int, int] = {}
@@ -328,7 +329,7 @@ class EntryLogs:
             file.close()
 
     def remove(self, log_id: int) -> int:
-        """Removes a log that nothing needs; returns its size."""
+        """Removes a log; returns its size."""
         with self._lock:
             file = self._open.pop(log_id, None)
             if file is not None:

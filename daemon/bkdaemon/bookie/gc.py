@@ -1,14 +1,14 @@
-"""Garbage: ledgers that are gone from metadata lose their index rows, entry logs of nothing but such ledgers go.
+"""Garbage collection: removes the index rows of deleted ledgers, and entry logs that have only such ledgers.
 
-    1  which ledgers are here        before anything is asked: a ledger made later is no candidate
-    2  list the ledgers there are    any error ends the cycle
-    3  ask for each missing one      "not there" must be the answer for that very ledger, in the cluster we belong to
-    4  forget them                   index rows in the order that a crash can bear
-    5  each closed entry log         removed if none of its ledgers is here and metadata has none of them, asked again
-                                     for those that the index never knew; one that cannot be read stays
-    6  compaction, where it is due   beside the next cycles: it is slow on purpose (compaction.py)
+    1  list the bookie's ledgers     before the others: a ledger created later is not a candidate
+    2  list the cluster's ledgers    any error ends the cycle
+    3  check each missing ledger     metadata of the bookie's own cluster must report that it does not exist
+    4  remove them                   index rows in an order that is safe in a crash
+    5  each closed entry log         removed if none of its ledgers exists, neither on this bookie nor in metadata,
+                                     where unknown ledgers are checked too; an unreadable log is kept
+    6  compaction, if it is due      beside the next cycles: its rate is limited (compaction.py)
 
-Who lists and asks is given from outside: a bookie has no client of its own.
+The catalogue of ledgers is an argument: a bookie has no client of its own.
 Source: ScanAndCompareGarbageCollector.java, GarbageCollectorThread.java.
 """
 
@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from bkctl.errors import BkctlError
-from bkdaemon.bookie.closed_logs import ClosedLogs
 from bkdaemon.bookie.compaction import Compactor
 from bkdaemon.bookie.deleted_ledgers import DeletedLedgers
+from bkdaemon.bookie.entry_log_catalog import EntryLogCatalog
 
 if TYPE_CHECKING:
     from bkdaemon.bookie.bookie import Bookie
@@ -35,7 +35,7 @@ DELETE_BATCH: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What a cycle did."""
+    """The result of a cycle: removed ledgers, entry logs and bytes."""
 
     ledgers: int
     logs: int
@@ -46,10 +46,10 @@ class GarbageCollector:
     """Runs a cycle every gcWaitTime, and the compactions that are due.
 
     Attributes:
-        logs: the entry logs that are written no more.
-        deleted: what the metadata store says of the ledgers in entry logs.
-        compactor: what it did, and does.
-        deleted_ledgers, deleted_bytes: what all cycles removed.
+        logs: the closed entry logs.
+        deleted: the checks of ledgers of entry logs in metadata.
+        compactor: runs compactions and counts them.
+        deleted_ledgers, deleted_bytes: removed by all cycles.
     """
 
     def __init__(self, bookie: Bookie, catalogue: Catalogue) -> None:
@@ -59,7 +59,7 @@ class GarbageCollector:
         self._compaction: asyncio.Task[None] | None = None
         self._forced: asyncio.Task[None] | None = None
         self._one_at_a_time = asyncio.Lock()
-        self.logs = ClosedLogs(bookie)
+        self.logs = EntryLogCatalog(bookie)
         self.deleted = DeletedLedgers(bookie, catalogue)
         self.compactor = Compactor(bookie, self.logs, self.deleted)
         self.cycles = self.deleted_ledgers = self.deleted_bytes = 0
@@ -67,11 +67,11 @@ class GarbageCollector:
         self.finished_ms: int | None = None
 
     def start(self) -> None:
-        """The first cycle is one gcWaitTime away."""
+        """Starts the cycles, the first one after gcWaitTime."""
         self._task = asyncio.create_task(self._run(), name="garbage collection")
 
     async def stop(self) -> None:
-        """Ends; a cycle or a compaction under way ends at its next step."""
+        """Stops the cycles; a running cycle or compaction ends at its next step."""
         for task in filter(None, (self._task, self._forced, self._compaction)):
             task.cancel()
             await asyncio.wait([task])
@@ -83,7 +83,7 @@ class GarbageCollector:
             try:
                 await self.collect()
             except (BkctlError, OSError) as e:
-                logger.warning("nothing more is collected in this cycle: %s", e)
+                logger.warning("garbage collection failed; retrying in the next cycle: %s", e)
             if self._compaction is None or self._compaction.done():
                 self._compaction = asyncio.create_task(self._compact(), name="compaction")
 
@@ -93,9 +93,9 @@ class GarbageCollector:
         return self._forced is not None and not self._forced.done()
 
     def force(self, levels: frozenset[str]) -> None:
-        """Begins a cycle now, then a compaction of one of these levels, the thorough one first.
+        """Starts a cycle now, then a compaction of one of these levels, preferably the major one.
 
-        Nothing where such a cycle is under way.
+        Does nothing if such a cycle is running.
         """
         if not self.forced:
             self._forced = asyncio.create_task(self._force(levels), name="forced garbage collection")
@@ -104,7 +104,7 @@ class GarbageCollector:
         try:
             await self.collect()
         except (BkctlError, OSError) as e:
-            logger.warning("nothing more is collected in this cycle: %s", e)
+            logger.warning("garbage collection failed; retrying in the next cycle: %s", e)
         while self._compaction is not None and not self._compaction.done():
             await asyncio.wait([self._compaction])
         self._compaction = asyncio.create_task(self._compact(levels), name="compaction")
@@ -116,13 +116,13 @@ class GarbageCollector:
             if level is not None:
                 await self.compactor.run(level)
         except (BkctlError, OSError) as e:
-            logger.warning("nothing more is compacted until the next time: %s", e)
+            logger.warning("compaction failed; retrying when it is due again: %s", e)
 
     async def collect(self) -> Collected:
-        """One cycle; a second caller waits for the first.
+        """Runs one cycle; a second caller waits for the first.
 
         Raises:
-            BkctlError: metadata could not be read for sure; nothing was deleted because of that part.
+            BkctlError: metadata could not be read reliably; no ledger was deleted because of that part.
         """
         async with self._one_at_a_time:
             return await self._collect()
@@ -146,7 +146,7 @@ class GarbageCollector:
         return self.last
 
     async def _collect_ledgers(self) -> list[int]:
-        """Removes the deleted ledgers of the index, and returns them."""
+        """Removes deleted ledgers from the index, and returns them."""
         missing = set(self._bookie.storage.ids())
         if not missing:
             return []

@@ -1,19 +1,19 @@
-"""Whose directories these are: the lock, the cookie, DIRTY and BOOKIE_STATUS.
+"""The identity of a bookie in its directories: lock, cookie, DIRTY and BOOKIE_STATUS.
 
     lock      `bkctl.lock` beside `current`, in every directory: held while a bookie runs, the file stays. It is not in
-              `current`, which must be empty for a first start, and has no name that a Java bookie looks for
+              `current`, which must be empty for a first start, and has no name that a Java bookie reads
     cookie    current/VERSION in every directory, and the same in the metadata store
 
-    in the store   in the directories          then
-    yes            all, all equal              go on
+    in the store   in the directories          result
+    yes            all, all equal              start
     yes            missing in some             refused
-    no             missing in some             those must be empty: stamp them, then the store: a new bookie
-    no             all                         refused: the cluster has forgotten, or never knew, this bookie; but
-                                               directories that hold nothing else are those of a first start that was
-                                               cut short, and count as missing theirs
+    no             missing in some             a new bookie: those must be empty; the cookie is written to them, then to
+                                               the store
+    no             all                         refused: the bookie is unknown in the cluster; except if the directories
+                                               contain nothing but the cookie, after an interrupted first start
 
-allowStorageExpansion is not honoured: a ledger lies in directory `ledger id mod number of directories`, so with one
-more directory most ledgers would be looked for where they are not. (Java's DbLedgerStorage lets it happen.)
+allowStorageExpansion is not supported: a ledger is in directory `ledger id mod number of directories`, so with one more
+directory most ledgers would be searched in the wrong one. (Java's DbLedgerStorage does that.)
 Source: Cookie.java, LegacyCookieValidation.java, UncleanShutdownDetectionImpl.java, BookieStatus.java.
 """
 
@@ -47,30 +47,30 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOCK_NAME: Final = "bkctl.lock"
-OLD_SUFFIXES: Final = (".txn", ".log", ".idx")  # what bookies before `current` left in the directory itself
+OLD_SUFFIXES: Final = (".txn", ".log", ".idx")  # files of old bookies, which had no `current`
 
 
 def directories(config: BookieConfig) -> list[str]:
-    """Every configured directory once, in the order of the cookie."""
+    """Returns every configured directory once, in the order of the cookie."""
     return list(dict.fromkeys((*config.journal_dirs, *config.ledger_dirs, *config.index_dirs)))
 
 
 def make_directories(disk: Disk, config: BookieConfig) -> None:
-    """Makes the `current` directories.
+    """Creates the `current` directories.
 
     Raises:
-        Refused: files of a bookie from before there was `current`.
+        Refused: a directory has files of a bookie from before version 3.
     """
     for directory in map(Path, directories(config)):
         if not disk.exists(directory / CURRENT) and disk.exists(directory):
             old = [name for name in disk.names(directory) if name.endswith(OLD_SUFFIXES) or name == COOKIE_NAME]
             if old:
-                raise Refused(f"{directory} holds {old[0]} of a bookie from before version 3; it is not opened")
+                raise Refused(f"{directory} has {old[0]} of a bookie from before version 3, which is not supported")
         disk.make_dirs(directory / CURRENT)
 
 
 def lock_directories(disk: Disk, config: BookieConfig) -> Callable[[], None]:
-    """Takes every directory for this process; returns the release.
+    """Locks every directory for this process; returns a function that releases them.
 
     Raises:
         Refused: another bookie runs on one of them.
@@ -85,24 +85,26 @@ def lock_directories(disk: Disk, config: BookieConfig) -> Callable[[], None]:
         taken = disk.lock(Path(directory) / LOCK_NAME)
         if taken is None:
             release()
-            raise Refused(f"another bookie runs on {directory}", hint="one bookie a directory", directory=directory)
+            raise Refused(
+                f"another bookie runs on {directory}", hint="each bookie needs its own directories", directory=directory
+            )
         releases.append(taken)
     return release
 
 
 def expected_cookie(config: BookieConfig, bookie_id: BookieId, instance_id: str | None) -> Cookie:
-    """The cookie of a bookie with this configuration in this cluster."""
+    """Returns the cookie of a bookie with this configuration in this cluster."""
     return Cookie(bookie_id, config.journal_dirs, config.ledger_dirs, config.index_directories or None, instance_id)
 
 
 async def check_cookies(
     disk: Disk, config: BookieConfig, bookie_id: BookieId, registry: BookieRegistry, instance_id: str | None
 ) -> None:
-    """Makes sure that directories, bookie id and cluster belong together; stamps a new bookie's.
+    """Checks that directories, bookie id and cluster belong together; writes the cookies of a new bookie.
 
     Raises:
-        Refused: they do not.
-        BadBytes: a cookie that cannot be read.
+        Refused: they do not belong together.
+        BadBytes: a cookie is not valid.
     """
     expected = expected_cookie(config, bookie_id, instance_id)
     found: dict[str, Cookie] = {}
@@ -117,24 +119,24 @@ async def check_cookies(
     except NotFound:
         if not missing and any(_contents(disk, d) != [COOKIE_NAME] for d in found):
             raise Refused(
-                f"every directory has a cookie, but the cluster has none for {bookie_id}",
+                f"every directory has a cookie, but the cluster has none of {bookie_id}",
                 hint="was the bookie decommissioned, or is this another cluster?",
             ) from None
-        _must_be_empty(disk, missing)
-        _stamp(disk, missing, expected)
+        _check_empty(disk, missing)
+        _write_cookies(disk, missing, expected)
         await registry.create_cookie(expected)
         return
     _compare(stored, expected, config, where=f"the cluster's cookie of {bookie_id}")
     if missing:
         raise Refused(
-            f"{missing[0]} has no cookie, but the cluster knows {bookie_id}: its data is missing",
+            f"{missing[0]} has no cookie, but the cluster has one of {bookie_id}: data is missing",
             hint="is the disk mounted?",
             directory=missing[0],
         )
 
 
 def _compare(cookie: Cookie, expected: Cookie, config: BookieConfig, *, where: str) -> None:
-    """Refuses a cookie that is not this bookie's."""
+    """Raises Refused for a cookie of another bookie."""
     pairs: tuple[tuple[str, object, object], ...] = (
         ("bookie id", cookie.bookie_id, expected.bookie_id),
         ("instance id of the cluster", cookie.instance_id, expected.instance_id),
@@ -147,9 +149,9 @@ def _compare(cookie: Cookie, expected: Cookie, config: BookieConfig, *, where: s
             expands = config.allow_storage_expansion and what in ("ledger directories", "index directories")
             raise Refused(
                 f"{where} is not this bookie's: {what}: {_shown(own)}, configured: {_shown(configured)}",
-                hint="allowStorageExpansion would hide the ledgers that are there; add another bookie instead"
+                hint="allowStorageExpansion would hide the existing ledgers; add another bookie instead"
                 if expands
-                else "other directories, another bookie's, or another cluster's",
+                else "the directories belong to another bookie or another cluster",
             )
 
 
@@ -162,31 +164,33 @@ def _shown(value: object) -> str:
 
 
 def _contents(disk: Disk, directory: str) -> list[str]:
-    """What `current` holds, but for a cookie that a crash left half written."""
+    """Returns the names in `current`, without a partial cookie of a crash."""
     return [name for name in disk.names(Path(directory) / CURRENT) if name != f"{COOKIE_NAME}.new"]
 
 
-def _must_be_empty(disk: Disk, missing: list[str]) -> None:
+def _check_empty(disk: Disk, missing: list[str]) -> None:
     for directory in missing:
         names = _contents(disk, directory)
         if names:
             raise Refused(
-                f"{directory} has no cookie but is not empty: {names[0]}", hint="whose data is it?", directory=directory
+                f"{directory} has no cookie but is not empty: {names[0]}",
+                hint="the data may belong to another bookie",
+                directory=directory,
             )
 
 
-def _stamp(disk: Disk, where: list[str], cookie: Cookie) -> None:
+def _write_cookies(disk: Disk, where: list[str], cookie: Cookie) -> None:
     for directory in where:
         disk.replace(Path(directory) / CURRENT / COOKIE_NAME, encode_cookie(cookie))
 
 
 def was_dirty(disk: Disk, config: BookieConfig) -> bool:
-    """True if the last bookie here did not stop gracefully. The journal is replayed in any case."""
+    """Returns True if the last bookie did not stop gracefully. The journal is replayed in any case."""
     return any(disk.exists(Path(d) / CURRENT / DIRTY_NAME) for d in config.ledger_dirs)
 
 
 def set_dirty(disk: Disk, config: BookieConfig) -> None:
-    """From now on a crash can be seen."""
+    """Creates DIRTY, which shows a crash at the next start."""
     for directory in config.ledger_dirs:
         path = Path(directory) / CURRENT / DIRTY_NAME
         if not disk.exists(path):
@@ -194,7 +198,7 @@ def set_dirty(disk: Disk, config: BookieConfig) -> None:
 
 
 def clear_dirty(disk: Disk, config: BookieConfig) -> None:
-    """The bookie stopped gracefully."""
+    """Removes DIRTY after the bookie stopped gracefully."""
     for directory in config.ledger_dirs:
         path = Path(directory) / CURRENT / DIRTY_NAME
         if disk.exists(path):
@@ -219,10 +223,10 @@ def read_status(disk: Disk, config: BookieConfig) -> BookieStatusFile | None:
 
 
 def write_status(disk: Disk, config: BookieConfig, status: BookieStatusFile) -> None:
-    """Keeps whether the bookie is read-only, and whether a person wanted it so, across restarts."""
+    """Persists whether the bookie is read-only, and whether an operator requested that."""
     for directory in config.ledger_dirs:
         path = Path(directory) / CURRENT / STATUS_NAME
         try:
             disk.replace(path, encode_status(status))
         except OSError as e:
-            logger.warning("%s is not written: %s", path, e)
+            logger.warning("failed to write %s: %s", path, e)

@@ -1,13 +1,13 @@
-"""Directories of Java's Interleaved and Sorted storage: their .idx files become rows of the index, once.
+"""Imports the .idx files of Java's Interleaved and Sorted storage into the index, once.
 
-Our storage is DbLedgerStorage. A directory that holds .idx files and no `locations` is refused, so that it does not
-look empty; only ledgerStorageClass with the full name of DbLedgerStorage is consent to convert it. Entry logs and
-journals stay as they are, and so do the .idx files: but a Java bookie must not use those, which are old from now on.
-With several ledger directories entries lie where DbLedgerStorage would not look: that is refused in any case.
+Our storage is DbLedgerStorage. A directory with .idx files and without `locations` is refused, so that it does not
+seem empty; only ledgerStorageClass with the full name of DbLedgerStorage allows its conversion. Entry logs, journals
+and .idx files are not changed: but a Java bookie must not use the .idx files, which are obsolete from now on. With
+several ledger directories entries are not where DbLedgerStorage reads them: that is always refused.
 
-    marker in the index directory, `importing`    the import began
-    rows of `locations`, then of `ledgers`        any number of times the same
-    marker removed                                the import is done
+    marker in the index directory, `importing`    the import has started
+    rows of `locations`, then of `ledgers`        idempotent
+    marker removed                                the import is complete
 
 Source: ConvertToDbStorageCommand.java, IndexPersistenceMgr.java.
 """
@@ -41,18 +41,18 @@ _HEX: Final = frozenset("0123456789abcdef")
 
 
 def needs_import(disk: Disk, config: BookieConfig, current: Path) -> bool:
-    """True if the index directory holds .idx files that are to be imported.
+    """Returns True if the index directory has .idx files to import.
 
     Raises:
-        UsageError: it does, and ledgerStorageClass does not name DbLedgerStorage.
-        Refused: it does, and cannot be converted.
+        UsageError: it has, and ledgerStorageClass does not name DbLedgerStorage.
+        Refused: it has, and cannot be converted.
     """
     if disk.exists(current / LOCATIONS) and not disk.exists(current / MARKER):
         return False
     first = next(_idx_files(disk, current), None)
     if first is None:
         return False
-    found = f"{current} holds a directory of Java's Interleaved or Sorted storage ({first[1].name})"
+    found = f"{current} is a directory of Java's Interleaved or Sorted storage ({first[1].name})"
     if config.storage_class != DB_LEDGER_STORAGE:
         named = config.storage_class or "not set"
         raise UsageError(f"{found}, and ledgerStorageClass is {named}", hint=MIGRATION)
@@ -62,7 +62,7 @@ def needs_import(disk: Disk, config: BookieConfig, current: Path) -> bool:
 
 
 def import_idx(disk: Disk, current: Path, index: Index) -> int:
-    """Imports every .idx file and returns their number; blocks. May be repeated after a crash."""
+    """Imports every .idx file and returns their number; blocks. It can be repeated after a crash."""
     rows: dict[int, bytes] = {}
     batch, count = index.batch(), 0
     for ledger_id, path in _idx_files(disk, current):
@@ -70,7 +70,7 @@ def import_idx(disk: Disk, current: Path, index: Index) -> int:
         try:
             header = decode_header(data[:HEADER_SIZE], source=str(path))
         except TornTail as e:
-            logger.warning("an index that a crash cut; the journal knows the rest: %s", e)
+            logger.warning("skipping an index file truncated by a crash, whose entries are in the journal: %s", e)
             continue
         for entry_id, location in slots(data[HEADER_SIZE:]):
             batch.put(location_key(ledger_id, entry_id), encode_location(location))
@@ -81,22 +81,22 @@ def import_idx(disk: Disk, current: Path, index: Index) -> int:
         rows[ledger_id] = encode_ledger_data(LedgerData(header.master_key, header.fenced, header.explicit_lac))
     index.commit(batch)
     index.store_ledgers(rows)
-    logger.warning("%s: %d ledgers, %d entries of .idx files are in the index now", current, len(rows), count)
+    logger.warning("%s: imported %d ledgers with %d entries from .idx files", current, len(rows), count)
     return len(rows)
 
 
 def begin(disk: Disk, current: Path) -> None:
-    """Notes that an import begins, before the index is made."""
+    """Creates the marker of an import, before the index is created."""
     disk.open(current / MARKER, create=True, write=True).close()
 
 
 def end(disk: Disk, current: Path) -> None:
-    """Notes that it is done."""
+    """Removes the marker of a complete import."""
     disk.remove(current / MARKER)
 
 
 def _idx_files(disk: Disk, current: Path) -> Iterator[tuple[int, Path]]:
-    """(ledger id, path) of every .idx file."""
+    """Yields (ledger id, path) of every .idx file."""
     for high in _folders(disk, current):
         for low in _folders(disk, current / high):
             for name in disk.names(current / high / low):

@@ -1,8 +1,8 @@
-"""Where entries lie and what ledgers there are: one Index a ledger directory, in RocksDB or in memory.
+"""The index of a ledger directory: locations of entries, and ledgers; in RocksDB or in memory.
 
 RocksIndex keeps the two databases of DbLedgerStorage, `locations` and `ledgers`, so that a Java bookie can open them.
-MemoryIndex is the same contract over World.disk, for the simulator and for machines without RocksDB: rows in dicts,
-made durable by one append-only file. Both may be read by any thread while one thread writes.
+MemoryIndex has the same interface on World.disk, for the simulator and for machines without RocksDB: rows in dicts, and
+durable in an append-only file. Both may be read by any thread while one thread writes.
 Source: EntryLocationIndex.java, LedgerMetadataIndex.java, KeyValueStorageRocksDB.java.
 """
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 MIB: Final = 1 << 20
 WRITE_BUFFERS: Final = 4
 WAL_BYTES_MAX: Final = 512 * MIB
-BACKGROUND_JOBS: Final = 2  # Java allows 32; this process has other uses for its cores
+BACKGROUND_JOBS: Final = 2  # Java allows 32; this process needs its cores for other work
 INFO_LOGS_KEPT: Final = 30
 INFO_LOG_ROLL_S: Final = 86_400
 
@@ -50,7 +50,7 @@ class Batch(Protocol):
     """Rows for `locations` that are written together."""
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Adds a row; keys and values as codec/ledger_index.py makes them."""
+        """Adds a row; keys and values are encoded by codec/ledger_index.py."""
 
 
 class Index(Protocol):
@@ -60,22 +60,22 @@ class Index(Protocol):
         """Returns the location of each location_key, 0 for an unknown key."""
 
     def last_entry(self, ledger_id: int) -> int:
-        """The highest entry id of a ledger, -1 if it has none."""
+        """Returns the highest entry id of a ledger, -1 if it has no entry."""
 
     def entry_ids(self, ledger_id: int) -> list[int]:
-        """All entry ids of a ledger, ascending."""
+        """Returns all entry ids of a ledger, ascending."""
 
     def location_rows(self, ledger_id: int, entry_id: int, count: int) -> bytes:
-        """Up to count rows of a ledger from an entry on, ascending: location_key and location of each, 24 bytes."""
+        """Returns up to count rows of a ledger from an entry on, ascending: location_key and location, 24 bytes."""
 
     def batch(self) -> Batch:
-        """A new, empty batch."""
+        """Creates an empty batch."""
 
     def commit(self, batch: Batch, *, sync: bool = True) -> None:
-        """Writes a batch; durable on return, or without sync when a later one is."""
+        """Writes a batch; durable on return, or without sync as soon as a later batch is durable."""
 
     def load_ledgers(self) -> dict[int, bytes]:
-        """Every ledger's encoded LedgerData; a row of the rebuild tool hides the plain one, as in Java."""
+        """Returns the encoded LedgerData of every ledger; a row of the rebuild tool replaces the plain row."""
 
     def store_ledgers(self, rows: Mapping[int, bytes]) -> None:
         """Writes LedgerData; durable on return."""
@@ -84,14 +84,14 @@ class Index(Protocol):
         """Removes the locations of ledgers, then the ledgers themselves."""
 
     def state(self) -> IndexState:
-        """The identity and the sequence number of each database; 0 where nothing was ever written to it."""
+        """Returns the identity and the sequence number of each database; 0 if nothing was ever written to it."""
 
     def close(self) -> None:
-        """Closes; nothing that was durable is lost."""
+        """Closes the index; durable rows are not lost."""
 
 
 IndexFactory = Callable[[Path], Index]
-"""Opens the index that lives in a `current` directory."""
+"""Opens the index in a `current` directory."""
 
 
 class RocksIndex:
@@ -111,7 +111,7 @@ class RocksIndex:
             path = str(directory / name)
             try:
                 return Rdict(path, options, column_families={"default": options})
-            except Exception as e:  # rocksdict has no type of its own for what RocksDB says
+            except Exception as e:  # rocksdict has no exception type for errors of RocksDB
                 if "lock" in str(e).lower():
                     raise Refused(f"another process has {path} open: {e}") from e
                 hint = "`bkctl index rebuild -c CONF` rebuilds the index from entry logs and journals"
@@ -132,7 +132,7 @@ class RocksIndex:
         return [0 if value is None else decode_location(value, source=self._source) for value in found]
 
     def last_entry(self, ledger_id: int) -> int:
-        """The floor of the end of the ledger's rows."""
+        """Returns the entry of the last row before the end of the ledger's rows."""
         rows = self._locations.iter()
         rows.seek_for_prev(location_key(ledger_id, ENTRY_ID_END))
         if not rows.valid():
@@ -171,20 +171,20 @@ class RocksIndex:
     def commit(self, batch: Batch, *, sync: bool = True) -> None:
         """Writes, and syncs the WAL."""
         if sync:
-            self._bring_wal_to_disk()
+            self._sync_wal()
         self._write(self._locations, batch, sync=sync)
 
-    def _bring_wal_to_disk(self) -> None:
-        """Spares the event loop: it blocks in every call into RocksDB, and runs while this waits.
+    def _sync_wal(self) -> None:
+        """Syncs the write-ahead log outside RocksDB, whose calls block the event loop.
 
-        RocksDB's own sync is what counts; it finds little left to do.
+        Durability depends on RocksDB's own sync, which has little left to write then.
         """
         for path in self._folder.glob("*.log"):
             with contextlib.suppress(OSError), path.open("rb") as wal:
                 os.fdatasync(wal.fileno())
 
     def load_ledgers(self) -> dict[int, bytes]:
-        """Rows in key order: a 16-byte key comes behind the 8-byte key of the same ledger and wins."""
+        """Reads rows in key order: a 16-byte key follows the 8-byte key of the same ledger and replaces it."""
         found: dict[int, bytes] = {}
         for key, value in self._ledgers.items():
             ledger_id = decode_ledger_key(key, source=self._source)
@@ -193,7 +193,7 @@ class RocksIndex:
         return found
 
     def store_ledgers(self, rows: Mapping[int, bytes]) -> None:
-        """Writes the 8-byte keys, removes 16-byte ones that would hide them."""
+        """Writes the 8-byte keys, removes 16-byte ones that would replace them."""
         batch = self._new_batch(raw_mode=True)
         for ledger_id, value in rows.items():
             batch.put(ledger_key(ledger_id), value)
@@ -201,7 +201,7 @@ class RocksIndex:
         self._write(self._ledgers, batch)
 
     def remove_ledgers(self, ledger_ids: Iterable[int]) -> None:
-        """Locations first: a crash in between leaves a ledger that the next collection finds again."""
+        """Removes locations first: after a crash in between the next collection finds the ledger again."""
         ids = list(ledger_ids)
         rows = self._new_batch(raw_mode=True)
         for ledger_id in ids:
@@ -228,7 +228,7 @@ class RocksIndex:
         """Flushes and closes both databases.
 
         Raises:
-            OSError: RocksDB could not flush; its write-ahead logs have everything that was durable.
+            OSError: RocksDB could not flush; durable rows are in its write-ahead logs.
         """
         try:
             self._locations.close()
@@ -239,19 +239,19 @@ class RocksIndex:
 
 
 def _identity(path: Path) -> str:
-    """What RocksDB calls a database from its creation on; `-` where it does not say."""
+    """Returns the identity of a database, which RocksDB assigns at its creation; `-` if it is unknown."""
     with contextlib.suppress(OSError):
         return "".join((path / "IDENTITY").read_text("ascii", "replace").split()) or "-"
     return "-"
 
 
 def _disk_error(source: str, error: Exception) -> OSError:
-    """What RocksDB says, as an error of the disk; rocksdict has no type of its own for it."""
+    """Returns an error of RocksDB as an error of the disk; rocksdict has no exception type for it."""
     return OSError(errno.EIO, f"RocksDB: {error}", source)
 
 
 def rocks_index(config: BookieConfig) -> IndexFactory:
-    """Opens RocksIndexes with the settings of a configuration."""
+    """Returns a factory of RocksIndexes with the settings of a configuration."""
     return lambda directory: RocksIndex(directory, config)
 
 
@@ -294,7 +294,7 @@ _FRAME: Final = struct.Struct(
     "I"  # their CRC-32
 )
 _ROW: Final = struct.Struct(
-    ">B"  # what: the constants below
+    ">B"  # kind: the constants below
     "q"  # ledger id
     "q"  # entry id, or 0
     "I"  # size of the value
@@ -316,11 +316,11 @@ class _Rows:
 
 
 class MemoryIndex:
-    """Rows in dicts and in one append-only file, which is read whole at the start.
+    """Rows in dicts and in an append-only file, which is read at the start.
 
     The operating system drops the unwritten pages of a file whose sync failed: a later sync succeeds without them, and
-    until the next power cut they are still read. So rows whose sync failed, and all rows that are found at the start,
-    are written again before the next sync. RocksDB does the same: it stores them in a new table.
+    until the next power failure they can be read. So rows whose sync failed, and all rows that are found at the start,
+    are written again before the next sync. RocksDB does the same: it writes them to a new table.
     """
 
     def __init__(self, disk: Disk, directory: Path) -> None:
@@ -363,7 +363,7 @@ class MemoryIndex:
         return _Rows()
 
     def commit(self, batch: Batch, *, sync: bool = True) -> None:
-        """Appends the rows to the file, syncs, then shows them."""
+        """Appends the rows to the file, syncs, then applies them."""
         assert isinstance(batch, _Rows)
         packed = []
         for key, value in batch.rows:
@@ -372,15 +372,15 @@ class MemoryIndex:
         self._append(packed, sync=sync)
 
     def load_ledgers(self) -> dict[int, bytes]:
-        """A copy of the rows, which the caller may keep."""
+        """Returns a copy of the rows."""
         return dict(self._ledgers)
 
     def store_ledgers(self, rows: Mapping[int, bytes]) -> None:
-        """Appends, syncs, shows."""
+        """Appends, syncs, applies."""
         self._append([_ROW.pack(_PUT_LEDGER, i, 0, len(value)) + value for i, value in rows.items()])
 
     def remove_ledgers(self, ledger_ids: Iterable[int]) -> None:
-        """Appends, syncs, forgets."""
+        """Appends and syncs the removal, then applies it."""
         self._append([_ROW.pack(_REMOVE_LEDGER, i, 0, 0) for i in ledger_ids])
 
     def state(self) -> IndexState:
@@ -414,7 +414,7 @@ class MemoryIndex:
         self._durable_end, self._unsynced, self._sync_failed = end, b"", False
 
     def _load(self, data: bytes) -> int:
-        """Applies every whole frame; returns the end of the last one: what follows was never synced."""
+        """Applies every complete frame; returns the end of the last one: bytes after it were never synced."""
         at = 0
         while at + _FRAME.size <= len(data):
             size, checksum = _FRAME.unpack_from(data, at)
@@ -443,5 +443,5 @@ class MemoryIndex:
 
 
 def memory_index(disk: Disk) -> IndexFactory:
-    """Opens MemoryIndexes on a disk."""
+    """Returns a factory of MemoryIndexes on a disk."""
     return lambda directory: MemoryIndex(disk, directory)

@@ -1,16 +1,16 @@
-"""The journal: what a bookie promised, on disk before it said so.
+"""The journal: every acknowledged entry is durable in it before the acknowledgement.
 
-One Journal a directory. Adds come in batches and wait in a queue; the worker writes and syncs one group while the
-next one gathers, so that a disk that syncs slowly gets large groups and a fast one small ones. There is no timer and
-nothing is made for a single entry. When a group is durable, each batch in it is notified once.
+One Journal per directory. Adds arrive in batches and are queued; the worker writes and syncs one group while the next
+one is collected, so that a disk with slow syncs gets large groups and a fast one small groups. Timers are not needed,
+and no object is allocated for a single entry. When a group is durable, each batch in it is notified once.
 
     group    records of the batches one after another, then padding to a multiple of journalAlignmentSize with a
              seal in it (codec/journal_seal.py); preallocated space first, then one write, then one sync
-    mark     (journal id, offset): behind the last group that was synced; see checkpoint.py
+    mark     (journal id, offset): after the last group that was synced; see checkpoint.py
 
-A group that cannot be made durable is not acknowledged, and nothing behind it is. No room for it (ENOSPC before a byte
-was written) fails what waits, and the next group may try again. Any other error may have left anything on the disk:
-the journal is broken until a restart replays it.
+A group that is not durable is not acknowledged, nor is any group after it. A full disk (ENOSPC before a byte was
+written) fails the queued adds, and the next group is written again. After any other error the state of the disk is
+unknown: the journal is broken until a restart replays it.
 Formats: bkctl/codec/journal.py. Source: Journal.java, JournalChannel.java.
 """
 
@@ -40,19 +40,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MIB: Final = 1 << 20
-GROUP_BYTES_MAX: Final = 32 * MIB  # a replay holds one group in memory
-PIECE_BYTES: Final = MIB  # of a group, written at once
+GROUP_BYTES_MAX: Final = 32 * MIB  # a replay needs memory for one group
+PIECE_BYTES: Final = MIB  # the part of a group that is written at once
 _SIZE: Final = Struct(">i")
 _ENTRY: Final = itemgetter(3)  # of an add: (ledger id, entry id, master key, entry, flags, token)
 
 Add = tuple[int, int, bytes, bytes, int, Any]
-"""(ledger id, entry id, master key, entry, flags, token): a plain tuple, there are a hundred thousand a second."""
+"""(ledger id, entry id, master key, entry, flags, token): a plain tuple, as there are 100,000 per second."""
 Durable = Callable[[list[Add], int], None]
 _Item = tuple[bytes, Callable[[int], None], int] | tuple[list[Add], Durable, int]
 
 
 class JournalFull(OSError):
-    """There is no room for the next group; nothing of it was written."""
+    """No space is left for the next group; nothing of it was written."""
 
 
 class Journal:
@@ -60,10 +60,10 @@ class Journal:
 
     Args:
         directory: the `current` directory.
-        last_id: the highest id a file there has, 0 for none; every start opens a new file.
-        mark: where the last checkpoint, or replay, got to.
-        failed: called with the error when a group could not be made durable.
-        eased: called after each group: less waits now.
+        last_id: the highest id of its files, 0 without one; every start creates a new file.
+        mark: the mark of the last checkpoint or replay.
+        failed: called with the error when a group is not durable.
+        eased: called after each group, when fewer bytes are queued.
 
     Attributes:
         mark: everything before it is durable in this journal.
@@ -108,7 +108,7 @@ class Journal:
         self._position = self._allocated = 0
 
     def add(self, adds: list[Add], size: int, durable: Durable) -> None:
-        """Queues entries of `size` bytes in all; durable(adds, status) follows once."""
+        """Queues entries of `size` bytes in total; durable(adds, status) follows once."""
         self._push((adds, durable, size))
 
     def put(self, record: bytes, durable: Callable[[int], None]) -> None:
@@ -116,13 +116,13 @@ class Journal:
         self._push((record, durable, len(record)))
 
     async def drain(self) -> None:
-        """Returns when nothing waits any more."""
+        """Returns when the queue is empty."""
         while self._queue or self._busy:
             self._idle = self._idle or self._loop.create_future()
             await self._idle
 
     def close(self) -> None:
-        """Closes the file; call it when nothing waits."""
+        """Closes the file; call it when the queue is empty."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -133,7 +133,9 @@ class Journal:
         self.waiting_bytes += item[2]
         if not self._scheduled and not self._busy:
             self._scheduled = True
-            self._loop.call_soon(self._start_group)  # the other connections that were read in this turn come along
+            self._loop.call_soon(
+                self._start_group
+            )  # adds of other connections that are read in this turn join the group
 
     def _start_group(self) -> None:
         self._scheduled = False
@@ -151,7 +153,7 @@ class Journal:
         )
 
     def _next_group(self) -> tuple[list[_Item], int]:
-        """What waits, up to GROUP_BYTES_MAX of it but for the last batch, and its bytes."""
+        """Returns queued batches, up to GROUP_BYTES_MAX without the last one, and their bytes."""
         group, size = self._queue, self._queued_bytes
         if size <= GROUP_BYTES_MAX:
             self._queue, self._queued_bytes = [], 0
@@ -175,12 +177,12 @@ class Journal:
             self._start_group()  # first: the disk works while the batches are notified
             self._finish(group, size, Status.OK)
             return
-        # What waits behind a lost group may build on it (an entry on its ledger's key): it fails with it.
+        # Queued batches may depend on the failed group (an entry on its ledger's key): they fail too.
         group, size = group + self._queue, size + self._queued_bytes
         self._queue, self._queued_bytes = [], 0
         if not isinstance(error, JournalFull):
             self.broken = error
-        logger.error("journal %s: a group of %d bytes could not be written: %r", self._directory, size, error)
+        logger.error("failed to write a group of %d bytes to journal %s: %r", size, self._directory, error)
         assert error is not None
         self._failed(error)
         self._finish(group, size, Status.IO_ERROR)
@@ -198,12 +200,12 @@ class Journal:
         self._eased()
 
     def _write(self, group: list[_Item]) -> LogMark:
-        """Worker: writes and syncs one group; returns the mark behind it."""
+        """Worker: writes and syncs one group; returns the mark after it."""
         size = sum(size if isinstance(what, bytes) else size + _SIZE.size * len(what) for what, _, size in group)
         if size:
             if self._file is None or self._position > self._max_size:
                 self._roll()
-            self._make_room(self._position + size + PADDING_MIN + self._alignment)
+            self._preallocate(self._position + size + PADDING_MIN + self._alignment)
             self._write_records(group)
         barrier = any(what == b"" for what, _, _ in group)
         if self._file is not None and (self._sync or barrier):
@@ -211,7 +213,7 @@ class Journal:
         return LogMark(self._file_id, self._position) if self._file is not None else self.mark
 
     def _write_records(self, group: list[_Item]) -> None:
-        """Worker: joins and writes a piece at a time, so that the copy is still in the processor's cache."""
+        """Worker: joins and writes one piece at a time, while the copy is in the processor's cache."""
         assert self._file is not None
         parts: list[bytes] = []
         gathered = checksum = 0
@@ -253,8 +255,8 @@ class Journal:
         self._file, self._file_id = file, file_id
         self._position, self._allocated = HEADER_SIZE, self._step
 
-    def _make_room(self, end: int) -> None:
-        """Worker: preallocates so that the file reaches `end`, in whole steps."""
+    def _preallocate(self, end: int) -> None:
+        """Worker: preallocates the file in whole steps, at least to `end`."""
         assert self._file is not None
         if end <= self._allocated:
             return
@@ -267,5 +269,5 @@ class Journal:
 
 
 def _full_or(error: OSError) -> OSError:
-    """JournalFull where there is no room, else the error itself."""
+    """Returns a JournalFull if the disk is full, else the error itself."""
     return JournalFull(*error.args) if error.errno == errno.ENOSPC else error

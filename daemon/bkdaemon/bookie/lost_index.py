@@ -1,17 +1,17 @@
-"""Refuses to start on an index that does not belong to the entry logs beside it, and remembers one that does.
+"""Refuses to start on an index that does not match the entry logs, and records the state of one that does.
 
-After every flush `bkctl.index`, beside the entry logs, names the databases of the index and how far each has come.
+After every flush `bkctl.index`, beside the entry logs, names the databases of the index and their sequence numbers.
 
-    at the start                                          then
-    the same databases, as far or farther                 they match; no entry log is read
-    the same databases, not as far                        refused: an older copy of the index
-    a database is missing that was written to             refused
+    at the start                                          result
+    the same databases, same or later sequence numbers    they match; no entry log is read
+    the same databases, earlier sequence numbers          refused: an older copy of the index
+    a database with rows is missing                       refused
     other databases, or no bkctl.index (Java's, rebuilt)  each entry log is sampled, see below
 
-An entry log matches where one of its entries of an existing ledger has a row in the index, or is in the part of a
-journal that is replayed: a flush that a crash interrupted leaves entries without a row. A log without an entry of an
-existing ledger matches too. While no ledger was ever written to the index, every ledger exists.
-`bkctl index rebuild` repairs what is refused; until then nothing is written and nothing is removed.
+An entry log matches if one of its entries of an existing ledger has a row in the index, or is in the part of a journal
+that is replayed: a flush interrupted by a crash leaves entries without a row. A log without an entry of an existing
+ledger matches too. If no ledger was ever written to the index, every ledger is assumed to exist.
+`bkctl index rebuild` repairs a refused index; until then nothing is written and nothing is removed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SAMPLE_ENTRIES_MAX: Final = 200_000
-"""Entries without a row that are looked for in the journals, over all logs of a directory."""
+"""Entries without a row that are searched in the journals, of all logs of a directory."""
 LOOKUP_ENTRIES: Final = 1024
 WINDOW_BYTES: Final = 64 << 10
 
@@ -73,7 +73,7 @@ class IndexGuard:
 
     @property
     def written(self) -> bool:
-        """True if the index was written to: .idx files that are there were imported into it."""
+        """True if the index has rows: existing .idx files were imported into it."""
         return self._stored is not None and any(number for _, number in self._stored.values())
 
     def check_present(self) -> None:
@@ -95,10 +95,10 @@ class IndexGuard:
         self._sample(_EveryLedger(), _no_rows, found)
 
     def check(self, index: Index, ledgers: Container[int]) -> None:
-        """Call after the index is opened. ledgers: those that it has.
+        """Call after the index is opened. ledgers: the ledgers in it.
 
         Raises:
-            Corrupt: the index is not that of the entry logs, or an older one.
+            Corrupt: the index belongs to other entry logs, or is an older copy.
         """
         state, stored = index.state(), self._stored
         if stored is not None and _identities(stored) == _identities(state):
@@ -113,7 +113,7 @@ class IndexGuard:
             self._sample(_EveryLedger(), _no_rows, "an index to which no ledger was written")
 
     def store(self, index: Index) -> None:
-        """Notes the state of an index that matches; blocks. What cannot be written is logged: an older note holds."""
+        """Writes the state of an index that matches; blocks. A failure is logged: the older state stays valid."""
         state = index.state()
         if state == self._stored:
             return
@@ -145,7 +145,7 @@ class IndexGuard:
         )
 
     def _sample(self, ledgers: Container[int], find: Callable[[list[bytes]], list[int]], found: str) -> None:
-        """Raises Corrupt if a log has entries of existing ledgers, none of which is in the index or replayed."""
+        """Raises Corrupt if a log has entries of existing ledgers, but all are missing in index and replay."""
         unknown: dict[int, set[bytes]] = {}
         left = SAMPLE_ENTRIES_MAX
         for log_id in sorted(i for i in map(parse_log_name, self._disk.names(self._logs)) if i is not None):
@@ -165,7 +165,7 @@ class IndexGuard:
     def _without_row(
         self, log_id: int, ledgers: Container[int], find: Callable[[list[bytes]], list[int]], count: int
     ) -> set[bytes]:
-        """The keys of a log's entries of existing ledgers; empty where one of them has a row."""
+        """Returns the keys of a log's entries of existing ledgers; empty if one of them has a row."""
         path = self._logs / log_name(log_id)
         file = self._disk.open(path)
         keys: set[bytes] = set()
@@ -182,7 +182,7 @@ class IndexGuard:
         return keys
 
     def _replayed(self, wanted: set[bytes]) -> set[bytes]:
-        """Those of the wanted entries that the replay of the journals will add."""
+        """Returns those of the given keys whose entries the replay of the journals adds."""
         found: set[bytes] = set()
 
         def take(record: JournalRecord) -> None:
@@ -207,7 +207,7 @@ def _identities(state: IndexState) -> dict[str, str]:
 
 
 def _entries(file: File, source: str, ledgers: Container[int]) -> Iterator[bytes]:
-    """The location_keys of a log's entries of existing ledgers, in the order of the log."""
+    """Yields the location_keys of a log's entries of existing ledgers, in the order of the log."""
     size = file.size()
     if size < HEADER_SIZE:
         return

@@ -1,4 +1,4 @@
-"""The marks of a bookie's journals: up to where each is in storage, in every ledger directory.
+"""The marks of a bookie's journals, in every ledger directory: entries before a mark are in storage.
 
 Source: Journal.java (LastLogMark), CheckpointSourceList.java.
 """
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 def read_marks(disk: Disk, config: BookieConfig) -> list[LogMark]:
-    """The greatest mark of each journal over all ledger directories; NO_MARK where none can be read."""
+    """Returns the greatest mark of each journal in all ledger directories; NO_MARK if no mark can be read."""
     count = len(config.journal_dirs)
     marks = []
     for number in range(count):
@@ -38,10 +38,10 @@ def read_marks(disk: Disk, config: BookieConfig) -> list[LogMark]:
 
 
 def store_marks(disk: Disk, config: BookieConfig, marks: tuple[LogMark, ...]) -> None:
-    """Writes the marks into every ledger directory; one of them must take it.
+    """Writes the marks into every ledger directory; one success is enough.
 
     Raises:
-        OSError: no directory did.
+        OSError: all directories failed.
     """
     for number, mark in enumerate(marks):
         errors = []
@@ -57,7 +57,7 @@ def store_marks(disk: Disk, config: BookieConfig, marks: tuple[LogMark, ...]) ->
 
 
 def trim_journals(disk: Disk, config: BookieConfig, marks: tuple[LogMark, ...]) -> None:
-    """Removes the journals that no mark needs; one that cannot be removed is tried again next time."""
+    """Removes the journals before the marks; a journal that cannot be removed is retried next time."""
     for journal_dir, mark in zip(config.journal_dirs, marks, strict=True):
         try:
             trim(disk, Path(journal_dir) / CURRENT, mark, config.journal_max_backups)

@@ -1,6 +1,6 @@
-"""Figures of a bookie in Prometheus' text format, with Java's names where Java has the figure.
+"""The metrics of a bookie for Prometheus, by Java's names where Java has the metric.
 
-Everything is read from counters that the parts keep anyway: nothing is counted for a single entry.
+All values are read from counters of the bookie's parts, which count batches and not single entries.
 Source of the names: BookKeeperServerStats.java, JournalStats.java, DbLedgerStorageStats.java.
 """
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def bookie_samples(service: ServedBookie) -> Iterator[Sample]:
-    """Everything known of one bookie."""
+    """Yields all metrics of a bookie."""
     bookie = service.bookie
     storage = bookie.storage
     status = -1 if not service.registered else 0 if bookie.read_only else 1
     yield Sample("bookie_SERVER_STATUS", "gauge", status)
-    for kind in bookie.gate.reasons:
+    for kind in bookie.admission.reasons:
         yield Sample("bkctl_bookie_read_only_reason", "gauge", 1, (("kind", kind),))
     adds, reads = bookie.counters
     yield Sample("bookkeeper_server_ADD_ENTRY_count", "counter", adds.accepted, (("success", "true"),))
@@ -55,7 +55,7 @@ def bookie_samples(service: ServedBookie) -> Iterator[Sample]:
 
 
 def _garbage_samples(garbage: GarbageCollector) -> Iterator[Sample]:
-    """Deletion and compaction, by Java's names (GarbageCollectorStats.java)."""
+    """Yields the metrics of deletion and compaction, by Java's names (GarbageCollectorStats.java)."""
     logs, compactor = garbage.logs, garbage.compactor
     yield Sample("bookie_gc_cycles_total", "counter", garbage.cycles)
     yield Sample("bookie_DELETED_LEDGER_TOTAL", "counter", garbage.deleted_ledgers)

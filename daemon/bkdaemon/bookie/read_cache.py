@@ -10,7 +10,7 @@ Getter = Callable[[int], bytes | None]
 
 
 class ReadCache:
-    """Entries read ahead, in two generations: a full young one becomes the old one, and the old one goes."""
+    """Entries read ahead, in two generations: a full young generation replaces the old one."""
 
     def __init__(self, size_max: int) -> None:
         self._half = size_max // 2
@@ -19,7 +19,7 @@ class ReadCache:
         self._size = 0
 
     def get(self, ledger_id: int, entry_id: int) -> bytes | None:
-        """An entry, or None."""
+        """Returns an entry, or None."""
         for generation in (self._young, self._old):
             entries = generation.get(ledger_id)
             if entries is not None and entry_id in entries:
@@ -27,11 +27,11 @@ class ReadCache:
         return None
 
     def getters(self, ledger_id: int) -> tuple[Getter, Getter]:
-        """What finds a ledger's entries by id in either generation, until the next change."""
+        """Returns the lookups of a ledger's entries by id, of both generations; valid until the next change."""
         return self._young.get(ledger_id, _NOTHING).get, self._old.get(ledger_id, _NOTHING).get
 
     def put(self, ledger_id: int, entries: dict[int, bytes]) -> None:
-        """Keeps entries for a while."""
+        """Adds entries of a ledger."""
         if not entries or not self._half:
             return
         self._young.setdefault(ledger_id, {}).update(entries)

@@ -1,4 +1,4 @@
-"""Reads in batches: what memory has is answered at once, the rest makes one trip to the read worker.
+"""Reads in batches: entries in memory are returned at once, the others are read in one task of the read worker.
 
 Source: SingleDirectoryDbLedgerStorage.java (getEntry, getLastEntry, fillReadAheadCache).
 """
@@ -40,7 +40,7 @@ class Reads:
         self.from_disk = 0
 
     def batch(self, reads: list[Read], done: Done) -> list[Answer]:
-        """Answers what memory has; done(answers) follows for the rest, each read once, in one or two calls."""
+        """Returns the answers from memory; done(answers) follows for the other reads, in one or two calls."""
         answers: list[Answer] = []
         misses: list[tuple[Ledger, int, Any]] = []
         ledger: Ledger | None = None
@@ -84,7 +84,7 @@ class Reads:
         def fetched(found: Fetched | None, error: BaseException | None) -> None:
             self.waiting -= len(misses)
             if found is None:
-                logger.error("a batch of %d reads failed", len(misses), exc_info=error)
+                logger.error("failed to read a batch of %d entries", len(misses), exc_info=error)
                 done([(Status.IO_ERROR, None, token) for _, _, token in misses])
                 return
             self._learn(found, keep_ahead=flushes == self._checkpointer.checkpoints)
@@ -102,7 +102,7 @@ class Reads:
         self._worker.submit(lambda: self._storage.fetch(pairs, tails), fetched)
 
     def _learn(self, found: Fetched, *, keep_ahead: bool) -> None:
-        """Takes note of the ends of ledgers, and of entries read ahead unless they may be older than a flush."""
+        """Stores the ends of ledgers, and entries read ahead unless they may be older than a flush."""
         ledgers = self._storage.ledgers
         for ledger_id, tail in found.tails.items():
             if ledger_id in ledgers:
@@ -120,5 +120,5 @@ class Reads:
 
 
 def _absent(ledger: Ledger) -> int:
-    """What "not here" is worth: nothing, where an unclean restart may have lost entries."""
+    """Returns the status of a missing entry, which is unknown if an unclean restart may have lost entries."""
     return Status.UNKNOWN_LEDGER_STATE if ledger.limbo else Status.NO_ENTRY

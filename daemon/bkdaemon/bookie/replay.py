@@ -1,10 +1,11 @@
-"""Reading journals back: every record behind the mark, to the end that a crash left.
+"""Replay of journals: every record after the mark, up to the end at a crash.
 
-    file of Java's    record by record; one cut short, or zeros, end the file
-    file of ours      group by group: the records of a group count if its seal fits them. A group without one is what
-                      a crash interrupted and is cut, unless a sealed group follows: then the file is damaged
+    file of Java's    record by record; a truncated record, or zeros, end the file
+    file of ours      group by group: the records of a group are valid if its seal matches them. A group without a seal
+                      was interrupted by a crash and is truncated, unless a sealed group follows: then the file is
+                      damaged
 
-Anything else stops the start with file and offset. Source: Journal.java (scanJournal, replay); codec/journal_seal.py.
+Any other error fails the start with file and offset. Source: Journal.java (scanJournal, replay); codec/journal_seal.py.
 """
 
 from __future__ import annotations
@@ -39,16 +40,17 @@ Take = Callable[[JournalRecord], None]
 
 
 def journal_ids(disk: Disk, directory: Path) -> list[int]:
-    """The ids of the journal files in a directory, ascending."""
+    """Returns the ids of the journal files in a directory, ascending."""
     ids = (parse_journal_name(name) for name in disk.names(directory))
     return sorted(i for i in ids if i is not None)
 
 
 def replay(disk: Disk, directory: Path, mark: LogMark, take: Take, *, skip_invalid: bool = False) -> LogMark:
-    """Gives every record behind the mark to `take`; returns the mark behind the last one.
+    """Passes every record after the mark to `take`; returns the mark after the last one.
 
     Raises:
-        Corrupt: the marked file is missing, or bytes that no crash explains (skip_invalid: go on with the next file).
+        Corrupt: the marked file is missing, or damaged in a way that a crash does not explain (with skip_invalid: the
+            next file follows).
     """
     ids = [i for i in journal_ids(disk, directory) if i >= mark.journal_id]
     if mark.journal_id > 0 and (not ids or ids[0] != mark.journal_id):
@@ -69,21 +71,21 @@ def replay(disk: Disk, directory: Path, mark: LogMark, take: Take, *, skip_inval
         except BadBytes as e:
             if not skip_invalid:
                 raise
-            logger.warning("the rest of this journal is skipped, as configured: %s", e)
+            logger.warning("skipping the remaining records of a damaged journal, as configured: %s", e)
         finally:
             file.close()
     return mark
 
 
 def _replay_file(file: File, source: str, offset: int, take: Take) -> int:
-    """The offset behind the last record."""
+    """Replays a file; returns the offset after the last record."""
     head = file.pread(HEADER_SIZE, 0)
     if len(head) < SHORT_HEADER_SIZE:
-        return offset  # a crash left it at its creation
+        return offset  # a crash interrupted its creation
     try:
         header = decode_header(head, source=source)
     except TornTail as e:
-        logger.warning("journal cut short in its header: %s", e)
+        logger.warning("journal truncated in its header: %s", e)
         return offset
     offset = max(offset, header.first_record_offset)
     if is_sealed(head):
@@ -92,12 +94,12 @@ def _replay_file(file: File, source: str, offset: int, take: Take) -> int:
     for record in records:
         take(record)
     if records.torn is not None:
-        logger.warning("journal cut short: %s", records.torn)
+        logger.warning("journal truncated: %s", records.torn)
     return records.data_end
 
 
 def _replay_groups(file: File, source: str, start: int, take: Take) -> int:
-    """The same for a file whose groups are sealed; start is where a group begins, or the data's end."""
+    """Replays a file with sealed groups; start is the start of a group, or the end of the data."""
     size = file.size()
     records = JournalRecords(file.pread, start, version=6, source=source, size=size, padding=True)
     group: list[JournalRecord] = []
@@ -117,7 +119,7 @@ def _replay_groups(file: File, source: str, start: int, take: Take) -> int:
             group, start = [], end
     except Corrupt as e:
         damage = e
-    if _sealed_group_behind(file, start):
+    if _sealed_group_after(file, start):
         raise damage or _damaged("a group before the last one", source, start, "its seal", "none")
     if damage is None and not group and records.torn is None:
         return start
@@ -129,8 +131,8 @@ def _damaged(what: str, source: str, offset: int, expected: str, found: str) -> 
     return Corrupt(what, source=source, offset=offset, expected=expected, found=found)
 
 
-def _sealed_group_behind(file: File, start: int) -> bool:
-    """True if a whole, sealed group begins behind `start`: what lies there was once durable."""
+def _sealed_group_after(file: File, start: int) -> bool:
+    """Returns True if a complete, sealed group begins after `start`: it was durable once."""
     base = start - start % ALIGNMENT
     while window := file.pread(SCAN_BYTES, base):
         at = window.find(MARK)
@@ -146,7 +148,7 @@ def _sealed_group_behind(file: File, start: int) -> bool:
 
 
 def trim(disk: Disk, directory: Path, mark: LogMark, backups: int) -> None:
-    """Removes the oldest files below the marked one, but for `backups` of them."""
+    """Removes the files before the marked one, except the `backups` newest of them."""
     old = [i for i in journal_ids(disk, directory) if i < mark.journal_id]
     for journal_id in old[: max(len(old) - backups, 0)]:
         disk.remove(directory / journal_name(journal_id))

@@ -1,13 +1,13 @@
-"""From a request to the bookie's answer: every operation but plain adds and plain reads, which come in batches.
+"""All operations of a bookie except plain adds and plain reads, which are processed in batches.
 
-    fencing read    fence, then read; answered when the fence is durable, also where there is no such entry
-    long poll       parked until the LAC passes, an explicit LAC comes, the ledger is fenced or goes, or time is up
-    batch read      entries in a row until the count, the bytes or the ledger ends; the first one always comes
+    fencing read    fence, then read; the reply follows when the fence is durable, even if the entry does not exist
+    long poll       waits until the LAC passes, an explicit LAC is written, the ledger is fenced or deleted, or time-out
+    batch read      consecutive entries up to the count, the bytes or the end of the ledger; always the first one
     WRITE_LAC       the ledger and the LAC are those of the packet
-    READ_LAC        the explicit LAC and the last entry; neither is NO_ENTRY, even for an unknown ledger
-    AUTH            "AuthDisabledPlugin", as a bookie without a provider says; START_TLS is refused
+    READ_LAC        the explicit LAC and the last entry; NO_ENTRY without both, even for an unknown ledger
+    AUTH            "AuthDisabledPlugin", as of a bookie without a provider; START_TLS is rejected
 
-An answer goes through `client.send` when it is there; nothing here waits. Sources: ReadEntryProcessorV3.java,
+Replies are sent by `client.send` when they are ready; no call blocks. Sources: ReadEntryProcessorV3.java,
 LongPollReadEntryProcessorV3.java, BatchedReadEntryProcessor.java, WriteLacProcessorV3.java, ReadLacProcessorV3.java.
 """
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 LONG_POLLS_MAX: Final = 10_000
 LONG_POLL_MS_MAX: Final = 10 * 60_000
 BATCH_READ_SLICE: Final = 256
-"""Entries asked of the storage at once within one batch read."""
-_BATCH_HEADER_SIZE: Final = 24 + 8 + 4  # what the Java bookie counts before the first entry
+"""Entries read from storage at once within one batch read."""
+_BATCH_HEADER_SIZE: Final = 24 + 8 + 4  # the bytes that Java's bookie counts before the first entry
 _BATCH_ENTRY_EXTRA: Final = 4
 _LEDGER_ID: Final = struct.Struct(">q")
 
@@ -41,7 +41,7 @@ Answers = list[tuple[int, bytes | None]]
 
 
 class Client(Protocol):
-    """A connection, as far as an answer needs it."""
+    """A connection, as far as replies need it."""
 
     parked: set[Callable[[], None]]
     """Called when the connection ends: cancels its long polls."""
@@ -71,7 +71,7 @@ class Requests:
         }
 
     def answer(self, request: Request, client: Client) -> None:
-        """Starts what the request wants; the answer follows, now or later."""
+        """Starts a request; its reply follows, now or later."""
         if request.refused is not None:
             client.send(encode_reply(request, request.refused))
             return
@@ -86,10 +86,10 @@ class Requests:
             self._long_poll(request, client)
 
     def _fence(self, request: Request, client: Client, read: Callable[[Callable[[Answers], None]], None]) -> None:
-        """Fences, reads, and answers when the fence is durable, whatever the read found.
+        """Fences and reads; the reply is sent when the fence is durable, whatever the result of the read.
 
-        Java answers a failed read at once. But a recovery counts NO_ENTRY as "fenced, and not here": a bookie that
-        said so and then lost its fence in a crash would take the entry from the old writer afterwards.
+        Java replies to a failed read at once. But recovery takes NO_ENTRY as "fenced, without the entry": a bookie that
+        lost its fence in a crash after that reply would accept the entry from the old writer.
         """
         if request.master_key is None:
             client.send(encode_reply(request, Status.UNAUTHORIZED))
@@ -124,7 +124,7 @@ class Requests:
         read(answered)
 
     def _fetch(self, ledger_id: int, entry_ids: list[int], then: Callable[[Answers], None]) -> None:
-        """Reads entries of one ledger, from memory or disk; then(answers) has them in order."""
+        """Reads entries of one ledger from memory or disk; then(answers) follows, in the order of entry_ids."""
         answers: Answers = [(Status.NO_ENTRY, None)] * len(entry_ids)
         left = len(entry_ids)
 
@@ -184,26 +184,26 @@ class Requests:
             self.long_polls -= 1
             timer.cancel()
             stop_waiting()
-            client.parked.discard(give_up)
+            client.parked.discard(cancel_poll)
             return True
 
-        def give_up() -> None:
+        def cancel_poll() -> None:
             leave()
 
         def woken() -> None:
             if leave():
                 self._poll_answer(request, client, self._clock.now_ms())
 
-        def out_of_time() -> None:
+        def expired() -> None:
             if leave():
                 self._poll_answer(request, client, None)
 
-        timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, out_of_time)
+        timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, expired)
         stop_waiting = self._bookie.wait_lac(request.ledger_id, previous, woken)
-        client.parked.add(give_up)
+        client.parked.add(cancel_poll)
 
     def _poll_answer(self, request: Request, client: Client, updated_ms: int | None) -> None:
-        """What a long poll gets now: the entry behind the LAC it knew, or (without piggyback) the entry it named."""
+        """Replies to a long poll: with the entry after its previous LAC, or (without piggyback) the requested entry."""
         ledger = request.ledger_id
         lac = self._bookie.last_confirmed(ledger)
         if not request.flags & Flag.PIGGYBACK:
@@ -220,7 +220,7 @@ class Requests:
                 client.send(
                     encode_reply(request, status, entry_id=previous + 1, body=body, max_lac=lac, extra=updated_ms)
                 )
-            elif status == Status.NO_ENTRY:  # striped: another bookie has it
+            elif status == Status.NO_ENTRY:  # striped: the entry is on another bookie
                 client.send(encode_reply(request, Status.OK, max_lac=lac, extra=updated_ms))
             else:
                 client.send(encode_reply(request, status))
@@ -235,7 +235,7 @@ class Requests:
         else:
             client.send(encode_reply(request, status))
 
-    # -- the rest --------------------------------------------------------------------------------------------------
+    # -- other operations ------------------------------------------------------------------------------------------
 
     def _write_lac(self, request: Request, client: Client) -> None:
         packet = request.body or b""
@@ -279,7 +279,7 @@ class Requests:
 
 
 class _BatchRead:
-    """Reads entries in a row within a count and a size; then(answers) gets one failure, or all that fit."""
+    """Reads consecutive entries within a count and a size; then(answers) gets one failure, or all that fit."""
 
     def __init__(
         self,
@@ -297,7 +297,7 @@ class _BatchRead:
         self._answers: Answers = []
 
     def start(self) -> None:
-        """The first entry comes alone, whatever its size; it also tells how large the others may be."""
+        """Reads the first entry alone, whatever its size; its size is the estimate for the others."""
         self._fetch(self._ledger_id, [self._next], self._took)
 
     def _took(self, found: Answers) -> None:

@@ -1,4 +1,4 @@
-"""What the HTTP and gRPC ports of a bookie, and its metrics, see of it."""
+"""The interface of a bookie for its HTTP and gRPC ports and its metrics."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ServedBookie(Protocol):
 
     @property
     def address(self) -> str:
-        """Where clients reach it, host:port."""
+        """Its address for clients, host:port."""
 
     def set_manual_read_only(self, text: str | None) -> None:
-        """Makes the bookie read-only, with who and why, or writable (None)."""
+        """Makes the bookie read-only for the reason in text, or writable (None)."""

@@ -1,14 +1,14 @@
-"""The bookie's port: a protocol object a connection, a batch of requests a read, one write a batch of answers.
+"""The bookie's port: a protocol object per connection, a batch of requests per read, one write per batch of replies.
 
     bytes ─► ServerConversation ─► adds     ─► Bookie.add_batch   ─► one callback when the journal has them ─┐
-                                   reads    ─► Bookie.read_batch  ─► what memory has at once, the rest later ─┼─► write
+                                   reads    ─► Bookie.read_batch  ─► from memory at once, from disk later ────┼─► write
                                    others   ─► Requests.answer    ─────────────────────────────────────────────┘
 
-Nothing is made for a single entry that can be made for a batch: no task, no future, no write. What keeps memory
-bounded: reading pauses while too many bytes of adds are not durable (of one connection, or of all), while reads wait
-for their turn, and while the client does not take its answers; reads are started in slices that fit what the last
-ones were large. Frames that have not arrived completely are bounded over all connections, in bytes and in time.
-Garbage ends the connection it came on, after the answers to what came before it.
+Tasks, futures and writes are per batch and not per entry. Memory is bounded: reading pauses while too many bytes of
+adds are not durable (of one connection, or of all), while reads are queued, and while the client does not read its
+replies; reads are started in slices whose size is estimated from the last ones. Frames that have not arrived completely
+are bounded over all connections, in bytes and in time. Bytes that are not valid close their connection, after the
+replies to earlier requests.
 Source: BookieNettyServer.java, BookieRequestProcessor.java.
 """
 
@@ -42,27 +42,27 @@ MIB: Final = 1 << 20
 CONNECTIONS_MAX: Final = 10_000
 ADD_BYTES_PER_CONNECTION_MAX: Final = 32 * MIB
 ADD_BYTES_MAX: Final = 128 * MIB
-"""Bytes of adds that were received and are not answered, on one connection and on all."""
+"""Bytes of pending adds, of one connection and of all."""
 WRITE_BUFFER_HIGH: Final = 4 * MIB
 WRITE_BUFFER_LOW: Final = 1 * MIB
-"""Answers a client has not taken: above, its connection is read no further."""
+"""Replies that a client has not read: above it, its connection is not read."""
 READ_BYTES_MAX: Final = 8 * MIB
 READS_MAX: Final = 4096
-"""Reads of one connection that are under way: by number, and by bytes as large as the last ones were."""
+"""Pending reads of one connection: by number, and by bytes estimated from the last ones."""
 READ_SIZE_GUESS: Final = 64 * 1024
 WRITE_BYTES: Final = 512 * 1024
-"""Answers to reads that are packed and written at once: about as much as stays in the processor's cache."""
+"""Replies to reads that are packed and written at once: about the size of the processor's cache."""
 
 
 class BookieServer:
     """Listens, and serves one bookie to many connections.
 
     Attributes:
-        connections: those that are open.
-        add_bytes: of adds that are not answered yet.
-        throttled: nothing is read; give `throttle` to Bookie.on_throttle.
+        connections: the open connections.
+        add_bytes: bytes of pending adds.
+        throttled: True while no connection is read; pass `throttle` to Admission.on_throttle.
         unfinished: bounds the frames that have not arrived completely.
-        ended_unfinished: connections that were ended because of such a frame.
+        ended_unfinished: connections that were closed because of such a frame.
     """
 
     def __init__(
@@ -94,13 +94,13 @@ class BookieServer:
 
     @property
     def port(self) -> int:
-        """The port that is listened on."""
+        """The open port."""
         if self._listener is None:
             raise RuntimeError("the server was not started")
         return self._listener.port
 
     async def stop(self) -> None:
-        """Closes the port and every connection; answers that are not sent are dropped."""
+        """Closes the port and every connection; unsent replies are dropped."""
         if self._listener is not None:
             await self._listener.close()
         for connection in list(self.connections):
@@ -108,7 +108,7 @@ class BookieServer:
         self.unfinished.close()
 
     def throttle(self, on: bool) -> None:
-        """The bookie is behind with what it took: nothing is read from any connection until it has caught up."""
+        """Pauses or resumes all connections; the bookie pauses them while its write cache or a journal is full."""
         self.throttled = on
         if on:
             for connection in self.connections:
@@ -117,14 +117,14 @@ class BookieServer:
             self._resume()
 
     def full(self, connection: Connection) -> bool:
-        """True while all connections together have too much under way; the connection is called when that ends."""
+        """Returns True while all connections together have too many pending bytes; `balance` is called afterwards."""
         full = self.throttled or self.add_bytes > ADD_BYTES_MAX
         if full:
             self._paused.add(connection)
         return full
 
     def answered(self, size: int) -> None:
-        """Adds of `size` bytes have their answer."""
+        """Notes that adds of `size` bytes were replied to."""
         self.add_bytes -= size
         if self._paused and self.add_bytes <= ADD_BYTES_MAX // 2:
             self._resume()
@@ -135,13 +135,13 @@ class BookieServer:
             connection.balance()
 
     def gone(self, connection: Connection) -> None:
-        """A connection has ended."""
+        """Removes a closed connection."""
         self.connections.discard(connection)
         self._paused.discard(connection)
 
 
 class Connection(asyncio.Protocol):
-    """One client's connection: bytes in, batches of requests to the bookie, answers in one write."""
+    """One client's connection: bytes in, batches of requests to the bookie, replies in one write."""
 
     def __init__(self, server: BookieServer) -> None:
         self.parked: set[Callable[[], None]] = set()
@@ -158,10 +158,10 @@ class Connection(asyncio.Protocol):
         self._writable = True
         self._unfinished = 0  # bytes of a frame that has not arrived completely
 
-    # -- what asyncio tells ----------------------------------------------------------------------------------------
+    # -- callbacks of asyncio --------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has come."""
+        """A client has connected."""
         self._transport = cast("asyncio.Transport", transport)
         server = self._server
         if len(server.connections) >= CONNECTIONS_MAX:
@@ -179,22 +179,22 @@ class Connection(asyncio.Protocol):
         self._reads.clear()
         self._drop_unfinished()
         self._server.gone(self)
-        for give_up in list(self.parked):
-            give_up()
+        for cancel in list(self.parked):
+            cancel()
 
     def pause_writing(self) -> None:
-        """The client does not take its answers."""
+        """The client does not read its replies."""
         self._writable = False
         self.balance()
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """The client reads its replies again."""
         self._writable = True
         self._start_reads()
         self.balance()
 
     def data_received(self, data: bytes) -> None:
-        """Everything that has arrived, in one go."""
+        """Processes all bytes that have arrived."""
         batches = self.conversation.feed(data)
         before, self._unfinished = self._unfinished, self.conversation.unfinished[0]
         if before or self._unfinished:
@@ -214,7 +214,7 @@ class Connection(asyncio.Protocol):
             return
         self.balance()
 
-    # -- what the connection does ----------------------------------------------------------------------------------
+    # -- requests and replies --------------------------------------------------------------------------------------
 
     def send(self, data: bytes) -> None:
         """Sends, or drops the bytes if the connection is closed."""
@@ -222,17 +222,17 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
 
     def close(self) -> None:
-        """Ends the connection when what was answered has been sent."""
+        """Closes the connection after the replies have been sent."""
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Ends the connection at once."""
+        """Closes the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 
     def end(self, why: str) -> None:
-        """Ends the connection at once, because of an unfinished frame."""
+        """Closes the connection at once, because of an unfinished frame."""
         logger.warning("%s: closing: %s", self._peer, why)
         self._server.ended_unfinished += 1
         self._drop_unfinished()
@@ -270,7 +270,7 @@ class Connection(asyncio.Protocol):
             self.balance()
 
     def _start_reads(self) -> None:
-        """Starts as many waiting reads as their answers are likely to fit."""
+        """Starts queued reads as long as their replies probably fit the bounds."""
         waiting = self._reads
         while waiting and self._writable and self._transport is not None:
             room = min(READS_MAX, READ_BYTES_MAX // self._read_size) - self._reads_open
@@ -286,7 +286,7 @@ class Connection(asyncio.Protocol):
             self._answer_reads(self._bookie.read_batch(reads, self._reads_done))
 
     def _reads_done(self, answers: list[Answer]) -> None:
-        """The disk's answers."""
+        """Sends the replies to reads from disk."""
         self._answer_reads(answers)
         self._start_reads()
         if not self.reading:
@@ -305,7 +305,7 @@ class Connection(asyncio.Protocol):
         self._read_size = max(sent // len(answers), 1)
 
     def balance(self) -> None:
-        """Reads on, or pauses, as the bounds want it."""
+        """Pauses or resumes reading, depending on the bounds."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return

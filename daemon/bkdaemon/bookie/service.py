@@ -1,11 +1,12 @@
-"""A bookie as a process: directories, storage, ports, registration; in the order in which they must come and go.
+"""The process of a bookie: directories, storage, ports and registration, in the order of start and stop.
 
-    up      lock → cookies → replay → DIRTY → ports → registration → `ready`
-    down    no more adds → unregister → what is under way → checkpoint → ports → DIRTY removed → lock
-    session expired: adds are answered READ_ONLY until the bookie is registered again, in the new session
+    start   lock → cookies → replay → DIRTY → ports → registration → `ready`
+    stop    adds rejected → unregister → pending requests → checkpoint → ports → DIRTY removed → lock
+    session expired: adds are rejected with READ_ONLY until the bookie is registered again, in the new session
     connection lost: it continues, as the registration still exists
 
-A crash at any point is a start that replays. Source: EmbeddedServer.java, BookieImpl.java, BookieStateManager.java.
+After a crash at any point the next start replays the journals.
+Source: EmbeddedServer.java, BookieImpl.java, BookieStateManager.java.
 """
 
 from __future__ import annotations
@@ -65,47 +66,47 @@ logger = logging.getLogger(__name__)
 
 REGISTER_RETRY_S: Final = 1.0
 UNREGISTER_TIMEOUT_S: Final = 3.0
-SWITCH_INTERVAL_S: Final = 0.0005  # the flush thread gives the event loop its turn ten times sooner than by default
-GC_THRESHOLD: Final = 200_000  # of Python's own collector: entries make no cycles, and looking for some costs pauses
+SWITCH_INTERVAL_S: Final = 0.0005  # the flush thread yields to the event loop ten times sooner than by default
+GC_THRESHOLD: Final = 200_000  # of Python's garbage collector: entries are not in cycles, and its runs cause pauses
 
 
 class LedgerCatalogue:
-    """What garbage collection asks: the ledgers in metadata, and which ones are gone for sure."""
+    """The ledgers in metadata, for garbage collection."""
 
     def __init__(self, ledgers: LedgerStore, instance_id: str | None) -> None:
         self._ledgers = ledgers
         self._instance_id = instance_id
 
     async def ids(self) -> AsyncIterator[list[int]]:
-        """All ledgers, a directory of znodes at a time."""
+        """Yields all ledgers, a directory of znodes at a time."""
         async for part in self._ledgers.ids():
             yield list(part)
 
     async def gone(self, ledger_ids: list[int]) -> set[int]:
-        """Those without a znode, in a store that is up to date and still the cluster that the bookie belongs to.
+        """Returns ledgers without a znode, in an up-to-date store that still belongs to the bookie's cluster.
 
         Raises:
-            Refused: it is another cluster now; its missing ledgers say nothing about ours.
+            Refused: the store belongs to another cluster now.
         """
         store, root = self._ledgers.store, self._ledgers.root
         await store.sync(root)
         nodes = await store.get_many([self._ledgers.path(ledger_id) for ledger_id in ledger_ids])
-        found = await read_instance_id(store, root)  # last: the root was there when the ledgers were not
+        found = await read_instance_id(store, root)  # last: the root existed when the ledgers did not
         if found != self._instance_id:
-            raise Refused(f"{root} is instance {found} now, this bookie belongs to {self._instance_id}")
+            raise Refused(f"{root} is instance {found} now; this bookie belongs to instance {self._instance_id}")
         return {ledger_id for ledger_id, node in zip(ledger_ids, nodes, strict=True) if node is None}
 
 
 class BookieService:
-    """One bookie with everything around it.
+    """A bookie with its ports, garbage collection and registration.
 
     Attributes:
         bookie_id: known from the start.
-        registered: the metadata store lists it.
-        lost: set when the bookie cannot continue: another process has its id, or readOnlyModeEnabled is false, or a
-            server beside it has ended.
-        why_lost: the error behind it, where there is one.
-        samples_beside: figures of what runs in the same process, for /metrics.
+        registered: True while it is registered in the metadata store.
+        lost: set when the bookie cannot continue: a disk is full and readOnlyModeEnabled is false, or auto recovery in
+            the same process failed.
+        why_lost: the error, if there is one.
+        samples_beside: metrics of auto recovery in the same process, for /metrics.
     """
 
     def __init__(self, config: BookieConfig, world: World, store: MetadataStore, index_factory: IndexFactory) -> None:
@@ -128,7 +129,7 @@ class BookieService:
             unfinished_bytes_max=config.unfinished_frame_bytes_max,
             stall_timeout_s=config.unfinished_frame_timeout_ms / 1000,
         )
-        self.disks = DiskMonitor(config, world.disk, self.bookie.gate)
+        self.disks = DiskMonitor(config, world.disk, self.bookie.admission)
         self._ledgers: LedgerStore | None = None
         self._garbage: GarbageCollector | None = None
         self.admin_port = self.http_port = 0
@@ -142,10 +143,10 @@ class BookieService:
         self._started = False
         self.samples_beside: list[Callable[[], Iterator[Sample]]] = []
 
-    # -- up and down -----------------------------------------------------------------------------------------------
+    # -- start and stop --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Everything up to the registration; call stop() after a failure too.
+        """Starts and registers the bookie; call stop() after a failure too.
 
         Raises:
             UsageError: ledgerStorageClass names another storage than ours; nothing was written.
@@ -162,8 +163,8 @@ class BookieService:
         if identity.was_dirty(disk, config):
             logger.info("the last bookie here was not stopped gracefully")
         self._ledgers = await open_ledgers(self.store, self._uri.root, self._uri.manager, write=True)
-        gate = self.bookie.gate
-        gate.on_throttle = self.server.throttle
+        admission = self.bookie.admission
+        admission.on_throttle = self.server.throttle
         await self.bookie.start()
         self._started = True
         self.disks.start()
@@ -180,14 +181,14 @@ class BookieService:
             stale_wait_s=config.zk_timeout_ms / 1000 + SERVER_TICKS_S,
         )
         self.registered = True
-        gate.on_read_only = self._read_only_changed
+        admission.on_read_only = self._read_only_changed
         self._registrar = asyncio.create_task(self._keep_registered(), name="registration")
         self._registration.set()
 
     async def stop(self) -> None:
-        """Everything down, as far as it was up. After it the directories are whole without their journals."""
-        self.bookie.gate.on_read_only = lambda _: None
-        self.bookie.gate.add_reason("stopping", "the bookie is stopping")
+        """Stops everything that was started. Then all entries are in the ledger directories."""
+        self.bookie.admission.on_read_only = lambda _: None
+        self.bookie.admission.add_reason("stopping", "the bookie is stopping")
         if self._registrar is not None:
             self._registrar.cancel()
             await asyncio.wait([self._registrar])
@@ -196,7 +197,7 @@ class BookieService:
                 async with asyncio.timeout(UNREGISTER_TIMEOUT_S):
                     await self._registry.unregister(self.bookie_id)
             except (BkctlError, TimeoutError) as e:
-                logger.warning("not unregistered, the session's end does it: %s", e)
+                logger.warning("cannot unregister the bookie, whose registration ends with the session: %s", e)
             self.registered = False
         self.disks.close()
         try:
@@ -219,14 +220,14 @@ class BookieService:
 
     @property
     def garbage(self) -> GarbageCollector:
-        """Garbage collection; there is one from start() on."""
+        """Garbage collection; it exists from start() on."""
         if self._garbage is None:
             raise Refused("the bookie is not started")
         return self._garbage
 
     @property
     def address(self) -> str:
-        """Where clients reach it, host:port."""
+        """Its address for clients, host:port."""
         return f"{advertised_host(self.config)}:{self.server.port}"
 
     def _restore_status(self) -> None:
@@ -234,7 +235,7 @@ class BookieService:
             return
         status = identity.read_status(self.world.disk, self.config)
         if status is not None and status.read_only and status.manual:
-            self.bookie.gate.add_reason("manual", "made read-only before the last restart")
+            self.bookie.admission.add_reason("manual", "made read-only before the last restart")
 
     async def _open_ports(self) -> None:
         config = self.config
@@ -255,13 +256,13 @@ class BookieService:
             self._http = HttpServer(self.world, pages, routes)
             self.http_port = await self._http.start(http_host(config), config.http_port)
         if config.admin_grpc_port >= 0:
-            from bkdaemon.bookie.grpc.server import AdminServer  # grpc costs 100 ms and 20 MB, for who wants it
+            from bkdaemon.bookie.grpc.server import AdminServer  # its import takes 100 ms and 20 MB
 
             self._admin = AdminServer(self)
             self.admin_port = self._admin.start(config.admin_grpc_address, config.admin_grpc_port)
 
     def _service_info(self) -> BookieServiceInfo:
-        """As Java orders it: HTTP, then the bookie; our own endpoint last. Java's clients search by protocol."""
+        """Returns the endpoints in Java's order: HTTP, then the bookie; bkctl's own endpoint is last."""
         config = self.config
         host = advertised_host(config)
         endpoints = []
@@ -276,20 +277,20 @@ class BookieService:
     # -- registration ----------------------------------------------------------------------------------------------
 
     def _registers_read_only(self) -> bool:
-        return bool(self.bookie.gate.reasons.keys() - {"session"})
+        return bool(self.bookie.admission.reasons.keys() - {"session"})
 
     def _session_changed(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:
             self.registered = False
-            self.bookie.gate.add_reason("session", "the metadata session expired; not registered")
+            self.bookie.admission.add_reason("session", "the metadata session expired; not registered")
             self._registration.set()
         elif event is SessionEvent.CONNECTED and not self.registered:
             self._registration.set()
 
     def _read_only_changed(self, read_only: bool) -> None:
-        reasons = self.bookie.gate.reasons
+        reasons = self.bookie.admission.reasons
         if read_only and "disk" in reasons and not self.config.read_only_mode:
-            logger.error("readOnlyModeEnabled is false: the bookie stops instead of turning read-only")
+            logger.error("readOnlyModeEnabled is false; stopping the bookie instead of making it read-only")
             self.lost.set()
         if self.config.persist_status and reasons.keys() != {"session"}:
             status = BookieStatusFile(read_only, self.world.clock.now_ms(), "manual" in reasons)
@@ -297,20 +298,20 @@ class BookieService:
         self._registration.set()
 
     def set_manual_read_only(self, text: str | None) -> None:
-        """A person makes the bookie read-only, with who and why; None takes it back."""
-        gate = self.bookie.gate
+        """Makes the bookie read-only for a manual reason; None removes the reason."""
+        admission = self.bookie.admission
         if text is None:
-            gate.drop_reason("manual")
+            admission.drop_reason("manual")
         else:
-            gate.add_reason("manual", text)
+            admission.add_reason("manual", text)
 
     def lose(self, why: BaseException) -> None:
-        """Something without which the bookie does not go on has ended: the process is to stop it."""
+        """Requests the stop of the process, because a part of it failed."""
         self.why_lost = why
         self.lost.set()
 
     async def _keep_registered(self) -> None:
-        """Registers again whenever the session or the mode changed, for as long as it takes."""
+        """Registers again whenever the session or the mode changed, and retries until it succeeds."""
         while True:
             await self._registration.wait()
             self._registration.clear()
@@ -326,7 +327,7 @@ class BookieService:
                 if isinstance(e, AlreadyExists):
                     logger.error("another process is registered with the bookie id; retrying: %s", e)
                 else:
-                    logger.warning("not registered yet: %s", e)
+                    logger.warning("failed to register the bookie; retrying: %s", e)
                 await asyncio.sleep(REGISTER_RETRY_S)
                 self._registration.set()
                 continue
@@ -334,25 +335,25 @@ class BookieService:
                 self._registration.set()
                 continue
             self.registered = True
-            self.bookie.gate.drop_reason("session")
+            self.bookie.admission.drop_reason("session")
 
 
 # -- the process -----------------------------------------------------------------------------------------------------
 
 
 async def serve(config: BookieConfig, world: World, ready: Callable[[BookieService], None]) -> None:
-    """Runs a bookie until SIGTERM or SIGINT; ready is called when it serves.
+    """Runs a bookie until SIGTERM or SIGINT; ready is called when it is started.
 
     Raises:
-        BkctlError: it could not start, or had to stop.
+        BkctlError: it failed to start, or had to stop.
     """
     for directory in identity.directories(config):
         if Path(directory).parts[:1] != ("/",):
-            logger.warning("%s is relative: its cookie is only good from this working directory", directory)
+            logger.warning("%s is relative: its cookie is valid only in this working directory", directory)
     recovers = config.unknown.get("autoRecoveryDaemonEnabled", "").lower() == "true"
     idle = config.unknown.keys() - {"autoRecoveryDaemonEnabled"} - (RECOVERY_KEYS if recovers else set())
     if idle:
-        logger.info("keys without a meaning here: %s", ", ".join(sorted(idle)))
+        logger.info("ignoring unused keys: %s", ", ".join(sorted(idle)))
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -362,10 +363,12 @@ async def serve(config: BookieConfig, world: World, ready: Callable[[BookieServi
         service = BookieService(config, world, store, rocks_index(config))
         try:
             await service.start()
-            gc.freeze()  # what start-up made stays: it is not looked at again
+            gc.freeze()  # objects of the start-up are not collected
             async with AsyncExitStack() as beside:
                 if recovers:
-                    from bkdaemon.autorecovery.server import beside_bookie  # brings the client; few bookies need it
+                    from bkdaemon.autorecovery.server import (
+                        beside_bookie,
+                    )  # it imports the client, which few bookies need
 
                     recovery = await beside.enter_async_context(beside_bookie(config, world, store, service.lose))
                     service.samples_beside.append(recovery.samples)
@@ -379,13 +382,13 @@ async def serve(config: BookieConfig, world: World, ready: Callable[[BookieServi
         if service.why_lost is not None:
             raise service.why_lost
         if service.lost.is_set():
-            raise Refused(f"bookie {service.bookie_id} cannot go on; see its log")
+            raise Refused(f"bookie {service.bookie_id} cannot continue; see its log")
     finally:
         await store.close()
 
 
 def run(config: BookieConfig, world: World, ready: Callable[[BookieService], None]) -> None:
-    """serve() in an event loop of its own, with the settings that a bookie's speed needs."""
+    """Runs serve() in an event loop of its own, with settings for the speed of a bookie."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(GC_THRESHOLD, 20, 50)
     keep_memory()

@@ -1,10 +1,10 @@
-"""What a bookie does before it answers: replays its journals into storage and remembers how far.
+"""The start-up of a bookie: its journals are replayed into storage, and their marks are stored.
 
     record        is applied as
-    entry         stored, if the ledger is known (a ledger that is not was deleted, or its key was never promised)
-    ledger key    the ledger is created, or its empty key is filled in
-    fence         the ledger is fenced; one that is not known is created fenced, which Java's bookie forgets
-    explicit LAC  kept, if the ledger is known
+    entry         stored, if the ledger is known (else it was deleted, or its key was never durable)
+    ledger key    the ledger is created, or its empty key is set
+    fence         the ledger is fenced; an unknown one is created and fenced, unlike in Java's bookie
+    explicit LAC  stored, if the ledger is known
     others        skipped with a warning
 
 Source: BookieImpl.java (readJournal), Journal.java (replay); quirks Q1 and Q5 of the format notes.
@@ -37,10 +37,10 @@ _I64: Final = Struct(">q")
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What start-up found.
+    """The result of the start-up.
 
     journals: (mark, highest journal id) of each journal directory, in the order of the configuration.
-    unfinished: what was replayed and could not be flushed, and why: a full disk is no reason not to serve reads.
+    unfinished: the replayed entries that could not be flushed, and the error: reads are served with a full disk too.
     """
 
     journals: list[tuple[LogMark, int]]
@@ -51,8 +51,8 @@ def recover(disk: Disk, config: BookieConfig, storage: Storage) -> Recovered:
     """Opens storage, replays the journals, flushes and stores the new marks; blocks.
 
     Raises:
-        BadBytes: a journal that cannot be replayed whole, with file and offset.
-        OSError: a disk that cannot be read, or is full while more is replayed than memory may hold.
+        BadBytes: a journal cannot be replayed, with file and offset.
+        OSError: a disk cannot be read, or is full while memory cannot hold all replayed entries.
     """
     storage.open()
     replayer = _Replayer(storage, config.write_cache_mb * MIB // 2)
@@ -77,7 +77,7 @@ def recover(disk: Disk, config: BookieConfig, storage: Storage) -> Recovered:
 
 
 class _Replayer:
-    """Applies journal records to storage, in as much memory as the write cache may take."""
+    """Applies journal records to storage, within the size of the write cache."""
 
     def __init__(self, storage: Storage, size_max: int) -> None:
         self._storage = storage
@@ -101,12 +101,12 @@ class _Replayer:
         self._counts[counted] = self._counts.get(counted, 0) + 1
 
     def _flush(self) -> None:
-        """Makes room for more."""
+        """Flushes storage to free memory."""
         self._storage.flush(self._storage.swap())
         self._storage.flushed()
 
     def report(self) -> None:
-        """Says what was replayed, if anything was."""
+        """Logs the replayed records, if any."""
         if self._counts:
             logger.info("replayed: %s", ", ".join(f"{n} x {what}" for what, n in sorted(self._counts.items())))
 
@@ -132,7 +132,7 @@ class _Replayer:
             ledger.key = key
             self._storage.save(ledger)
         elif key != ledger.key:
-            logger.warning("ledger %d: the journal has another master key; the stored one stays", ledger_id)
+            logger.warning("ledger %d: ignoring another master key in the journal", ledger_id)
             return False
         return True
 

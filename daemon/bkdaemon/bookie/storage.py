@@ -1,13 +1,13 @@
-"""Ledger storage: what arrived is in dicts, what was flushed is in entry logs and the index.
+"""Ledger storage: new entries are in dicts, flushed entries in entry logs and the index.
 
-    Ledger     what is known of one ledger; its entries that are not flushed lie in two dicts
-    swap()     the entries of all ledgers become a Flush; new ones gather in fresh dicts
+    Ledger     one ledger in memory; its unflushed entries are in two dicts
+    swap()     the entries of all ledgers become a Flush; new entries are added to new dicts
     flush()    worker: sorted into the entry logs of the ledger's directory (ledger id mod n), sync, index batch,
-               then the ledgers' own rows, always (a mark must not outrun a fence)
-    flushed()  the flushed dicts are let go; the entries are found on disk from now on
-    fetch()    worker: a batch of reads; entries that follow the wanted ones come along into the read cache
+               then the ledgers' own rows, always (a fence must be durable before a mark)
+    flushed()  the flushed dicts are dropped; the entries are read from disk from now on
+    fetch()    worker: a batch of reads; entries that follow the requested ones are added to the read cache
 
-Everything but flush() and fetch() runs on the event loop; those two touch only what does not change under them.
+Everything except flush() and fetch() runs on the event loop; these two use only data that do not change meanwhile.
 Source: SingleDirectoryDbLedgerStorage.java, WriteCache.java, LedgerMetadataIndex.java.
 """
 
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NOT_KNOWN: Final = -2
-"""Below every entry id and LAC: nothing was seen yet."""
+"""Below every entry id and LAC: unknown."""
 APPEND_SLICE: Final = 4096
-INDEX_ROWS_AT_ONCE: Final = 4096  # the event loop stands still while RocksDB takes a batch: 2 ms for these
+INDEX_ROWS_AT_ONCE: Final = 4096  # RocksDB blocks the event loop while it writes a batch: 2 ms for these
 HANDLES_MAX: Final = 100_000
 SEQUENCES_MAX: Final = 10_000
 LOGS_KEPT_MAX: Final = 8
-"""Logs of tries that failed when they were durable, of one directory: with more, the next is taken back."""
-MISSING_LOGS_MAX: Final = 10_000  # that were logged once; beyond that they are logged again
-MOVES_MAX: Final = 8  # of an entry by compactions, while one read looks for it
+"""Durable logs of failed flushes, of one directory: with more of them the next one is removed."""
+MISSING_LOGS_MAX: Final = 10_000  # missing logs that are remembered as logged
+MOVES_MAX: Final = 8  # moves of an entry by compactions during one read
 LAC_OFFSET: Final = 16
 _I64: Final = Struct(">q")
 T = TypeVar("T")
@@ -54,8 +54,8 @@ T = TypeVar("T")
 class Ledger:
     """One ledger, as far as it is in memory.
 
-    last and lac are the highest that were seen; the whole truth once `loaded`. keyed: this process has journalled
-    the key. fence_durable: the fence needs no journal any more.
+    last and lac are the highest known values, and exact once `loaded`. keyed: this process has journaled the key.
+    fence_durable: the fence is durable.
     """
 
     __slots__ = (
@@ -91,26 +91,26 @@ class Ledger:
 
     @property
     def data(self) -> LedgerData:
-        """What is kept of the ledger beside its entries."""
+        """The persistent data of the ledger, without its entries."""
         return LedgerData(self.key, self.fenced, self.explicit_lac, self.limbo)
 
     def wake(self, lac: int | None = None) -> None:
-        """Wakes who waits for the LAC to pass theirs; None wakes all."""
+        """Wakes the waiters whose previous LAC is passed; None wakes all."""
         due = [token for token, (previous, _) in self.waiters.items() if lac is None or lac > previous]
         for wake in [self.waiters.pop(token)[1] for token in due]:
             wake()
 
 
 def lac_of_packet(packet: bytes) -> int:
-    """The LAC in an explicit-LAC packet, -1 where it is too short to hold one."""
+    """Returns the LAC in an explicit-LAC packet, -1 if it is too short."""
     return int(_I64.unpack_from(packet, 8)[0]) if len(packet) >= LAC_OFFSET else -1
 
 
 @dataclass(slots=True)
 class Flush:
-    """What one swap took: entries a ledger, and the rows of ledgers that changed.
+    """The result of a swap: entries by ledger, and the rows of changed ledgers.
 
-    done: directories that have it; kept: logs of tries that failed, which rows may point to until one succeeds.
+    done: directories where it is durable; kept: logs of failed attempts, to which rows may point until one succeeds.
     """
 
     entries: list[tuple[int, dict[int, bytes]]]
@@ -125,7 +125,7 @@ class Flush:
 
 @dataclass(slots=True)
 class Fetched:
-    """What the read worker found, in the order of what was wanted.
+    """The result of the read worker, in the order of the request.
 
     tails: (last entry, its LAC) of ledgers that were not loaded; ahead: entries for the read cache.
     """
@@ -137,7 +137,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One ledger directory: where entries lie, the logs they lie in, and the note that both belong together."""
+    """One ledger directory: its index, its entry logs, and the record that both match."""
 
     index: Index
     logs: EntryLogs
@@ -148,8 +148,8 @@ class Storage:
     """The ledgers of one bookie, over all its ledger directories.
 
     Attributes:
-        ledgers: the Ledgers in memory; use ledger() to get one that may not be.
-        active_bytes: of entries that no Flush has taken yet.
+        ledgers: the Ledgers in memory; use ledger() for any other.
+        active_bytes: bytes of entries that are in no Flush yet.
     """
 
     def __init__(self, config: BookieConfig, world: World, index_factory: IndexFactory) -> None:
@@ -200,31 +200,31 @@ class Storage:
             unfinished.settle(self._disk, current, shard.index)
 
     def close(self) -> None:
-        """Closes every directory's files; blocks. Nothing is flushed."""
+        """Closes the files of every directory without a flush; blocks."""
         for shard in self._shards:
             shard.logs.close()
             try:
                 shard.index.close()
-            except OSError as e:  # what was acknowledged is in its log, or in the journal
-                logger.error("the index did not close cleanly: %s", e)
+            except OSError as e:  # acknowledged entries are in its write-ahead log or in the journal
+                logger.error("failed to close the index: %s", e)
         self._shards.clear()
 
     # -- ledgers ---------------------------------------------------------------------------------------------------
 
     def ids(self) -> Iterable[int]:
-        """All ledgers that are here."""
+        """Returns the ids of all ledgers."""
         return self._data.keys()
 
     @property
     def count(self) -> int:
-        """How many ledgers are here."""
+        """The number of ledgers."""
         return len(self._data)
 
     def __contains__(self, ledger_id: object) -> bool:
         return ledger_id in self._data
 
     def ledger(self, ledger_id: int) -> Ledger | None:
-        """A ledger that is here, or None."""
+        """Returns a ledger, or None if it does not exist."""
         found = self.ledgers.get(ledger_id)
         if found is None and ledger_id in self._data:
             data = decode_ledger_data(self._data[ledger_id], source=f"ledger {ledger_id}")
@@ -232,21 +232,21 @@ class Storage:
         return found
 
     def create(self, ledger_id: int, key: bytes) -> Ledger:
-        """A new ledger, bound to a master key."""
+        """Creates a ledger with a master key."""
         ledger = self.ledgers[ledger_id] = Ledger(ledger_id, LedgerData(key), new=True)
         self.save(ledger)
         return ledger
 
     def save(self, ledger: Ledger) -> None:
-        """Takes note of a changed key, fence or explicit LAC; the next flush writes it."""
+        """Saves a changed key, fence or explicit LAC; the next flush writes it."""
         self._data[ledger.id] = self._dirty[ledger.id] = encode_ledger_data(ledger.data)
 
     def touch(self, ledger: Ledger) -> None:
-        """Entries are about to be put into ledger.entries."""
+        """Notes that entries are added to ledger.entries next."""
         self._active[ledger.id] = ledger
 
     def forget(self, ledger_ids: Iterable[int]) -> list[Ledger]:
-        """Ledgers are deleted: they are not here any more. Returns those that were in memory."""
+        """Removes deleted ledgers from memory; returns those that were loaded."""
         gone = []
         for ledger_id in ledger_ids:
             self._data.pop(ledger_id, None)
@@ -260,14 +260,14 @@ class Storage:
         return gone
 
     def remove(self, ledger_ids: list[int]) -> None:
-        """Worker, the one that flushes: removes the index rows of deleted ledgers."""
+        """Flush worker: removes the index rows of deleted ledgers."""
         for number, shard in enumerate(self._shards):
             mine = [i for i in ledger_ids if i % len(self._shards) == number]
             if mine:
                 shard.index.remove_ledgers(mine)
 
     def shards(self) -> list[Shard]:
-        """The ledger directories."""
+        """Returns the ledger directories."""
         return list(self._shards)
 
     def _shard(self, ledger_id: int) -> Shard:
@@ -276,7 +276,7 @@ class Storage:
     # -- flushing --------------------------------------------------------------------------------------------------
 
     def swap(self) -> Flush:
-        """Takes everything that is not flushed. One Flush at a time: the last one must be flushed() by now."""
+        """Returns everything that is not flushed. One Flush at a time: the last one must be flushed() before."""
         taken = []
         for ledger in self._active.values():
             if ledger.entries:
@@ -287,7 +287,7 @@ class Storage:
         return flush
 
     def flush(self, flush: Flush) -> None:
-        """Worker: makes a Flush durable. After an error the same Flush may be tried again."""
+        """Flush worker: makes a Flush durable. After an error the same Flush can be retried."""
         count = len(self._shards)
         for number, shard in enumerate(self._shards):
             if number in flush.done:
@@ -307,8 +307,8 @@ class Storage:
                 if rows:
                     shard.index.store_ledgers(rows)
             except BaseException:
-                # Rows that were committed point there. Most of their entries are in the journal too, whose mark has not
-                # moved; but one that was not acknowledged may be nowhere else, and its row must not point to nothing.
+                # Committed rows point to these logs. Most of their entries are in the journal too, whose mark has not
+                # moved; but an entry that was not acknowledged may be only here, and its row must stay valid.
                 if durable and len(kept) < LOGS_KEPT_MAX:
                     kept += shard.logs.keep()
                 else:
@@ -332,7 +332,7 @@ class Storage:
                 rows += len(part)
 
     def flushed(self) -> None:
-        """The Flush is durable: its entries need no memory any more."""
+        """Drops the entries of a durable Flush from memory."""
         for ledger in self._flushing:
             ledger.flushing = {}
         self._flushing = []
@@ -340,7 +340,7 @@ class Storage:
             self._drop_idle()
 
     def _drop_idle(self) -> None:
-        """Drops Ledgers whose data are all on disk; their key is written to the journal again when they are used."""
+        """Drops Ledgers whose data are on disk; their key is journaled again when they are used."""
         for ledger in list(self.ledgers.values()):
             busy = ledger.entries or ledger.flushing or ledger.waiters or ledger.fenced != ledger.fence_durable
             if not busy and ledger.id not in self._dirty:
@@ -349,39 +349,39 @@ class Storage:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def cached(self, ledger: Ledger, entry_id: int) -> bytes | None:
-        """An entry that is in memory."""
+        """Returns an entry from memory, or None."""
         return ledger.entries.get(entry_id) or ledger.flushing.get(entry_id) or self.read_cache.get(ledger.id, entry_id)
 
     def load(self, ledger: Ledger) -> None:
-        """Learns last and lac of a ledger from disk, where they are not known; blocks for a row and 24 bytes."""
+        """Reads last and lac of a ledger from disk, unless they are known; blocks for a row and 24 bytes."""
         if not ledger.loaded:
             self.learn(ledger, self._tail(ledger.id))
 
     def learn(self, ledger: Ledger, tail: tuple[int, int]) -> None:
-        """Takes note of what a worker found to be the end of a ledger on disk."""
+        """Stores the end of a ledger on disk, as a worker read it."""
         ledger.last, ledger.lac, ledger.loaded = max(ledger.last, tail[0]), max(ledger.lac, tail[1]), True
 
     def read(self, ledger: Ledger, entry_id: int) -> bytes | None:
-        """One entry from memory or disk; blocks."""
+        """Returns an entry from memory or disk; blocks."""
         return self.cached(ledger, entry_id) or self._stored(ledger.id, entry_id)
 
     def entry_ids(self, ledger: Ledger) -> list[int]:
-        """All entries of a ledger, ascending; blocks."""
+        """Returns all entry ids of a ledger, ascending; blocks."""
         stored = self.stored_ids(ledger.id)
         if not ledger.entries and not ledger.flushing:
             return stored
         return sorted({*stored, *ledger.entries, *ledger.flushing})
 
     def stored_ids(self, ledger_id: int) -> list[int]:
-        """The entries of a ledger that are on disk, ascending; blocks, any thread."""
+        """Returns the entry ids of a ledger on disk, ascending; blocks, any thread."""
         return self._shard(ledger_id).index.entry_ids(ledger_id)
 
     def location_rows(self, ledger_id: int, entry_id: int, count: int) -> bytes:
-        """Where the entries of a ledger lie on disk, see Index.location_rows; blocks, any thread."""
+        """Returns locations of the entries of a ledger, see Index.location_rows; blocks, any thread."""
         return self._shard(ledger_id).index.location_rows(ledger_id, entry_id, count)
 
     def fetch(self, wanted: list[tuple[int, int]], tails: set[int]) -> Fetched:
-        """Worker, the one that reads: (ledger id, entry id) pairs from disk, and the ends of some ledgers."""
+        """Read worker: reads (ledger id, entry id) pairs from disk, and the ends of some ledgers."""
         found = Fetched()
         for ledger_id in tails:
             try:
@@ -408,15 +408,15 @@ class Storage:
         return found
 
     def report_unreadable(self, what: str, error: Exception) -> None:
-        """Logs that entries cannot be read and why; of a missing entry log one line a file. Any thread."""
+        """Logs why entries cannot be read; one line for each missing entry log. Any thread."""
         path = str(error.details.get("path", "")) if isinstance(error, NotFound) else ""
         if not path:
-            logger.error("%s cannot be read: %s", what, error)
+            logger.error("failed to read %s: %s", what, error)
         elif path not in self._missing_logs:
             if len(self._missing_logs) >= MISSING_LOGS_MAX:
                 self._missing_logs.clear()
             self._missing_logs.add(path)
-            logger.error("entry log %s is missing: its entries cannot be read, first %s", path, what)
+            logger.error("entry log %s is missing; its entries cannot be read, the first is %s", path, what)
 
     def _fetch(self, ledger_id: int, entry_id: int, ahead: dict[int, bytes]) -> bytes | None:
         if not 0 < entry_id - self._sequences.get(ledger_id, NOT_KNOWN) <= GAP_MAX:
@@ -434,9 +434,9 @@ class Storage:
         return self._at(ledger_id, entry_id, self._shard(ledger_id).logs.read)
 
     def _at(self, ledger_id: int, entry_id: int, read: Callable[[int, int, int], T]) -> T | None:
-        """What `read` makes of the place that the index names, None where it names none.
+        """Calls `read` for the location of an entry in the index; None if it has none.
 
-        A compaction may move the entry and remove its log between the two: then the index names another place.
+        A compaction may move the entry and remove its log in between: then the index has another location.
         """
         index, keys = self._shard(ledger_id).index, [location_key(ledger_id, entry_id)]
         location = index.locations(keys)[0]
@@ -452,12 +452,12 @@ class Storage:
         return read(location, ledger_id, entry_id)
 
     def _tail(self, ledger_id: int) -> tuple[int, int]:
-        """(last entry, its LAC) of what is on disk of a ledger."""
+        """Returns (last entry, its LAC) of a ledger on disk."""
         last = self._shard(ledger_id).index.last_entry(ledger_id)
         try:
             body = self._stored(ledger_id, last) if last >= 0 else None
         except (BadBytes, NotFound):
-            # a row that a failed flush left points into what was taken back; its entry is in memory then
+            # a row of a failed flush points into a removed log; its entry is in memory then
             ledger = self.ledgers.get(ledger_id)
             body = self.cached(ledger, last) if ledger is not None else None
             if body is None:

@@ -1,7 +1,7 @@
-"""ledgerStorageClass: refuses a configuration that Java's bookie would read with another storage than ours.
+"""Checks ledgerStorageClass: a configuration that Java's bookie would use with another storage is refused.
 
-Our storage is DbLedgerStorage. Java's bookie, started with a file that names another class or none, accepts the cookie
-of our directories, finds no ledger in them, and its garbage collector removes every entry log.
+Our storage is DbLedgerStorage. Java's bookie, started with another class or without the key, accepts the cookie of our
+directories, finds no ledger in them, and its garbage collector removes every entry log.
 Source: ServerConfiguration.java (getLedgerStorageClass), LedgerStorageFactory.java: a full class name and nothing else.
 """
 
@@ -29,7 +29,7 @@ def check_storage_class(disk: Disk, config: BookieConfig) -> None:
     A missing key is a warning, unless an index directory holds .idx files.
 
     Raises:
-        UsageError: the key names another class, or is missing where .idx files would have to be imported.
+        UsageError: the key names another class, or is missing although .idx files have to be imported.
     """
     if config.storage_class == DB_LEDGER_STORAGE:
         return

@@ -1,13 +1,13 @@
-"""What a crash has left of a compaction by Java's bookie (useTransactionalCompaction), seen to before anything is read.
+"""Completes or removes a compaction that Java's bookie (useTransactionalCompaction) did not finish before a crash.
 
-    N.log.compacting     the copy was being written: no row points to it, it goes
-    N.log.M.compacted    the copy of what lives in log M was whole, its rows were being written in one batch
-        rows into N        the copy counts: N.log is made of it where the link to it was lost; M.log goes some day
-        none, M.log there  the copy does not count, and goes, with N.log if that was linked; M.log has everything
-        none, no M.log     the rows may be lost: the copy counts, garbage collection asks metadata about N.log
+    N.log.compacting     a partial copy: no row points to it, it is removed
+    N.log.M.compacted    a complete copy of the live entries in log M, whose rows were being written in one batch
+        rows into N        the copy is valid: N.log is created from it if the link was lost; M.log is removed later
+        none, M.log        the copy is removed, with N.log if that was linked; M.log has all entries
+        none, no M.log     the rows may be lost: the copy is valid, garbage collection checks N.log in metadata
 
-Java does likewise at the start of each collection, but only with the same setting, and puts every row to N once more:
-a file left here would bring back what was deleted or moved since. A file that cannot be read stays.
+Java does the same at the start of each collection, but only with the same setting, and writes every row to N again: a
+remaining file would restore entries that were deleted or moved since. An unreadable file is kept.
 Source: TransactionalEntryLogCompactor.java, DefaultEntryLogger.java (incompleteCompactionLogs).
 """
 
@@ -41,36 +41,36 @@ COMPACTING: Final = ".log.compacting"
 
 
 def settle(disk: Disk, directory: Path, index: Index) -> None:
-    """Ends what is unfinished in a ledger directory; blocks, as long as it takes to read the copies.
+    """Completes or removes unfinished compactions in a ledger directory; blocks while it reads the copies.
 
     Raises:
-        OSError: the disk fails; nothing was lost, and the next start continues.
+        OSError: the disk failed; nothing is lost, and the next start continues.
     """
     for name in disk.names(directory):
         path, ids = directory / name, parse_compacted_name(name)
         if name.endswith(COMPACTING):
             disk.remove(path)
-            logger.info("%s: an unfinished compaction, removed", path)
+            logger.info("removed the partial log of an unfinished compaction: %s", path)
         elif ids is not None:
             try:
-                counts = not disk.exists(directory / log_name(ids[1])) or _is_pointed_to(disk, path, ids[0], index)
+                valid = not disk.exists(directory / log_name(ids[1])) or _is_pointed_to(disk, path, ids[0], index)
             except BadBytes as e:
-                logger.warning("a compaction that was not finished stays, it cannot be read: %s", e)
+                logger.warning("cannot read the log of an unfinished compaction; keeping it: %s", e)
                 continue
-            _settle_copy(disk, path, directory / log_name(ids[0]), counts=counts)
+            _settle_copy(disk, path, directory / log_name(ids[0]), valid=valid)
 
 
-def _settle_copy(disk: Disk, copy: Path, final: Path, *, counts: bool) -> None:
-    if counts and not disk.exists(final):
+def _settle_copy(disk: Disk, copy: Path, final: Path, *, valid: bool) -> None:
+    if valid and not disk.exists(final):
         disk.replace(final, disk.read(copy))
-    if not counts and disk.exists(final):
+    if not valid and disk.exists(final):
         disk.remove(final)
     disk.remove(copy)
-    logger.info("%s: a compaction that was not finished %s", copy, "counts" if counts else "is undone")
+    logger.info("%s the unfinished compaction %s", "completed" if valid else "removed", copy)
 
 
 def _is_pointed_to(disk: Disk, path: Path, log_id: int, index: Index) -> bool:
-    """True if the index looks for any entry of the copy in the log that it is to become."""
+    """Returns True if any row of the index points into the log that the copy becomes."""
     file = disk.open(path)
     try:
         keys = _keys(LogRecords(file.pread, file.size(), source=str(path)))

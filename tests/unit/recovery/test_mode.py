@@ -48,9 +48,9 @@ async def test_a_bookie_with_an_admin_port_is_set_over_grpc_with_who_and_why(tmp
     registry = BookieRegistry(MemoryStore(tree), ROOT)
     async with serving(tree, config_at(tmp_path)) as service:
         assert await set_mode(registry, ID, read_only=True, who="ann", why="a disk is replaced") == "gRPC"
-        assert service.bookie.gate.reasons == {"manual": "ann: a disk is replaced"}
+        assert service.bookie.admission.reasons == {"manual": "ann: a disk is replaced"}
         assert await set_mode(registry, ID, read_only=False, who="ann", why="") == "gRPC"
-        assert service.bookie.gate.reasons == {}
+        assert service.bookie.admission.reasons == {}
 
 
 async def test_a_bookie_without_an_admin_port_is_set_over_http() -> None:

@@ -1,8 +1,8 @@
-"""Reads entries out of entry logs and checks their digests: a process of its own beside a bookie.
+"""Reads entries from entry logs and checks their digests, in a process beside a bookie.
 
-    python -m bkdaemon.bookie.grpc.entry_scan      pickled Tasks on stdin, encoded EntryBatches on stdout, one for one
+    python -m bkdaemon.bookie.grpc.entry_scan      pickled Tasks on stdin, an encoded EntryBatch on stdout for each
 
-It has none of the bookie's locks, only its files; its priority is below the bookie's (NICENESS). It ends with its
+It uses the bookie's files without its locks; its priority is below the bookie's (NICENESS). It exits at the end of
 stdin.
 """
 
@@ -30,7 +30,7 @@ from bkctl.model.ledger import DigestType
 
 NICENESS: Final = 10
 WINDOW_BYTES: Final = 1 << 20
-"""What is read of a log at once."""
+"""Bytes of a log that are read at once."""
 LOGS_OPEN_MAX: Final = 64
 ENTRY_BYTES_MAX: Final = 1 << 28
 """A larger size in a log is not valid."""
@@ -47,9 +47,9 @@ _HEAD: Final = Struct(
     "q"  # entry id
     "q"  # last confirmed
     "q"  # length
-    "I"  # the CRC32C, or what stands there
+    "I"  # the CRC32C, or other bytes at its place
 )
-_WHOLE: Final = Struct(">i" + _HEAD.format[1:])  # size, and the head behind it
+_WHOLE: Final = Struct(">i" + _HEAD.format[1:])  # size, then the head
 _NO_HEAD: Final = (-1, -1, -1, -1, -1, 0)
 _SEALS: Final[dict[int, DigestType]] = {
     pb.SEAL_CRC32: DigestType.CRC32,
@@ -61,7 +61,7 @@ COLUMNS: Final = ("ledger_id", "entry_id", "last_confirmed", "length", "payload_
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Entries of one ledger: those in the logs of a directory as ROWs, those still in memory as they are."""
+    """Entries of one ledger: those in the logs of a directory as ROWs, those in memory as bytes."""
 
     ledger_id: int
     seal: int
@@ -75,13 +75,13 @@ Task = list[Part]
 
 
 class Logs:
-    """The entry logs that are open, read in windows."""
+    """Open entry logs, read in windows."""
 
     def __init__(self) -> None:
         self._files: OrderedDict[str, int] = OrderedDict()
 
     def entries(self, directory: str, rows: bytes) -> Iterator[tuple[str, int, bytes | None]]:
-        """(file, offset, entry) of ROWs in the order of the log; None where the entry cannot be read."""
+        """Yields (file, offset, entry) of ROWs in the order of the log; None for an unreadable entry."""
         found = sorted(ROW.iter_unpack(rows), key=itemgetter(2))
         window, start, log_id, path = b"", 0, -1, ""
         for ledger_id, entry_id, location in found:
@@ -101,14 +101,14 @@ class Logs:
 
     @staticmethod
     def _whole(window: bytes, at: int) -> int | None:
-        """The size of the entry whose frame begins there, if all of it is in the window."""
+        """Returns the size of the entry whose frame begins at an offset, if the window has all of it."""
         if at < 0 or at + _FRAME.size > len(window):
             return None
         size = int.from_bytes(window[at : at + 4], "big")
         return size if size >= METADATA_SIZE and at + 4 + size <= len(window) else None
 
     def window(self, directory: str, location: int) -> bytes:
-        """What a log holds from the frame of the entry at a location on, that entry wholly if it is there."""
+        """Returns bytes of a log from the frame of the entry at a location on, with the complete entry if possible."""
         log_id, offset = split_location(location)
         return self._window(str(Path(directory) / log_name(log_id)), offset - 4)
 
@@ -120,7 +120,7 @@ class Logs:
             if len(window) < size + 4 <= ENTRY_BYTES_MAX:
                 window += os.pread(file, size + 4 - len(window), start + len(window))
         except OSError:
-            return b""  # the log was collected, or the disk says no
+            return b""  # the log was removed, or the disk failed
         return window
 
     def _open(self, path: str) -> int:
@@ -136,11 +136,11 @@ _IDS: Final = Struct(">qq").pack
 
 
 class Rows:
-    """An EntryBatch in the making."""
+    """Builds an EntryBatch."""
 
     def __init__(self) -> None:
         self._columns = {name: array("q") for name in COLUMNS}
-        self._words = array("I")  # of the content digests, the lower one first
+        self._words = array("I")  # of the content digests, the lower word first
         self._verdicts = bytearray()
         self.batch = pb.EntryBatch()
 
@@ -158,9 +158,9 @@ class Rows:
             self._add(entry, digest, sealed)
 
     def _plain(self, part: Part, logs: Logs, sealed: bool) -> bytes:
-        """Adds the entries that stand where they should with a CRC32C that fits; returns the ROWs of all others.
+        """Adds the entries that are at their location with a valid CRC32C; returns the ROWs of all others.
 
-        Nearly all entries are such: the loop does for them at once what _add and Logs.entries do.
+        These are nearly all entries: the loop does the work of _add and Logs.entries for them.
         """
         columns, others = self._columns, bytearray()
         add_id, add_confirmed = columns["entry_id"].append, columns["last_confirmed"].append
@@ -220,7 +220,7 @@ class Rows:
         return verdict
 
     def encoded(self) -> bytes:
-        """The batch."""
+        """Returns the encoded batch."""
         batch = self.batch
         batch.rows = len(self._verdicts)
         for name, column in (*self._columns.items(), ("content_digest", self._words)):
@@ -241,7 +241,7 @@ def _checked(entry: bytes, digest: Digest) -> tuple[int, int]:
 
 
 def answer(task: Task, logs: Logs) -> bytes:
-    """The encoded EntryBatch of a task."""
+    """Returns the encoded EntryBatch of a task."""
     rows = Rows()
     for part in task:
         rows.take(part, logs)
@@ -249,7 +249,7 @@ def answer(task: Task, logs: Logs) -> bytes:
 
 
 def serve(asked: BinaryIO, told: BinaryIO) -> None:
-    """Answers tasks until there are no more."""
+    """Processes tasks until the end of the input."""
     logs = Logs()
     while True:
         try:
@@ -263,12 +263,12 @@ def serve(asked: BinaryIO, told: BinaryIO) -> None:
 
 
 def main() -> None:
-    """Serves stdin and stdout."""
+    """Processes tasks from stdin to stdout."""
     os.nice(NICENESS)
     try:
         serve(sys.stdin.buffer, sys.stdout.buffer)
     except (BrokenPipeError, KeyboardInterrupt):
-        pass  # the caller does not wait for the rest
+        pass  # the caller does not need the remaining batches
 
 
 if __name__ == "__main__":

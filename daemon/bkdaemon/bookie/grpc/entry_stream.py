@@ -1,11 +1,11 @@
-"""ScanEntries: all that a bookie holds, a row an entry, streamed while clients are served.
+"""ScanEntries: a row for every entry of a bookie, streamed while clients are served.
 
-    memory    entries that are not flushed, ledger by ledger, from the event loop      first: what is not among
-    index     where the others lie, a slice at a time, in the call's own thread        them is in the index by then
-    digests   entry_scan, a process of its own and of lower priority, a batch at a time
+    memory    unflushed entries, ledger by ledger, on the event loop; first, as all others are in the index then
+    index     locations of the other entries, a slice at a time, in the thread of the call
+    digests   entry_scan, a process of lower priority, a batch at a time
 
-A batch is made when the last one was sent: a slow asker holds one batch here, and the pipe waits. SCANS_MAX calls at a
-time; more get RESOURCE_EXHAUSTED and retry. A call that is cancelled ends its process at once.
+A batch is read when the last one was sent: a slow client holds one batch here, and the pipe waits. SCANS_MAX calls run
+at a time; further calls fail with RESOURCE_EXHAUSTED and are retried. A cancelled call kills its process.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ SCANS_MAX: Final = 2
 BATCH_ROWS: Final = 10_000
 BATCH_ROWS_MAX: Final = 20_000
 SNAPSHOT_ENTRIES: Final = 20_000
-"""Entries in memory that one turn of the event loop hands out; a ledger's are handed out together."""
+"""Entries in memory that one turn of the event loop returns; those of a ledger are returned together."""
 INLINE_BYTES: Final = 4 << 20
-"""Of entries in memory that go through the pipe at once."""
+"""Bytes of entries in memory that are written to the pipe at once."""
 LEDGERS_A_TURN: Final = 500
 CALL_TIMEOUT_S: Final = 60.0
 END_TIMEOUT_S: Final = 5.0
@@ -45,7 +45,7 @@ _UNSEALED: Final = pb.SealedLedger(seal=pb.SEAL_UNKNOWN)
 
 
 class EntryStream:
-    """Answers ScanEntries for one bookie service."""
+    """Serves ScanEntries for one bookie service."""
 
     def __init__(self, service: ServedBookie, loop: asyncio.AbstractEventLoop) -> None:
         self._service = service
@@ -53,15 +53,15 @@ class EntryStream:
         self._free = threading.Semaphore(SCANS_MAX)
 
     def __call__(self, asked: pb.ScanEntriesRequest, context: grpc.ServicerContext) -> Iterator[bytes]:
-        """The encoded EntryBatches."""
+        """Yields the encoded EntryBatches."""
         if not self._free.acquire(blocking=False):
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{SCANS_MAX} scans are under way")
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{SCANS_MAX} scans are in progress")
         try:
             with self._service.garbage.logs.held(), _Scanner() as scanner:
                 context.add_callback(scanner.kill)
                 yield from self._batches(asked, scanner)
         except (OSError, EOFError, TimeoutError) as e:
-            context.abort(grpc.StatusCode.UNAVAILABLE, f"the scan ended early: {e}")
+            context.abort(grpc.StatusCode.UNAVAILABLE, f"the scan failed: {e}")
         finally:
             self._free.release()
 
@@ -84,7 +84,7 @@ class EntryStream:
             yield scanner.ask(task)
 
     async def _ids(self, asked: pb.ScanEntriesRequest, seals: dict[int, Any]) -> tuple[list[int], list[int]]:
-        """Returns (the ledgers to report that are here, those of them that were not requested)."""
+        """Returns (existing ledgers to report, those of them that were not requested)."""
         storage = self._service.bookie.storage
         known = [ledger_id for ledger_id in seals if ledger_id in storage]
         first, last = asked.first_ledger, asked.last_ledger
@@ -98,7 +98,7 @@ class EntryStream:
         return waited_ms > OVERDUE_INTERVALS * service.config.gc_wait_ms
 
     def _parts(self, ids: list[int], seals: dict[int, Any], rows_max: int) -> Iterator[Part]:
-        """The entries of the ledgers, a part at most rows_max of one."""
+        """Yields the entries of the ledgers, at most rows_max of one ledger in a part."""
         directories = self._service.config.ledger_dirs
         at = 0
         while at < len(ids):
@@ -115,7 +115,7 @@ class EntryStream:
             at += taken
 
     async def _in_memory(self, ids: list[int]) -> tuple[int, dict[int, dict[int, bytes]]]:
-        """(how many of the ledgers were looked at, their entries that are not flushed)."""
+        """Returns (number of ledgers read, their unflushed entries)."""
         found: dict[int, dict[int, bytes]] = {}
         entries = taken = 0
         for ledger_id in ids:
@@ -129,10 +129,10 @@ class EntryStream:
         return taken, found
 
     def _indexed(self, ledger_id: int, memory: dict[int, bytes], rows_max: int) -> Iterator[bytes]:
-        """Rows of the index without those that memory has newer, a slice at a time."""
+        """Yields rows of the index, without entries that are in memory, a slice at a time."""
         after = 0
         while True:
-            if "stopping" in self._service.bookie.gate.reasons:
+            if "stopping" in self._service.bookie.admission.reasons:
                 raise OSError("the bookie is stopping")
             rows = self._service.bookie.storage.location_rows(ledger_id, after, rows_max)
             if not rows:
@@ -151,7 +151,7 @@ class EntryStream:
 
 
 def _pieces(memory: dict[int, bytes], rows_max: int) -> Iterator[tuple[bytes, ...]]:
-    """Entries in the order of their ids, few and small enough for one trip."""
+    """Yields entries in the order of their ids, in pieces within the bounds of a batch."""
     piece: list[bytes] = []
     size = 0
     for entry_id in sorted(memory):
@@ -165,7 +165,7 @@ def _pieces(memory: dict[int, bytes], rows_max: int) -> Iterator[tuple[bytes, ..
 
 
 class _Scanner:
-    """The process of one call; it starts when there is something to do."""
+    """The process of one call; it is started with the first task."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -190,7 +190,7 @@ class _Scanner:
             process.wait()
 
     def kill(self) -> None:
-        """The call was cancelled, or it ended."""
+        """Kills the process after the call was cancelled or has ended."""
         with self._starting:
             self._ended = True
             if self._process is not None:
@@ -211,7 +211,7 @@ class _Scanner:
             return self._process
 
     def ask(self, task: list[Part]) -> bytes:
-        """The encoded batch of a task.
+        """Returns the encoded batch of a task.
 
         Raises:
             OSError, EOFError: the process ended.
@@ -226,5 +226,5 @@ class _Scanner:
         size = SIZE.unpack(head)[0] if len(head) == SIZE.size else 0
         data = told.read(size)
         if len(head) < SIZE.size or len(data) < size:
-            raise EOFError("its process ended")
+            raise EOFError("the scan process ended")
         return data

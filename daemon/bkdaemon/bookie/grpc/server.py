@@ -1,6 +1,6 @@
 """The admin port of a bookie: gRPC in threads of its own, with health, and with reflection on loopback addresses.
 
-Each call is one small coroutine on the bookie's event loop; the threads wait for it, the loop never for them.
+Each call is a short coroutine on the bookie's event loop; the threads wait for it, and the loop never waits.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class AdminServer:
         return int(bound)
 
     async def stop(self) -> None:
-        """Ends what is under way after a moment."""
+        """Stops the server; calls in progress have STOP_GRACE_S to finish."""
         self._health.enter_graceful_shutdown()
         stopped = self._server.stop(STOP_GRACE_S)
         await asyncio.get_running_loop().run_in_executor(None, stopped.wait)
@@ -106,7 +106,7 @@ class AdminServer:
             return future.result(CALL_TIMEOUT_S)
         except TimeoutError:
             future.cancel()
-            context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no end in {CALL_TIMEOUT_S:.0f} s")
+            context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no result within {CALL_TIMEOUT_S:.0f} s")
         except BkctlError as e:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, e.message)
         except OSError as e:
@@ -119,7 +119,7 @@ class AdminServer:
             bookie_id=service.bookie_id,
             instance_id=service.instance_id or "",
             read_only=bookie.read_only,
-            reasons=[pb.Reason(kind=kind, text=text) for kind, text in bookie.gate.reasons.items()],
+            reasons=[pb.Reason(kind=kind, text=text) for kind, text in bookie.admission.reasons.items()],
             registered=service.registered,
             throttled=bookie.throttled,
             version=service.version,

@@ -1,6 +1,6 @@
-"""What Java's bookie answers on its HTTP port about itself: its state, its disks, its garbage collection.
+"""The routes of Java's HTTP port for the bookie itself: its state, its disks, its garbage collection.
 
-Paths, methods, codes, texts and fields are Java's. Not here, and 404: configuration, sanity,
+Paths, methods, codes, texts and fields are Java's. Not supported (404): configuration, sanity,
 last_log_mark, expand_storage, entry_location_compact, list_bookie_info. Source: HttpRouter.java and the services of
 org.apache.bookkeeper.server.http.service (BookieState*, BookieInfo, BookieIsReady, TriggerGC, GCDetails,
 Suspend/ResumeCompaction, ListDiskFiles).
@@ -32,7 +32,7 @@ class BookieRoutes:
         self._service = service
 
     def routes(self) -> dict[str, Route]:
-        """By path."""
+        """Returns the routes by path."""
         return {
             f"{BASE}/state": self._state,
             f"{BASE}/state/readonly": self._read_only,
@@ -45,52 +45,52 @@ class BookieRoutes:
             f"{BASE}/gc/resume_compaction": self._resume,
         }
 
-    # -- its state
+    # -- state
 
     async def _state(self, request: Request) -> Answer:
         if request.method != "GET":
             return Answer("Only support GET method to retrieve bookie state.", 404)
-        gate = self._service.bookie.gate
+        admission = self._service.bookie.admission
         state = {
             "running": self._running,
-            "readOnly": bool(gate.reasons),
+            "readOnly": bool(admission.reasons),
             "shuttingDown": self._shutting_down,
-            "availableForHighPriorityWrites": gate.takes_high_priority,
+            "availableForHighPriorityWrites": admission.takes_high_priority,
         }
         return Answer(json_text(state))
 
     @property
     def _shutting_down(self) -> bool:
-        """True also once something has ended without which the bookie does not go on."""
-        return self._service.lost.is_set() or "stopping" in self._service.bookie.gate.reasons
+        """True while the bookie stops, and after a failure because of which it stops."""
+        return self._service.lost.is_set() or "stopping" in self._service.bookie.admission.reasons
 
     @property
     def _running(self) -> bool:
-        return not self._shutting_down and "starting" not in self._service.bookie.gate.reasons
+        return not self._shutting_down and "starting" not in self._service.bookie.admission.reasons
 
     async def _read_only(self, request: Request) -> Answer:
         if request.method not in ("GET", "PUT"):
             return Answer("Unsupported method. Should be GET or PUT method", 404)
         service = self._service
-        gate = service.bookie.gate
+        admission = service.bookie.admission
         if request.method == "PUT":
             wanted = _read_only_of(request)
-            if gate.reasons and not wanted:
+            if admission.reasons and not wanted:
                 if service.config.force_read_only:
                     return Answer("Bookie is in forceReadOnly mode, cannot transit to writable mode", 400)
                 service.set_manual_read_only(None)
-            elif not gate.reasons and wanted:
+            elif not admission.reasons and wanted:
                 if not service.config.read_only_mode:
                     return Answer("Bookie is disabled ReadOnly mode, cannot transit to readOnly mode", 400)
                 service.set_manual_read_only("request by HTTP: no reason given")
-        return Answer(json_text({"readOnly": bool(gate.reasons)}))
+        return Answer(json_text({"readOnly": bool(admission.reasons)}))
 
     async def _is_ready(self, request: Request) -> Answer:
         if request.method != "GET":
             return Answer("Only support GET method check if bookie is ready.", 404)
         return Answer("OK") if self._running else Answer("Bookie is not fully started yet", 503)
 
-    # -- its disks
+    # -- disks
 
     async def _info(self, request: Request) -> Answer:
         if request.method != "GET":
@@ -110,7 +110,7 @@ class BookieRoutes:
         }
         return Answer(json_text(found))
 
-    # -- its garbage
+    # -- garbage collection
 
     async def _gc(self, request: Request) -> Answer:
         garbage = self._service.garbage
@@ -138,16 +138,18 @@ class BookieRoutes:
         compactor = garbage.compactor
         status = {
             "forceCompacting": garbage.forced,
-            "majorCompacting": compactor.under_way == MAJOR,
-            "minorCompacting": compactor.under_way == MINOR,
+            "majorCompacting": compactor.running == MAJOR,
+            "minorCompacting": compactor.running == MINOR,
             "lastMajorCompactionTime": compactor.ended_ms[MAJOR],
             "lastMinorCompactionTime": compactor.ended_ms[MINOR],
-            "lastEntryLocationCompactionTime": compactor.began_ms,  # RocksDB does it by itself, as by Java's default
+            "lastEntryLocationCompactionTime": compactor.began_ms,  # RocksDB does it automatically
             "majorCompactionCounter": compactor.counts[MAJOR],
             "minorCompactionCounter": compactor.counts[MINOR],
             "entryLocationCompactionCounter": 0,
         }
-        return Answer(json_text([status] * len(self._service.config.ledger_dirs)))  # Java's directories have one each
+        return Answer(
+            json_text([status] * len(self._service.config.ledger_dirs))
+        )  # Java reports one for each directory
 
     async def _suspend(self, request: Request) -> Answer:
         paused = self._service.garbage.compactor.paused
@@ -166,7 +168,7 @@ class BookieRoutes:
         return self._switch(request, "resume", self._service.garbage.compactor.paused.discard)
 
     def _switch(self, request: Request, verb: str, switch: Any) -> Answer:
-        """Does what is asked for each level; Java's sentence begins with a comma where only minor is named."""
+        """Applies the request to each level; Java's text begins with a comma if only minor is named."""
         if request.body is None:
             return Answer("Empty request body", 400)
         asked = _object_of(request)
@@ -186,10 +188,10 @@ class BookieRoutes:
 
 
 def _object_of(request: Request) -> dict[str, Any]:
-    """The JSON object in a request.
+    """Returns the JSON object in a request.
 
     Raises:
-        ValueError: it does not exist; with Java's words.
+        ValueError: the body is not a JSON object; with Java's text.
     """
     try:
         found = json.loads(request.body or "")
@@ -201,34 +203,34 @@ def _object_of(request: Request) -> dict[str, Any]:
 
 
 def _flag(asked: Mapping[str, Any], name: str) -> bool | None:
-    """A boolean, None where it is not named.
+    """Returns a boolean field, None if it is missing.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it has another type.
     """
     value = asked.get(name)
     if value is not None and not isinstance(value, bool):
-        raise ValueError(f"{name} is no boolean")
+        raise ValueError(f"{name} is not a boolean")
     return value
 
 
 def _read_only_of(request: Request) -> bool:
-    """What {"readOnly": …} asks for; a number and a word count as Jackson reads them, an unknown field does not.
+    """Returns the value of {"readOnly": …}; numbers and words are read as Jackson does, unknown fields are rejected.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it has another type.
     """
     asked = _object_of(request)
     value = asked.pop("readOnly", False)
     if asked or not isinstance(value, bool | int | str | None):
-        raise ValueError("no ReadOnlyState")
+        raise ValueError("not a valid ReadOnlyState")
     if isinstance(value, str) and value.strip() not in ("true", "True", "TRUE", "false", "False", "FALSE", ""):
-        raise ValueError("no ReadOnlyState")
+        raise ValueError("not a valid ReadOnlyState")
     return value.strip().lower() == "true" if isinstance(value, str) else bool(value)
 
 
 def _names(directories: Iterable[str], extension: str) -> str:
-    """Worker: the names of all files below, the oldest first, each with a tab behind it."""
+    """Worker: returns the names of all files below, the oldest first, each followed by a tab."""
     found = []
     for directory in directories:
         for path in Path(directory).rglob(f"*.{extension}"):

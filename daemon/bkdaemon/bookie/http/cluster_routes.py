@@ -1,7 +1,7 @@
-"""What Java's bookie answers on its HTTP port about its cluster: bookies, ledgers, auto recovery; from metadata alone.
+"""The routes of Java's HTTP port for the cluster: bookies, ledgers, auto recovery; from metadata only.
 
 Paths, methods, codes, texts and fields are Java's; so `ledger/metadata` contains the password.
-Not here, and 404: ledger/delete, autorecovery/bookie and autorecovery/decommission, which are bkctl's own commands;
+Not supported (404): ledger/delete, autorecovery/bookie and autorecovery/decommission, which are commands of bkctl;
 ledger/read is in entry_routes.py. Source: HttpRouter.java and the services of org.apache.bookkeeper.server.http.service
 (ListBookies, ClusterInfo, ListLedger, GetLedgerMeta, AutoRecoveryStatus, WhoIsAuditor, ListUnderReplicatedLedger,
 LostBookieRecoveryDelay, TriggerAudit); LedgerMetadataImpl.java.
@@ -45,7 +45,7 @@ class ClusterRoutes:
         self._election = Election(ledgers.store, ledgers.root)
 
     def routes(self) -> dict[str, Route]:
-        """By path."""
+        """Returns the routes by path."""
         return {
             f"{BASE}/bookie/list_bookies": self._list_bookies,
             f"{BASE}/bookie/cluster_info": self._cluster_info,
@@ -144,7 +144,7 @@ class ClusterRoutes:
         return Answer(f"Exception when get.{never}" if never else "No auditor elected", 404)
 
     async def _never_elected(self) -> str | None:
-        """Java's words for a cluster in which there never was an auditor, None for another."""
+        """Returns Java's text for a cluster that never had an auditor, None for another cluster."""
         if await self._ledgers.store.exists(self._election.base) is not None:
             return None
         where = f"KeeperErrorCode = NoNode for {self._election.base}"
@@ -168,7 +168,7 @@ class ClusterRoutes:
         return Answer(json_text(found if "printmissingreplica" in asked else list(found)))
 
     async def _marks(self) -> AsyncIterator[tuple[int, tuple[str, ...]]]:
-        """Marked ledgers and the bookies they lost."""
+        """Yields marked ledgers and their missing bookies."""
         async for ledger_ids in self._queue.markers():
             paths = [self._queue.marker_path(ledger_id) for ledger_id in ledger_ids]
             nodes = await self._queue.store.get_many(paths)
@@ -191,7 +191,7 @@ class ClusterRoutes:
             return Answer("Request body not contains lostBookieRecoveryDelay.", 404)
         delay_s = asked["delay_seconds"]
         if type(delay_s) is not int or not 0 <= delay_s <= DELAY_S_MAX:
-            raise ValueError(f"{delay_s!r} is no delay")
+            raise ValueError(f"{delay_s!r} is not a valid delay")
         await self._queue.set_delay(delay_s)
         return Answer(f"Success set lostBookieRecoveryDelay to {delay_s}")
 
@@ -209,7 +209,7 @@ class ClusterRoutes:
 
 
 def metadata_item(record: LedgerRecord) -> dict[str, Any]:
-    """A ledger as Jackson sees Java's LedgerMetadataImpl."""
+    """Returns the fields of a ledger that Jackson reads from Java's LedgerMetadataImpl."""
     metadata = record.metadata
     digest = metadata.digest_type
     return {
@@ -232,7 +232,7 @@ def metadata_item(record: LedgerRecord) -> dict[str, Any]:
 
 
 def _text(record: LedgerRecord) -> str:
-    """The stored record taken for text, as Java does."""
+    """Returns the stored record decoded as text, as Java does."""
     return encode_metadata(record.metadata).decode("utf-8", "replace")
 
 

@@ -1,6 +1,6 @@
-"""What Java's bookie answers on its HTTP port about the entries of a ledger, wherever they are: as text, in US-ASCII.
+"""The route of Java's HTTP port for the entries of a ledger, of any bookie: as US-ASCII text.
 
-The ledger is opened as it is, without fencing. A bookie has no client of its own, so one is made for each request.
+The ledger is opened without fencing. A bookie has no client of its own, so one is created for each request.
 Source: ReadLedgerEntryService.java; BookKeeperAdmin.java (LedgerEntriesIterator).
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PATH: Final = "/api/v1/ledger/read"
 PAGE_ENTRIES: Final = 1_000
 ANSWER_BYTES_MAX: Final = 64 << 20
-"""Of payload in one answer; more is a 500. Java has no bound, and runs out of memory."""
+"""Bytes of payload in one answer; more is a 500. Java has no bound, and runs out of memory."""
 READS_MAX: Final = 2
 """Requests that read entries at a time; more are a 503."""
 
@@ -36,7 +36,7 @@ class EntryRoutes:
         self._reads = 0
 
     def routes(self) -> dict[str, Route]:
-        """By path."""
+        """Returns the routes by path."""
         return {PATH: self._read}
 
     async def _read(self, request: Request) -> Answer:
@@ -57,7 +57,7 @@ class EntryRoutes:
             words = f"parameter for start_entry_id: {first} and end_entry_id: {last} conflict with page={page}"
             return Answer(words, 500)
         if first < 0:
-            raise ValueError(f"entry {first}: entries begin with 0")
+            raise ValueError(f"entry id {first} is negative")
         if self._reads >= READS_MAX:
             return Answer(f"{READS_MAX} requests are reading entries; retry later", 503)
         self._reads += 1
@@ -68,12 +68,12 @@ class EntryRoutes:
             self._reads -= 1
 
     async def _entries(self, ledger_id: int, first: int, last: int) -> dict[str, str]:
-        """The confirmed entries of a range, as text by id; last -1 is the end.
+        """Returns the confirmed entries of a range, as text by id; last -1 is the end.
 
         Raises:
-            NoSuchLedger; NoSuchEntry, Unavailable: an entry that no bookie gives. Refused: more than fits an answer.
+            NoSuchLedger; NoSuchEntry, Unavailable: no bookie returns an entry. Refused: the answer would be too long.
         """
-        from bkctl.client.client import BookKeeper  # few bookies are ever asked
+        from bkctl.client.client import BookKeeper  # imported only for a request
         from bkctl.client.config import ClientConfig
 
         config = ClientConfig.of(dict(self._config.unknown))

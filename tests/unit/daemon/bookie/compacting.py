@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bkdaemon.bookie.closed_logs import ClosedLogs
 from bkdaemon.bookie.compaction import MAJOR, Compactor, Level
 from bkdaemon.bookie.deleted_ledgers import DeletedLedgers
+from bkdaemon.bookie.entry_log_catalog import EntryLogCatalog
 from bkdaemon.bookie.service import LedgerCatalogue
 
 from bkctl.meta.cluster import init_cluster, open_ledgers
@@ -24,7 +24,7 @@ class Tools:
 
     def __init__(self, calls: Calls) -> None:
         self.bookie = calls.bookie
-        self.logs = ClosedLogs(calls.bookie)
+        self.logs = EntryLogCatalog(calls.bookie)
         self.store = MemoryStore(MemoryTree())
 
     async def __aenter__(self) -> Tools:

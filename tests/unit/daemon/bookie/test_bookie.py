@@ -63,7 +63,7 @@ async def test_fences(world: World) -> None:
         assert await calls.add(5, [1]) == [FENCED]
         assert await calls.fence(9) == OK
         assert await calls.read(9, 0) == [(NO_ENTRY, None)], "known by its fence, and empty"
-        calls.bookie.gate.add_reason("manual", "a test")
+        calls.bookie.admission.add_reason("manual", "a test")
         assert await calls.fence(10) == OK, "a read-only bookie fences"
 
 

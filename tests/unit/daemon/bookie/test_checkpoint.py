@@ -69,7 +69,7 @@ async def test_a_failed_checkpoint_is_retried(monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(OSError, match="error"):
             await calls.bookie.flush()
         disk.error_chance = 0.0
-        assert "storage" in calls.bookie.gate.reasons
+        assert "storage" in calls.bookie.admission.reasons
         assert not disk.door(lambda: True).exists(mark), "the mark waits for the data"
         assert await calls.has(5, range(10)), "what is not flushed is read from memory"
         await flushed(calls)

@@ -289,7 +289,7 @@ async def test_no_compaction_in_trouble_or_without_room() -> None:
         forced = Compactor(calls.bookie, tools.logs, tools.deleted)
         for reasons in ({}, {"disk": "full"}):
             for kind, text in reasons.items():
-                calls.bookie.gate.add_reason(kind, text)
+                calls.bookie.admission.add_reason(kind, text)
             assert tools.compactor.suspended(minor) is bool(reasons)
             assert forced.due() is None
             calls.bookie.config = replace(config, force_gc_when_no_space=True)
@@ -298,11 +298,11 @@ async def test_no_compaction_in_trouble_or_without_room() -> None:
             assert level.name == MAJOR
             calls.bookie.config = config
         calls.bookie.config = replace(config, force_gc_when_no_space=True)
-        calls.bookie.gate.add_reason("storage", "a flush failed")
+        calls.bookie.admission.add_reason("storage", "a flush failed")
         assert forced.due() is None
         disk.capacity = 1 << 40
-        calls.bookie.gate.drop_reason("disk")
-        calls.bookie.gate.drop_reason("storage")
+        calls.bookie.admission.drop_reason("disk")
+        calls.bookie.admission.drop_reason("storage")
 
 
 def test_settings() -> None:

@@ -1,4 +1,4 @@
-"""When disks are full: what the thresholds say, as a table; and a gate that follows."""
+"""Disk usage: the thresholds as a table, and a bookie that becomes read-only and writable again."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from bkdaemon.bookie.admission import Admission
 from bkdaemon.bookie.config import BookieConfig
 from bkdaemon.bookie.disks import DiskMonitor, Usage, judge
-from bkdaemon.bookie.gate import Gate
 
 from tests.unit.daemon.bookie.world import sim_disk
 
@@ -66,8 +66,8 @@ async def test_the_gate_follows() -> None:
     door = disk.door(lambda: True)
     door.make_dirs(Path("/l"))
     config = BookieConfig(ledger_dirs=("/l",), journal_directory="/l", disk_check_interval_ms=1)
-    gate = Gate(1.0)
-    gate.drop_reason("starting")
+    admission = Admission(1.0)
+    admission.drop_reason("starting")
     heard: list[bool] = []
     changed = asyncio.Event()
 
@@ -75,17 +75,17 @@ async def test_the_gate_follows() -> None:
         heard.append(read_only)
         changed.set()
 
-    gate.on_read_only = changes
-    monitor = DiskMonitor(config, door, gate)
+    admission.on_read_only = changes
+    monitor = DiskMonitor(config, door, admission)
     disk.capacity = 1 << 30
     file = door.open(Path("/l/a"), create=True, write=True)
     monitor.start()
     try:
-        assert gate.status is None
+        assert admission.status is None
         file.allocate(0, (1 << 30) - 100)
         await changed.wait()
         assert heard == [True]
-        assert gate.reasons.keys() == {"disk"}
+        assert admission.reasons.keys() == {"disk"}
         changed.clear()
         file.truncate(0)
         await changed.wait()

@@ -63,7 +63,7 @@ async def test_a_compaction_runs_when_it_is_due(tmp_path: Path) -> None:
             await calls.add(4, range(first, first + 10), payload=bytes(1000))
             await service.bookie.flush()
         await ledgers.delete(3, (await ledgers.read(3))[1])
-        await until(lambda: compactor.moved_bytes > 0 and compactor.under_way is None)
+        await until(lambda: compactor.moved_bytes > 0 and compactor.running is None)
         assert await calls.has(4, range(30), payload=bytes(1000))
         assert compactor.counts["minor"] == 0, "switched off"
         told = render(bookie_samples(service))

@@ -60,7 +60,7 @@ async def test_another_bookie_id_or_other_directories_are_refused(tmp_path: Path
     await refused("ledger directories", added)
     await refused("ledger directories", replace(added, allow_storage_expansion=True))
     (tmp_path / "ledgers/current/VERSION").rename(tmp_path / "kept")
-    await refused("its data is missing", config)
+    await refused("data is missing", config)
     (tmp_path / "kept").rename(tmp_path / "ledgers/current/VERSION")
     async with serving(tree, config):
         pass

@@ -45,7 +45,7 @@ async def test_an_add_whose_sync_failed_is_not_acknowledged() -> None:
         assert await calls.add(5, [3]) == [IO_ERROR]
         disk.error_chance = 0.0
         assert calls.bookie.read_only
-        assert "journal" in calls.bookie.gate.reasons
+        assert "journal" in calls.bookie.admission.reasons
         assert await calls.add(5, [4]) == [READ_ONLY]
         assert await calls.fence(5) == IO_ERROR, "nor is a fence promised"
         assert await calls.has(5, range(3)), "reads go on"
@@ -66,7 +66,7 @@ async def test_adds_fail_on_a_full_disk_and_succeed_when_there_is_space_again() 
         taken = statuses.index([IO_ERROR])
         assert await calls.has(5, range(3, 3 + taken), payload=bytes(100_000)), "reads go on"
         disk.capacity = 1 << 40
-        calls.bookie.gate.drop_reason("disk")
+        calls.bookie.admission.drop_reason("disk")
         assert await calls.add(5, range(30, 40)) == [OK] * 10
     async with running(config, world_on(disk.door(lambda: True))) as calls:
         assert await calls.has(5, range(30, 40))

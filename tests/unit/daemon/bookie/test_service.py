@@ -105,7 +105,7 @@ async def test_a_lost_session_stops_writes_until_registered_again(tmp_path: Path
         assert await calls.add(5, [1]) == [READ_ONLY]
         assert await calls.fence(6) == OK, "fences and reads go on"
         assert await calls.has(5, [0])
-        assert service.bookie.gate.reasons.keys() == {"session"}
+        assert service.bookie.admission.reasons.keys() == {"session"}
         await other.close()
         await until(lambda: service.registered and not service.bookie.read_only)
         assert await calls.add(5, [1]) == [OK]

@@ -58,7 +58,7 @@ async def test_a_start_on_a_full_disk_serves_reads(monkeypatch: pytest.MonkeyPat
         await calls.add(5, range(30), payload=bytes(20_000))
     disk.capacity = disk.used()
     async with running(config, world_on(disk.door(lambda: True))) as calls:
-        assert "storage" in calls.bookie.gate.reasons
+        assert "storage" in calls.bookie.admission.reasons
         assert await calls.has(5, range(30), payload=bytes(20_000))
         assert await calls.add(5, [30]) == [READ_ONLY]
         disk.capacity = 1 << 40

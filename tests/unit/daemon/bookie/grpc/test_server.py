@@ -64,7 +64,7 @@ async def test_the_admin_port_reports_and_changes_the_mode(tmp_path: Path) -> No
         text = (tmp_path / "ledgers/current/BOOKIE_STATUS").read_bytes()
         assert decode_status(text, source="status").manual
     async with serving(tree, config) as service:
-        assert "manual" in service.bookie.gate.reasons
+        assert "manual" in service.bookie.admission.reasons
         assert await registry.read_only() == {ID}
     with pytest.raises(Unavailable):
         async with AdminClient("127.0.0.1", 1, timeout_s=5) as client:

@@ -1,8 +1,8 @@
-"""The gate before adds: why a bookie takes none, and when it asks for a pause.
+"""Admission of adds: the reasons why a bookie is read-only, and back-pressure.
 
     reasons     why it is read-only, by kind: configuration, manual, disk, journal, storage, session, stopping
-    throttled   servers should stop reading sockets: memory fills faster than the disk takes it
-    status      what an add is answered now: None (come in), READ_ONLY, TOO_MANY_REQUESTS
+    throttled   servers should stop reading sockets: data arrive faster than they are written to disk
+    status      the reply to adds now: None (accepted), READ_ONLY, TOO_MANY_REQUESTS
 
 Source: BookieStateManager.java; SingleDirectoryDbLedgerStorage.java (triggerFlushAndAddEntry).
 """
@@ -18,11 +18,11 @@ from bkctl.model.status import Status
 logger = logging.getLogger(__name__)
 
 
-class Gate:
-    """Keeps the reasons and the pressure; calls on_read_only and on_throttle when an answer changes.
+class Admission:
+    """Keeps the reasons and the back-pressure; calls on_read_only and on_throttle when these change.
 
     Args:
-        throttle_s: how long sockets may be paused before adds are refused instead.
+        throttle_s: how long sockets are paused before adds are rejected instead.
     """
 
     def __init__(self, throttle_s: float) -> None:
@@ -37,7 +37,7 @@ class Gate:
         self._timer: asyncio.TimerHandle | None = None
 
     def add_reason(self, kind: str, text: str) -> None:
-        """From now on the bookie is read-only, because of this too."""
+        """Adds a reason why the bookie is read-only."""
         if self.reasons.get(kind) == text:
             return
         logger.warning("read-only (%s): %s", kind, text)
@@ -48,7 +48,7 @@ class Gate:
             self.on_read_only(True)
 
     def drop_reason(self, kind: str) -> None:
-        """This reason is gone; without another one the bookie is writable."""
+        """Removes a reason; the bookie is writable when none remains."""
         if self.reasons.pop(kind, None) is None:
             return
         logger.info("no longer read-only because of: %s", kind)
@@ -57,7 +57,7 @@ class Gate:
             self.on_read_only(False)
 
     def press(self, *, full: bool, beyond: bool) -> None:
-        """full: pause, please. beyond: the room for what was under way is used up too; refuse."""
+        """Reports memory use. full: servers pause. beyond: the reserve for pending adds is full too, reject adds."""
         self._beyond = beyond
         if full and self._timer is None and not self._too_long:
             self._timer = asyncio.get_running_loop().call_later(self._throttle_s, self._timed_out)
@@ -77,10 +77,10 @@ class Gate:
             self._timer = None
 
     def _timed_out(self) -> None:
-        """The pause lasts too long: clients had better hear a no."""
+        """Rejects adds, because the pause is too long."""
         self._timer = None
         self._too_long = True
-        logger.warning("the disk is too slow: adds are refused")
+        logger.warning("the disk is too slow; rejecting adds")
         self.press(full=True, beyond=self._beyond)
 
     def _decide(self) -> None:

@@ -1,8 +1,8 @@
-"""Entry logs that are written no more: what is in each, and their removal.
+"""The catalog of closed entry logs: the ledgers in each, and the removal of logs.
 
-Garbage collection and compaction both ask here. What is in a log does not change, so it is read once; whether it may
-go is asked again each time. While a reader outside the bookie follows rows of the index into the logs (`held`), a log
-that still has bytes of living ledgers stays, though its entries have moved.
+Garbage collection and compaction use it. The contents of a log do not change, so they are read once; whether it may be
+removed is decided again each time. While a reader outside the bookie follows rows of the index into the logs (`held`),
+a log that has bytes of existing ledgers is kept, although its entries have moved.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LEDGERS_REMEMBERED_MAX: Final = 5_000_000  # 16 bytes each, over all logs; beyond that logs are read again every cycle
+LEDGERS_REMEMBERED_MAX: Final = 5_000_000  # 16 bytes each, of all logs; other logs are read in every cycle
 UNREADABLE_LOGGED_MAX: Final = 10_000
 
 
 class Contents:
-    """The ledgers that have entries in a log, and how many bytes each."""
+    """The ledgers that have entries in a log, and their bytes."""
 
     __slots__ = ("ids", "sizes")
 
@@ -39,18 +39,18 @@ class Contents:
         self.sizes = array("q", sizes.values())
 
     def living(self, ledgers: Container[int]) -> list[int]:
-        """The ledgers that are still there."""
+        """Returns the ledgers that exist."""
         return [ledger_id for ledger_id in self.ids if ledger_id in ledgers]
 
     def weigh(self, ledgers: Container[int]) -> tuple[int, int]:
-        """(bytes of ledgers that are still there, bytes of all)."""
+        """Returns (bytes of existing ledgers, bytes of all ledgers)."""
         pairs = zip(self.ids, self.sizes, strict=True)
         return sum(size for ledger_id, size in pairs if ledger_id in ledgers), sum(self.sizes)
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedLog:
-    """One log: its directory by number, its id, what is in it."""
+    """A closed log: the number of its directory, its id, its contents."""
 
     number: int
     shard: Shard
@@ -59,15 +59,15 @@ class ClosedLog:
 
     @property
     def key(self) -> tuple[int, int]:
-        """What names it among all logs of the bookie."""
+        """Its identifier among all logs of the bookie."""
         return self.number, self.log_id
 
 
-class ClosedLogs:
+class EntryLogCatalog:
     """The closed logs of all ledger directories.
 
     Attributes:
-        count, bytes: of the logs that scan() found last, without those that were removed since.
+        count, bytes: of the logs that the last scan() found, without logs removed since.
     """
 
     def __init__(self, bookie: Bookie) -> None:
@@ -82,12 +82,12 @@ class ClosedLogs:
         self.count = self.bytes = 0
 
     def close(self) -> None:
-        """What is under way ends first."""
+        """Closes the catalog after running work has ended."""
         self._worker.close()
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Rows that are read in here lead to entries until the end, whatever a compaction moves; any thread."""
+        """Keeps every log that has entries of existing ledgers, for a reader of index rows; any thread."""
         with self._lock:
             self._holds += 1
         try:
@@ -97,7 +97,7 @@ class ClosedLogs:
                 self._holds -= 1
 
     async def scan(self) -> list[ClosedLog]:
-        """All closed logs that can be read; the others stay for ever, with a warning the first time."""
+        """Returns all readable closed logs; unreadable ones are kept, and logged once."""
         found: list[ClosedLog] = []
         size = 0
         for number, shard in enumerate(self._bookie.storage.shards()):
@@ -112,18 +112,18 @@ class ClosedLogs:
         return found
 
     def dead(self, log: ClosedLog) -> bool:
-        """True if no row of the index leads into the log: none of its ledgers is here, or its entries have moved.
+        """Returns True if no row of the index points into the log: its ledgers do not exist, or its entries have moved.
 
-        It may be removed only where metadata says that its other ledgers are deleted (deleted_ledgers.py).
+        It may be removed only if its other ledgers are deleted in metadata (deleted_ledgers.py).
         """
         return log.key in self._emptied or not log.contents.living(self._bookie.storage)
 
     def emptied(self, log: ClosedLog) -> None:
-        """No row of the index points into the log any more."""
+        """Notes that no row of the index points into the log any more."""
         self._emptied.add(log.key)
 
     async def remove(self, log: ClosedLog) -> int | None:
-        """Removes a dead log; its bytes, or None where it stays for now, or was removed already."""
+        """Removes a dead log; returns its bytes, or None if it is kept for now or was removed already."""
         if log.key in self._emptied and self._holds:
             return None
         try:
@@ -143,7 +143,7 @@ class ClosedLogs:
         try:
             contents = Contents(await run_in(self._worker, lambda: shard.logs.ledgers_in(log_id)))
         except FileNotFoundError:
-            return None  # the flush that began it took it back
+            return None  # removed by the flush that created it
         except (BadBytes, OSError) as e:
             if (number, log_id) not in self._unreadable and len(self._unreadable) < UNREADABLE_LOGGED_MAX:
                 self._unreadable.add((number, log_id))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+from bkdaemon.bookie.admission import Admission
 from bkdaemon.bookie.bookie import HIGH_PRIORITY
-from bkdaemon.bookie.gate import Gate
 
 from bkctl.codec.entry import encode_lac
 from bkctl.world import World
@@ -32,7 +32,7 @@ async def test_a_full_write_cache_pauses_servers_and_then_rejects_adds() -> None
     async with running(config, world_on(disk.door(lambda: True))) as calls:
         bookie = calls.bookie
         heard: list[bool] = []
-        bookie.gate.on_throttle = heard.append
+        bookie.admission.on_throttle = heard.append
         answers: list[int] = []
         adds = [(5, e, KEY, entry(5, e, bytes(50_000)), 0, None) for e in range(40)]
         for add in adds:  # no turn of the loop in between: nothing can be flushed
@@ -50,65 +50,67 @@ async def test_a_full_write_cache_pauses_servers_and_then_rejects_adds() -> None
 
 async def test_adds_are_rejected_while_a_read_only_reason_remains(world: World) -> None:
     async with running(replace(config_in(HERE), force_read_only=True), world) as calls:
-        assert calls.bookie.gate.reasons.keys() == {"configuration"}
+        assert calls.bookie.admission.reasons.keys() == {"configuration"}
         assert await calls.add(5, [0]) == [READ_ONLY]
         assert await calls.write_lac(5, encode_lac(5, 1, DIGEST)) == READ_ONLY
-        gate = calls.bookie.gate
-        gate.drop_reason("configuration")
-        gate.add_reason("disk", "full")
+        admission = calls.bookie.admission
+        admission.drop_reason("configuration")
+        admission.add_reason("disk", "full")
         assert await calls.add(5, [0], flags=HIGH_PRIORITY) == [READ_ONLY]
-        gate.takes_high_priority = True
+        admission.takes_high_priority = True
         assert await calls.add(5, [0], flags=HIGH_PRIORITY) == [OK]
         assert await calls.add(5, [1]) == [READ_ONLY]
-        gate.add_reason("journal", "broken")
+        admission.add_reason("journal", "broken")
         assert await calls.add(5, [2], flags=HIGH_PRIORITY) == [READ_ONLY]
 
 
 class Heard:
-    """A gate, and the answers that it announced."""
+    """An admission, and the answers that it announced."""
 
     def __init__(self, throttle_s: float) -> None:
-        self.gate = Gate(throttle_s)
+        self.admission = Admission(throttle_s)
         self.modes: list[bool] = []
         self.pauses: list[bool] = []
-        self.gate.on_read_only, self.gate.on_throttle = self.modes.append, self.pauses.append
+        self.admission.on_read_only, self.admission.on_throttle = self.modes.append, self.pauses.append
 
 
 def test_the_mode_changes_with_the_first_and_the_last_reason() -> None:
     heard = Heard(1.0)
-    gate = heard.gate
-    assert gate.status == READ_ONLY, "it is starting"
-    gate.drop_reason("starting")
-    gate.add_reason("disk", "full")
-    gate.add_reason("disk", "full")
-    gate.add_reason("manual", "ann: a test")
-    gate.drop_reason("disk")
-    gate.drop_reason("no such reason")
-    assert (heard.modes, gate.status, gate.reasons) == ([False, True], READ_ONLY, {"manual": "ann: a test"})
-    gate.drop_reason("manual")
-    assert (heard.modes, gate.status) == ([False, True, False], None)
+    admission = heard.admission
+    assert admission.status == READ_ONLY, "it is starting"
+    admission.drop_reason("starting")
+    admission.add_reason("disk", "full")
+    admission.add_reason("disk", "full")
+    admission.add_reason("manual", "ann: a test")
+    admission.drop_reason("disk")
+    admission.drop_reason("no such reason")
+    assert (heard.modes, admission.status, admission.reasons) == ([False, True], READ_ONLY, {"manual": "ann: a test"})
+    admission.drop_reason("manual")
+    assert (heard.modes, admission.status) == ([False, True, False], None)
 
 
 def test_adds_are_rejected_while_no_memory_is_left_and_when_a_pause_is_too_long() -> None:
     async def scenario(_: object) -> None:
         heard = Heard(10.0)
-        gate = heard.gate
-        gate.drop_reason("starting")
-        gate.press(full=True, beyond=False)
-        assert (heard.pauses, gate.status) == ([True], None)
-        gate.press(full=True, beyond=True)
-        assert gate.status == TOO_MANY
-        gate.press(full=True, beyond=False)
-        assert gate.status is None
+        admission = heard.admission
+        admission.drop_reason("starting")
+        admission.press(full=True, beyond=False)
+        assert (heard.pauses, admission.status) == ([True], None)
+        admission.press(full=True, beyond=True)
+        assert admission.status == TOO_MANY
+        admission.press(full=True, beyond=False)
+        assert admission.status is None
         await asyncio.sleep(10.1)
-        assert (heard.pauses, gate.throttled, gate.status) == ([True, False], False, TOO_MANY), "paused for too long"
-        gate.press(full=True, beyond=False)
-        assert (heard.pauses, gate.status) == ([True, False], TOO_MANY), "no second pause while memory stays full"
-        gate.press(full=False, beyond=False)
-        assert gate.status is None
-        gate.press(full=True, beyond=False)
-        gate.press(full=False, beyond=False)
+        assert (heard.pauses, admission.throttled, admission.status) == ([True, False], False, TOO_MANY), (
+            "the pause is too long"
+        )
+        admission.press(full=True, beyond=False)
+        assert (heard.pauses, admission.status) == ([True, False], TOO_MANY), "no second pause while memory stays full"
+        admission.press(full=False, beyond=False)
+        assert admission.status is None
+        admission.press(full=True, beyond=False)
+        admission.press(full=False, beyond=False)
         await asyncio.sleep(20)
-        assert (heard.pauses, gate.status) == ([True, False, True, False], None), "the timer was cancelled"
+        assert (heard.pauses, admission.status) == ([True, False, True, False], None), "the timer was cancelled"
 
     run(scenario)

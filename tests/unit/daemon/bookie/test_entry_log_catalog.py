@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bkdaemon.bookie.closed_logs import Contents
+from bkdaemon.bookie.entry_log_catalog import Contents
 
 from tests.unit.daemon.bookie.compacting import ALIVE, BODY, DEAD, FAST, LEVEL, Tools, half_dead
 from tests.unit.daemon.bookie.world import HERE, config_in, running, sim_disk, world_on
