@@ -1,8 +1,8 @@
-"""Official clients go on while the broker they talk to is killed: the story of `bkctl demo --broker`.
+"""`bkctl demo --broker`: official clients continue while the broker that they are connected to is killed.
 
-Brokers, bookies, ZooKeeper and both clients are processes of their own. The producer's client has a name and the
-brokers deduplicate, so that what it sends again after the kill is stored once; what was taken but not acknowledged is
-delivered again, so that a key's messages are compared in the order of their first delivery.
+Brokers, bookies, ZooKeeper and both clients are processes of their own. The producer has a name and the brokers
+deduplicate, so that messages that it sends again after the kill are stored once; unacknowledged messages are delivered
+again, so that the messages of a key are compared in the order of their first delivery.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ BOOKIES: Final = 3
 BROKERS: Final = 2
 TOPIC: Final = "persistent://public/default/demo"
 SESSION_MS: Final = 6_000
-"""How long a dead broker keeps its leases."""
+"""The time after which the leases of a dead broker expire."""
 CLIENT_TIMEOUT_S: Final = 60.0
 BROKER_KEYS: Final = {
     "metadataStoreSessionTimeoutMillis": SESSION_MS,
     "brokerDeduplicationEnabled": "true",
-    "defaultRetentionTimeInMinutes": -1,  # so that the log can be looked at in the end
+    "defaultRetentionTimeInMinutes": -1,  # so that the log can be read at the end
     "defaultRetentionSizeInMB": -1,
 }
 
 
 class BrokerDemo(Demo):
-    """The story, step by step.
+    """The steps of the demo.
 
     Args:
-        messages: how many are produced.
-        environ: of the processes that are started.
+        messages: number of messages to produce.
+        environ: environment of the started processes.
     """
 
     def __init__(self, messages: int, environ: Mapping[str, str]) -> None:
@@ -48,7 +48,7 @@ class BrokerDemo(Demo):
         self._kill_at, self._pause_at = messages // 4, messages // 2
 
     async def steps(self) -> AsyncGenerator[Step]:
-        """Tells the story; stops early where a step fails, and cleans up in any case."""
+        """Runs the steps; stops at a failed step, and always cleans up."""
         self._since = asyncio.get_running_loop().time()
         with tempfile.TemporaryDirectory(prefix="bkctl-demo-", ignore_cleanup_errors=True) as home:
             self._cluster = LocalCluster.plan(
@@ -58,7 +58,7 @@ class BrokerDemo(Demo):
             try:
                 yield await self._start_cluster()
                 async with self._client("consume") as consumer:
-                    await consumer.until(lambda said: True, "the consumers are there")
+                    await consumer.until(lambda said: True, "the consumers are connected")
                     async with self._client("produce", str(self._pause_at)) as producer:
                         async for step in self._with_clients(producer, consumer):
                             yield step
@@ -85,22 +85,22 @@ class BrokerDemo(Demo):
         return self._step("start a cluster", words, True, {"metadata_uri": self._uri, "brokers": brokers})
 
     async def _first_half(self, producer: _Client, consumer: _Client) -> tuple[Service, Step]:
-        """Waits until a quarter is confirmed and some of it was taken."""
+        """Waits until a quarter of the messages is confirmed and some are consumed."""
         await producer.until(lambda said: said["confirmed"] >= self._kill_at, f"{self._kill_at} messages confirmed")
-        await consumer.until(lambda said: said["messages"] > 0, "a message taken")
+        await consumer.until(lambda said: said["messages"] > 0, "a message consumed")
         owner = await self._owner()
         import pulsar
 
         words = (
             f"The official Python client (pulsar-client {pulsar.__version__}) produces {self.entries} messages of "
-            f"{KEYS} keys to {TOPIC}, and {CONSUMERS} Key_Shared consumers take them. The broker on port {owner.port} "
-            f"owns the topic; {producer.said['confirmed']} messages are confirmed."
+            f"{KEYS} keys to {TOPIC}, and {CONSUMERS} Key_Shared consumers receive them. The broker on port "
+            f"{owner.port} owns the topic; {producer.said['confirmed']} messages are confirmed."
         )
         facts = {"topic": TOPIC, "owner": f"pulsar://127.0.0.1:{owner.port}", "confirmed": producer.said["confirmed"]}
         return owner, self._step("produce and consume with the official client", words, True, facts)
 
     async def _kill_owner(self, owner: Service, producer: _Client) -> Step:
-        """Kills the owner under both clients and waits for the first message that another confirms."""
+        """Kills the owner of the topic and waits for the first message that another broker confirms."""
         loop = asyncio.get_running_loop()
         await self._cluster.kill(owner.kind, owner.number)
         killed_at = loop.time()
@@ -111,9 +111,9 @@ class BrokerDemo(Demo):
         seconds = round(loop.time() - killed_at, 1)
         heir = await self._owner()
         words = (
-            f"The broker on port {owner.port} was killed with SIGKILL. Its lease ran out after {SESSION_MS / 1000:g} s "
-            f"at most; the broker on port {heir.port} took the topic, fenced the ledger, found its end, and opened the "
-            f"next. The same producer was confirmed again {seconds} s after the kill."
+            f"The broker on port {owner.port} was killed with SIGKILL. Its lease expired after {SESSION_MS / 1000:g} s "
+            f"at most; the broker on port {heir.port} loaded the topic, recovered the ledger, and opened the next one. "
+            f"The first message after the kill was confirmed after {seconds} s."
         )
         facts = {"killed": owner.name, "owner": f"pulsar://127.0.0.1:{heir.port}", "confirmed_again_after_s": seconds}
         return self._step("kill the owner", words, heir != owner, facts)
@@ -122,8 +122,8 @@ class BrokerDemo(Demo):
         said = await producer.end()
         ok = (said["confirmed"], said["failed"]) == (self.entries, 0)
         words = (
-            f"The producer had its {said['confirmed']} messages confirmed and {said['failed']} refused; between two "
-            f"confirmations it waited {said['longest_wait_s']} s at most."
+            f"{said['confirmed']} messages of the producer were confirmed and {said['failed']} failed; the longest "
+            f"time between two confirmations was {said['longest_wait_s']} s."
         )
         return self._step("let the producer finish", words, ok, said)
 
@@ -131,14 +131,14 @@ class BrokerDemo(Demo):
         said = await consumer.end()
         ok = (said["messages"], said["missing"], said["out_of_order"]) == (self.entries, 0, 0)
         words = (
-            f"The consumers took {said['messages']} different messages: {said['missing']} lost, {said['out_of_order']} "
-            f"out of their key's order, {said['again']} delivered a second time because their acknowledgement was "
-            "not stored when the broker died."
+            f"The consumers received {said['messages']} different messages: {said['missing']} lost, "
+            f"{said['out_of_order']} out of their key's order, {said['again']} delivered a second time because their "
+            "acknowledgement was not stored when the broker was killed."
         )
         return self._step("let the consumers finish", words, ok, said)
 
     async def _read_back(self) -> Step:
-        """Reads the log from its bookies with `topic read`, past the brokers."""
+        """Reads the log from its bookies with `topic read`, without a broker."""
         ledgers = (await self._bkctl("topic", "ledgers", TOPIC))["items"]
         data = [row for row in ledgers if row["kind"] == "data"]
         numbers = sorted([int(payload) for payload in await self._payloads()])
@@ -146,19 +146,19 @@ class BrokerDemo(Demo):
         twice = len(numbers) - len(set(numbers))
         ok = not lost and not twice and len(data) > 1
         words = (
-            f"Read from the bookies, past every broker, the log has {len(data)} ledgers and {len(numbers)} entries: "
+            f"Read from the bookies, without a broker, the log has {len(data)} ledgers and {len(numbers)} entries: "
             f"{lost} messages missing, {twice} stored twice."
         )
         facts = {"ledgers": [row["ledger_id"] for row in data], "missing": lost, "twice": twice}
-        return self._step("look at the log without a broker", words, ok, facts)
+        return self._step("read the log without a broker", words, ok, facts)
 
-    # -- how
+    # -- tools
 
     async def _owner(self) -> Service:
-        """The broker that has the topic now.
+        """Returns the broker that owns the topic now.
 
         Raises:
-            Unavailable: none has.
+            Unavailable: no broker owns it.
         """
         shown = await self._bkctl("topic", "show", TOPIC)
         for service in self._cluster.brokers:
@@ -174,7 +174,7 @@ class BrokerDemo(Demo):
 
     @asynccontextmanager
     async def _client(self, role: str, *arguments: str) -> AsyncIterator[_Client]:
-        """Starts a client process; it is gone when the block ends."""
+        """Starts a client process, and kills it at the end of the block."""
         url = "pulsar://" + ",".join(f"127.0.0.1:{s.port}" for s in self._cluster.brokers)
         child = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "bkdaemon.local.pulsar_clients", role, url, TOPIC, str(self.entries), *arguments),
@@ -193,26 +193,26 @@ class BrokerDemo(Demo):
 
 
 class _Client:
-    """One client process: what it said last."""
+    """One client process, and its last report."""
 
     def __init__(self, role: str, child: asyncio.subprocess.Process) -> None:
         assert child.stdout is not None
         assert child.stderr is not None
         self.said: dict[str, Any] = {}
         self._role, self._child, self._out = role, child, child.stdout
-        self._errors = asyncio.create_task(child.stderr.read(), name=f"words of the {role} client")
+        self._errors = asyncio.create_task(child.stderr.read(), name=f"stderr of the {role} client")
 
     async def line(self) -> None:
-        """Lets the producer go on behind its pause."""
+        """Resumes the producer after its pause."""
         assert self._child.stdin is not None
         self._child.stdin.write(b"\n")
         await self._child.stdin.drain()
 
     async def until(self, condition: Callable[[dict[str, Any]], bool], what: str) -> None:
-        """Hears what it says until that is so.
+        """Reads its reports until a condition holds.
 
         Raises:
-            ServerError: it ended. Unavailable: it takes too long.
+            ServerError: the process ended. Unavailable: the time limit was reached.
         """
         try:
             async with asyncio.timeout(CLIENT_TIMEOUT_S):
@@ -223,15 +223,15 @@ class _Client:
                         raise ServerError(f"the {self._role} client ended: {words}", status=await self._child.wait())
                     self.said = json.loads(line)
         except TimeoutError:
-            raise Unavailable(f"not in {CLIENT_TIMEOUT_S:g} s: {what}; it said last {self.said}") from None
+            raise Unavailable(f"not within {CLIENT_TIMEOUT_S:g} s: {what}; its last report is {self.said}") from None
 
     async def end(self) -> dict[str, Any]:
-        """Its last words."""
+        """Waits for its last report."""
         await self.until(lambda said: said.pop("done", False), f"the end of the {self._role} client")
         return self.said
 
     async def gone(self) -> None:
-        """Kills it if it still runs."""
+        """Kills the process if it runs."""
         if self._child.returncode is None:
             self._child.kill()
             await self._child.wait()

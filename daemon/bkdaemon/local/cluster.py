@@ -1,11 +1,11 @@
-"""A BookKeeper cluster on this machine: the real ZooKeeper and bookies, each its own process, on free loopback ports.
+"""A BookKeeper cluster on this machine: ZooKeeper, bookies and brokers, each a process, on free loopback ports.
 
-    DIR/cluster.json        what runs where: ports, process ids with their birth
+    DIR/cluster.json        the services: ports, process ids with their start times
     DIR/zookeeper/          ZooKeeper's data and log
     DIR/bookie-N/           bk_server.conf, journal/, ledgers/, index/, bookie.log
 
-Processes outlive the one that started them. They are stopped by process id and birth, never by name; data stays
-until it is deleted by `delete`.
+The processes outlive the one that started them. They are stopped by process id and start time, never by name; data
+stays until `delete` removes it.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ LEDGERS_ROOT: Final = "/ledgers"
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 20.0
 PORTS: Final = range(10_000, 20_000)
-"""Below the ports that systems give to outgoing connections, so that a stopped bookie finds its port free again."""
+"""Below the ports of outgoing connections, so that the port of a stopped bookie stays free."""
 PORTS_A_PROCESS: Final = 32
-"""How far the ports of one process are from those of the one that was started before it."""
+"""Distance between the ports of one process and those of the process that was started before it."""
 PORT_ATTEMPTS_MAX: Final = 1000
 OUTGOING_PORTS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 BOOKIES_MAX: Final = 50
@@ -64,7 +64,7 @@ class Service:
 
     @property
     def process(self) -> Process | None:
-        """The process of the last start, None before the first."""
+        """The process of the last start, None before the first start."""
         return Process(self.pid, self.birth) if self.pid else None
 
     @property
@@ -74,12 +74,12 @@ class Service:
 
     @property
     def log(self) -> Path:
-        """Where it writes its words."""
+        """Its log file."""
         return Path(self.directory) / f"{self.kind}.log"
 
     @property
     def bookie_id(self) -> str:
-        """What a bookie registers as."""
+        """The id of a bookie."""
         return f"127.0.0.1:{self.port}"
 
 
@@ -87,10 +87,10 @@ class LocalCluster:
     """The cluster of one directory.
 
     Args:
-        directory: where everything of it is.
-        services: what cluster.json says.
-        environ: of the processes it starts.
-        broker_keys: what its brokers' broker.conf has beside, or instead of, the usual.
+        directory: the directory of all its files.
+        services: the services in cluster.json.
+        environ: environment of the started processes.
+        broker_keys: additional or replaced keys of its brokers' broker.conf.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class LocalCluster:
         self.services = list(services)
         self._environ = {k: v for k, v in environ.items() if not k.startswith("BKCTL_")}
 
-    # -- which there are
+    # -- services
 
     @classmethod
     def plan(
@@ -117,15 +117,15 @@ class LocalCluster:
         broker_count: int = 0,
         broker_keys: Mapping[str, object] | None = None,
     ) -> LocalCluster:
-        """The cluster of a directory as it was, with more bookies and brokers where asked for; nothing is started.
+        """Returns the cluster of a directory, with more bookies and brokers if requested; starts nothing.
 
         Raises:
-            UsageError: too many of them, or no bookie.
+            UsageError: the number of bookies or brokers is not valid.
         """
         if not 0 <= broker_count <= BROKERS_MAX:
-            raise UsageError(f"{broker_count} brokers: 0 to {BROKERS_MAX} can be had")
+            raise UsageError(f"{broker_count} brokers: 0 to {BROKERS_MAX} are supported")
         if not 1 <= bookie_count <= BOOKIES_MAX:
-            raise UsageError(f"{bookie_count} bookies: 1 to {BOOKIES_MAX} can be had")
+            raise UsageError(f"{bookie_count} bookies: 1 to {BOOKIES_MAX} are supported")
         cluster = cls.load(directory, environ) if (directory / STATE_FILE).exists() else cls(directory, [], environ)
         cluster._broker_keys = dict(broker_keys or {})
         missing = [("bookie", n) for n in range(len(cluster.bookies) + 1, bookie_count + 1)]
@@ -140,7 +140,7 @@ class LocalCluster:
 
     @classmethod
     def load(cls, directory: Path, environ: Mapping[str, str]) -> LocalCluster:
-        """The cluster of a directory.
+        """Returns the cluster of a directory.
 
         Raises:
             NotFound: it does not exist. Corrupt: cluster.json is not valid.
@@ -149,7 +149,7 @@ class LocalCluster:
         try:
             text = path.read_text(encoding="utf-8")
         except FileNotFoundError:
-            raise NotFound(f"there is no local cluster in {directory}", hint="bkctl dev up") from None
+            raise NotFound(f"no local cluster in {directory}", hint="bkctl dev up") from None
         try:
             services = [Service(**service) for service in json.loads(text)["services"]]
             services = [dataclasses.replace(s, directory=_home(directory, s.kind, s.number)) for s in services]
@@ -176,7 +176,7 @@ class LocalCluster:
 
     @property
     def metadata_uri(self) -> str:
-        """What commands are given to reach it."""
+        """The metadata URI, for commands."""
         return f"zk+hierarchical://127.0.0.1:{self.zookeeper.port}{LEDGERS_ROOT}"
 
     def find(self, kind: str, number: int) -> Service:
@@ -193,10 +193,10 @@ class LocalCluster:
     # -- up and down
 
     async def up(self) -> None:
-        """Starts what does not run: ZooKeeper, the cluster's metadata if they do not exist, bookies, then brokers.
+        """Starts the stopped services: ZooKeeper, bookies, then brokers; creates the cluster's metadata if missing.
 
         Raises:
-            AlreadyExists: everything runs already. Unavailable: something did not start; what started is stopped.
+            AlreadyExists: all services run. Unavailable: a service did not start; the started ones are stopped.
         """
         stopped = [s for s in self.services if not s.running]
         if not stopped:
@@ -213,16 +213,16 @@ class LocalCluster:
                     if isinstance(outcome, BaseException):
                         raise outcome
         except BaseException:
-            for service in reversed(stopped):  # whichever of them runs by now, told by its start or not
+            for service in reversed(stopped):  # started completely or not
                 await self.stop(service.kind, service.number)
             raise
 
     async def down(self) -> list[Service]:
-        """Stops brokers, then bookies, then ZooKeeper; returns what had to be killed."""
+        """Stops brokers, then bookies, then ZooKeeper; returns the services that had to be killed."""
         killed: list[Service] = []
         for group in (self.brokers, self.bookies):
             left = await asyncio.gather(*(self.stop(s.kind, s.number) for s in group))
-            killed += [s for s, by_itself in zip(group, left, strict=True) if not by_itself]
+            killed += [s for s, stopped in zip(group, left, strict=True) if not stopped]
         if not await self.stop("zookeeper", 1):
             killed.append(self.zookeeper)
         return killed
@@ -231,7 +231,7 @@ class LocalCluster:
         """Removes the directories of a cluster that is down, and nothing else in its directory.
 
         Raises:
-            Refused: something of it still runs.
+            Refused: one of its services runs.
         """
         running = [s.name for s in self.services if s.running]
         if running:
@@ -248,7 +248,7 @@ class LocalCluster:
         """Starts one service and waits until it serves.
 
         Raises:
-            AlreadyExists: it runs. Unavailable: it does not start; its last words are in the message.
+            AlreadyExists: it runs. Unavailable: it does not start; the message has the last line of its log.
         """
         service = self.find(kind, number)
         if service.running:
@@ -265,20 +265,20 @@ class LocalCluster:
         return service
 
     async def stop(self, kind: str, number: int) -> bool:
-        """Stops one service by SIGTERM, later SIGKILL; True if it left by itself or did not run."""
+        """Stops one service by SIGTERM, later SIGKILL; True if it ended after SIGTERM or did not run."""
         process = self.find(kind, number).process
         return process is None or await process.stop(STOP_TIMEOUT_S)
 
     async def kill(self, kind: str, number: int) -> bool:
-        """SIGKILL, as if the machine had failed under it; False if it did not run."""
+        """Kills one service with SIGKILL, as a failure of its machine; False if it did not run."""
         process = self.find(kind, number).process
         if process is None or not process.send(signal.SIGKILL):
             return False
         if not await process.gone(STOP_TIMEOUT_S):
-            raise Unavailable(f"{kind} {number} does not die")
+            raise Unavailable(f"{kind} {number} did not end after SIGKILL")
         return True
 
-    # -- how
+    # -- processes
 
     def _keep(self, service: Service, process: Process) -> Service:
         """Writes cluster.json with this service in this process."""
@@ -300,7 +300,7 @@ class LocalCluster:
         try:
             server = await asyncio.shield(starting)
         except asyncio.CancelledError:
-            while not starting.done():  # a thread cannot be cancelled: it sees that what it started is gone
+            while not starting.done():  # a thread cannot be cancelled: it ends when its process is killed
                 if (launched := ZooKeeperServer.attach(directory)) is not None:
                     launched.kill()
                 await asyncio.wait({starting}, timeout=POLL_S)
@@ -340,13 +340,13 @@ class LocalCluster:
 
 
 def _home(directory: Path, kind: str, number: int) -> str:
-    """The directory of one service; never what a file says, since it is deleted with all that is in it."""
+    """Returns the directory of one service; never read from a file, because its contents are deleted."""
     names = {"zookeeper": "zookeeper", "broker": f"broker-{int(number)}"}
     return str(directory / names.get(kind, f"bookie-{int(number)}"))
 
 
 def bookie_configuration(service: Service, metadata_uri: str) -> str:
-    """The bk_server.conf of a bookie for development: loopback, small caches, disks may be nearly full."""
+    """Returns the bk_server.conf of a bookie for development: loopback, small caches, nearly full disks allowed."""
     home = Path(service.directory)
     keys = {
         "bookiePort": service.port,
@@ -375,7 +375,7 @@ def bookie_configuration(service: Service, metadata_uri: str) -> str:
 def broker_configuration(
     service: Service, metadata_uri: str, bookies: int, others: Mapping[str, object] | None = None
 ) -> str:
-    """The broker.conf of a broker for development: loopback, two copies of everything where there are two bookies."""
+    """Returns the broker.conf of a broker for development: loopback, two copies if there are two bookies."""
     copies = min(2, bookies)
     keys = {
         "clusterName": "local",
@@ -394,15 +394,15 @@ def broker_configuration(
 
 
 _turn: Final = count(os.getpid() * PORTS_A_PROCESS)
-"""Whose turn it is in PORTS: what was handed out comes last, and clusters that start at once begin at other places.
-Between the check of a port and the bind of its server no other process gets it."""
+"""The next position in PORTS: ports are reused last, and clusters that start at the same time begin at other positions,
+so that no other process gets a port between its check and the bind of its server."""
 
 
 def free_ports(wanted: int) -> list[int]:
-    """Returns ports of 127.0.0.1 without a listener, all different, none that this process was given before.
+    """Returns different ports of 127.0.0.1 without a listener, which this process did not get before.
 
     Raises:
-        Unavailable: none are found.
+        Unavailable: not enough free ports were found.
     """
     found: list[int] = []
     outgoing = _outgoing_ports()
@@ -422,7 +422,7 @@ def free_ports(wanted: int) -> list[int]:
 
 
 def _outgoing_ports() -> range:
-    """What the system gives to outgoing connections; nothing where it does not tell, or gives them all of PORTS."""
+    """Returns the ports of outgoing connections; an empty range if they are unknown, or include all of PORTS."""
     try:
         first, last = map(int, OUTGOING_PORTS.read_text(encoding="ascii").split())
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""A ledger survives a dead bookie and a dead writer: the story of `bkctl demo`, told with real processes.
+"""`bkctl demo`: a ledger survives a dead bookie and a dead writer, with real processes.
 
-Everything is done by the commands an operator would type; this module starts them, kills things at the right moment,
-and compares what was acknowledged with what is read back.
+Everything is done by commands that an operator can run; this module starts them, kills processes at the right moment,
+and compares the acknowledged entries with those that are read.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ ENSEMBLE_SIZE: Final = 3
 WRITE_QUORUM_SIZE: Final = 3
 ACK_QUORUM_SIZE: Final = 2
 KILL_AFTER: Final = 5_000
-"""Entries that are acknowledged when the bookie is killed, so that it dies in the middle of the writing."""
+"""Entries that are acknowledged when the bookie is killed, so that it fails in the middle of the writing."""
 FEED_BEFORE_KILL: Final = 12_000
-"""Entries the writer is given before the kill: more than are acknowledged, fewer than there are."""
+"""Entries passed to the writer before the kill: more than are acknowledged, fewer than all."""
 FEED_CHUNK: Final = 500
 STEP_TIMEOUT_S: Final = 60.0
 LINE_BYTES_MAX: Final = 1 << 20
@@ -38,7 +38,7 @@ _FENCED: Final = ("ledger_fenced", "ledger_closed")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of the story: what was done, what was seen, whether it is what had to be seen."""
+    """One step of the demo: its title, a description of the result, and whether that is the expected one."""
 
     step: int
     title: str
@@ -49,11 +49,11 @@ class Step:
 
 
 class Demo:
-    """The story, step by step.
+    """The steps of the demo.
 
     Args:
-        entries: how many are written.
-        environ: of the processes that are started.
+        entries: number of entries to write.
+        environ: environment of the started processes.
     """
 
     def __init__(self, entries: int, environ: Mapping[str, str]) -> None:
@@ -68,7 +68,7 @@ class Demo:
         self._since = 0.0
 
     async def steps(self) -> AsyncGenerator[Step]:
-        """Tells the story; stops early where a step fails, and cleans up in any case."""
+        """Runs the steps; stops at a failed step, and always cleans up."""
         self._since = asyncio.get_running_loop().time()
         with tempfile.TemporaryDirectory(prefix="bkctl-demo-", ignore_cleanup_errors=True) as home:
             self._cluster = LocalCluster.plan(Path(home) / "cluster", BOOKIES, self.environ)
@@ -98,7 +98,7 @@ class Demo:
         return self._step("start a cluster", words, True, {"metadata_uri": self._uri, "bookies": bookies})
 
     async def _write(self, writer: _Writer) -> Step:
-        """Feeds the writer; kills a bookie of its ensemble in the middle."""
+        """Writes entries, and kills a bookie of the ensemble in the middle."""
         await writer.feed(0, FEED_CHUNK)
         await writer.confirmed(1, self.acked)
         self._ledger = writer.ledger_id
@@ -114,7 +114,7 @@ class Demo:
         await writer.confirmed(self.entries, self.acked)
         await after
         words = (
-            f"A writer process put {self.entries} entries into ledger {self._ledger} (ensemble {ENSEMBLE_SIZE}, "
+            f"A writer process added {self.entries} entries to ledger {self._ledger} (ensemble {ENSEMBLE_SIZE}, "
             f"write quorum {WRITE_QUORUM_SIZE}, ack quorum {ACK_QUORUM_SIZE}). When {at_kill} were acknowledged, "
             f"bookie {self._killed} was killed with SIGKILL. All {len(self.acked)} are acknowledged."
         )
@@ -130,7 +130,7 @@ class Demo:
             f"The ledger has {len(fragments)} fragments now: from entry {last['first_entry_id']} on its entries are on "
             f"{', '.join(last['bookies'])}, without the dead bookie."
         )
-        return self._step("look at the new fragment", words, ok, {"fragments": fragments})
+        return self._step("show the new fragment", words, ok, {"fragments": fragments})
 
     async def _stop_writer(self, writer: _Writer) -> Step:
         writer.process.send(signal.SIGSTOP)
@@ -143,7 +143,7 @@ class Demo:
         shown = await self._bkctl("ledger", "show", str(self._ledger))
         ok = shown["state"] == "CLOSED" and shown["last_entry_id"] >= max(self.acked, default=-1)
         words = (
-            f"Another process fenced the ledger, found its end at entry {shown['last_entry_id']}, and closed it: "
+            f"Another process fenced the ledger, recovered its last entry {shown['last_entry_id']}, and closed it: "
             f"{shown['state']}, {shown['length']} bytes."
         )
         facts = {name: shown[name] for name in ("state", "last_entry_id", "length")}
@@ -159,17 +159,17 @@ class Demo:
         )
         if not ok:
             words = f"The old writer continued and was not fenced: it got {kind!r}, exit {code}, acknowledged {late}."
-        return self._step("let the old writer go on", words, ok, {"kind": kind, "exit_code": code})
+        return self._step("resume the old writer", words, ok, {"kind": kind, "exit_code": code})
 
     async def _read_back(self) -> Step:
-        """Reads the whole ledger with digests checked and compares every acknowledged entry."""
+        """Reads the whole ledger with its digests, and compares every acknowledged entry."""
         command = self.command("ledger", "read", str(self._ledger), "-o", "jsonl")
         reader = await asyncio.create_subprocess_exec(
             *command, stdout=-1, stderr=-1, env=self.environ, limit=LINE_BYTES_MAX, start_new_session=True
         )
         assert reader.stdout is not None
         assert reader.stderr is not None
-        errors = asyncio.create_task(reader.stderr.read(), name="reader's words")
+        errors = asyncio.create_task(reader.stderr.read(), name="stderr of the reader")
         missing, wrong = set(self.acked), 0
         try:
             async with asyncio.timeout(STEP_TIMEOUT_S):
@@ -182,7 +182,7 @@ class Demo:
             if reader.returncode is None:
                 reader.kill()
         ok = not missing and not wrong and code == 0
-        words = f"All {len(self.acked)} acknowledged entries were read back; every digest and payload is right."
+        words = f"All {len(self.acked)} acknowledged entries were read; every digest and payload is valid."
         if not ok:
             last = (await errors).decode("utf-8", "replace").strip()[-200:]
             words = (
@@ -190,9 +190,9 @@ class Demo:
             )
         errors.cancel()
         facts = {"acknowledged": len(self.acked), "missing": len(missing), "wrong": wrong}
-        return self._step("read everything back", words, ok, facts)
+        return self._step("read all entries", words, ok, facts)
 
-    # -- how
+    # -- tools
 
     def _step(self, title: str, words: str, ok: bool, facts: Mapping[str, object]) -> Step:
         now = asyncio.get_running_loop().time()
@@ -201,20 +201,20 @@ class Demo:
         return Step(self._count, title, words, ok, seconds, facts)
 
     def command(self, *arguments: str) -> list[str]:
-        """A bkctl command line on the demo's cluster."""
+        """Returns a bkctl command line for the demo's cluster."""
         return [sys.executable, "-m", "bkctl", "-m", self._uri, *arguments]
 
     async def _bkctl(self, *arguments: str) -> Any:
         """Runs one command and returns its JSON.
 
         Raises:
-            ServerError: it did not end with exit 0. Unavailable: it did not end in time.
+            ServerError: the exit code is not 0. Unavailable: it did not end in time.
         """
         out = await self._run_bkctl(*arguments, "-o", "json")
         return json.loads(out) if out.strip() else None
 
     async def _run_bkctl(self, *arguments: str) -> bytes:
-        """Runs one command and returns its stdout; errors as of _bkctl."""
+        """Runs one command and returns its stdout; raises the errors of _bkctl."""
         child = await asyncio.create_subprocess_exec(
             *self.command(*arguments), stdout=-1, stderr=-1, env=self.environ, start_new_session=True
         )
@@ -222,7 +222,7 @@ class Demo:
             async with asyncio.timeout(STEP_TIMEOUT_S):
                 out, err = await child.communicate()
         except TimeoutError:
-            raise Unavailable(f"bkctl {' '.join(arguments)}: no end in {STEP_TIMEOUT_S:g} s") from None
+            raise Unavailable(f"bkctl {' '.join(arguments)}: not finished within {STEP_TIMEOUT_S:g} s") from None
         finally:
             if child.returncode is None:
                 child.kill()
@@ -233,7 +233,7 @@ class Demo:
 
     @asynccontextmanager
     async def _writer(self) -> AsyncIterator[_Writer]:
-        """Starts the writer; it is gone when the block ends."""
+        """Starts the writer, and kills it at the end of the block."""
         quorums = (ENSEMBLE_SIZE, WRITE_QUORUM_SIZE, ACK_QUORUM_SIZE)
         names = ("--ensemble-size", "--write-quorum-size", "--ack-quorum-size")
         options = [part for name, size in zip(names, quorums, strict=True) for part in (name, str(size))]
@@ -254,12 +254,12 @@ class Demo:
                 await child.wait()
 
     async def _clean_up(self) -> None:
-        """Kills what still runs; neither ^C nor the end of a time limit cuts this short."""
+        """Kills all running services; neither ^C nor a time limit interrupts it."""
         held = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
         killing = asyncio.gather(*(self._cluster.kill(s.kind, s.number) for s in self._cluster.services))
         try:
             while not killing.done():
-                with suppress(asyncio.CancelledError):  # it came before the signals were ignored, or from a time limit
+                with suppress(asyncio.CancelledError):  # cancelled before the signals were ignored, or by a time limit
                     await asyncio.shield(killing)
             killing.result()
         finally:
@@ -268,7 +268,7 @@ class Demo:
 
 
 class _Writer:
-    """The writer process: lines in, acknowledged entries out."""
+    """The writer process: it reads lines and reports acknowledged entries."""
 
     def __init__(self, child: asyncio.subprocess.Process) -> None:
         assert child.stdin is not None
@@ -279,7 +279,7 @@ class _Writer:
         self.ledger_id = -1
 
     async def feed(self, first: int, end: int) -> None:
-        """Gives it the entries first … end − 1, as fast as it takes them."""
+        """Passes the entries first … end − 1 to it, as fast as it reads them."""
         for start in range(first, end, FEED_CHUNK):
             self._in.write(b"".join(payload(n) + b"\n" for n in range(start, min(start + FEED_CHUNK, end))))
             await self._in.drain()
@@ -288,7 +288,7 @@ class _Writer:
         """Waits until count entries are acknowledged; adds their ids to acked.
 
         Raises:
-            ServerError: the writer ended. Unavailable: it takes too long.
+            ServerError: the writer ended. Unavailable: the time limit was reached.
         """
         try:
             async with asyncio.timeout(STEP_TIMEOUT_S):
@@ -301,10 +301,10 @@ class _Writer:
                     self.ledger_id = entry["ledger_id"]
                     acked.add(entry["entry_id"])
         except TimeoutError:
-            raise Unavailable(f"{len(acked)} of {count} entries acknowledged in {STEP_TIMEOUT_S:g} s") from None
+            raise Unavailable(f"{len(acked)} of {count} entries acknowledged within {STEP_TIMEOUT_S:g} s") from None
 
     async def one_more(self, number: int) -> tuple[str, int, list[int]]:
-        """Gives it one entry more and waits for its end: (kind of the error, exit code, ids acknowledged meanwhile)."""
+        """Passes one more entry and waits for its end: (kind of the error, exit code, ids acknowledged meanwhile)."""
         self._in.write(payload(number) + b"\n")
         try:
             async with asyncio.timeout(STEP_TIMEOUT_S):
@@ -318,7 +318,7 @@ class _Writer:
 
 
 def payload(entry_id: int) -> bytes:
-    """What entry n holds: words that only it has, 40 to 140 bytes."""
+    """Returns the payload of an entry, which is unique and has 40 to 140 bytes."""
     return f"entry {entry_id} {random.Random(entry_id).randbytes(20 + entry_id % 50).hex()}".encode()
 
 

@@ -1,7 +1,7 @@
-"""Processes by id and birth: a process id that the system has reused is never taken for ours.
+"""Processes by id and birth: a process id that the system has reused is not taken for the old process.
 
-A process is named by its id and the time it was started, as the system counts it. Signals go through a process
-descriptor on Linux, so that nothing can happen between the look and the kill.
+A process is identified by its id and its start time, as the system counts it. Signals are sent through a process
+descriptor on Linux, so that the id cannot be reused between the check and the signal.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from bkctl.errors import Unavailable
 POLL_S: Final = 0.02
 PS_TIMEOUT_S: Final = 5
 ENDED: Final = "ended"
-"""The birth of a process that was gone before it could be looked at."""
-_STAT_STATE: Final = 0  # indexes into /proc/PID/stat behind the name in brackets
+"""The birth of a process that ended before it was read."""
+_STAT_STATE: Final = 0  # indexes into /proc/PID/stat after the name in brackets
 _STAT_START: Final = 19
 
 
@@ -34,11 +34,11 @@ class Process:
 
     @property
     def running(self) -> bool:
-        """True while this very process runs; a zombie counts as gone."""
+        """True while this process runs; a zombie counts as ended."""
         return birth_of(self.pid) == self.birth
 
     def send(self, number: signal.Signals) -> bool:
-        """Sends a signal; False if the process is gone."""
+        """Sends a signal; False if the process has ended."""
         if hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal"):
             try:
                 fd = os.pidfd_open(self.pid)
@@ -72,7 +72,7 @@ class Process:
         return True
 
     async def stop(self, timeout_s: float) -> bool:
-        """SIGTERM, and SIGKILL after timeout_s; True if it left by itself, or was gone already."""
+        """Sends SIGTERM, and SIGKILL after timeout_s; True if it ended after SIGTERM, or before."""
         if not self.send(signal.SIGTERM) or await self.gone(timeout_s):
             return True
         self.send(signal.SIGKILL)
@@ -81,7 +81,7 @@ class Process:
 
 
 def birth_of(pid: int) -> str | None:
-    """Returns when the process was started, in the system's own words; None if it does not exist."""
+    """Returns the start time of a process, in the system's format; None if it does not exist."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except FileNotFoundError:
@@ -93,7 +93,7 @@ def birth_of(pid: int) -> str | None:
 
 
 def _birth_by_ps(pid: int) -> str | None:
-    """Where there is no /proc."""
+    """Reads the birth on a system without /proc."""
     command = ["ps", "-o", "state=,lstart=", "-p", str(pid)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PS_TIMEOUT_S, check=False)
     state, _, started = done.stdout.strip().partition(" ")
@@ -102,17 +102,17 @@ def _birth_by_ps(pid: int) -> str | None:
 
 @dataclass(slots=True)
 class Child:
-    """A process started here; it continues when we end."""
+    """A started process; it outlives its parent."""
 
     name: str
     process: Process
     log: Path
     handle: subprocess.Popen[bytes]
     log_start: int
-    """Where its own lines begin in the log."""
+    """The offset of its first line in the log."""
 
     def words(self) -> str:
-        """What it has written so far."""
+        """Returns its output so far."""
         with self.log.open("rb") as file:
             file.seek(self.log_start)
             return file.read().decode("utf-8", "replace")
@@ -121,7 +121,7 @@ class Child:
         """Waits for a line that begins with prefix.
 
         Raises:
-            Unavailable: the process ended, or the time is over; carries its last line.
+            Unavailable: the process ended, or the time limit was reached; with its last line.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout_s
@@ -132,7 +132,7 @@ class Child:
                 if line.startswith(prefix) and line.endswith("\n"):
                     return line.rstrip("\n")
             if ended is not None or loop.time() >= end:
-                last = (words.strip().splitlines() or ["it said nothing"])[-1]
+                last = (words.strip().splitlines() or ["no output"])[-1]
                 how = f"ended with exit {ended}" if ended is not None else f"is not ready after {timeout_s:g} s"
                 raise Unavailable(f"{self.name} {how}: {last}", hint=f"see {self.log}", log=str(self.log))
             await asyncio.sleep(POLL_S)

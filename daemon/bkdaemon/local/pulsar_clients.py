@@ -3,9 +3,10 @@
     python -m bkdaemon.local.pulsar_clients produce URL TOPIC COUNT PAUSE_AT
     python -m bkdaemon.local.pulsar_clients consume URL TOPIC COUNT
 
-Each says on stdout how far it has come, a JSON object a line. The producer sends COUNT messages of KEYS keys, waits
-with the message PAUSE_AT for a line on stdin, and never gives a message up; two Key_Shared consumers of one process
-take them. Message n has key n % KEYS and the words `n`, so that a key's messages are in order where its numbers grow.
+Each reports its progress on stdout, a JSON object per line. The producer sends COUNT messages of KEYS keys, waits
+before the message PAUSE_AT for a line on stdin, and retries every message; two Key_Shared consumers of one process
+receive them. Message n has key n % KEYS and the payload `n`, so that the messages of a key are in order if its numbers
+grow.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ SUBSCRIPTION: Final = "demo"
 REPORT_S: Final = 0.05
 RECEIVE_MS: Final = 200
 SILENCE_S: Final = 60.0
-"""For so long a consumer waits for the next message before it takes the rest for lost."""
+"""Time without a message after which the remaining messages count as lost."""
 PENDING_MAX: Final = 1000
 
 
 class Producer:
-    """What is confirmed, and how long the longest silence between two confirmations was."""
+    """Counts confirmed and failed messages, and measures the longest time between two confirmations."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -51,17 +52,17 @@ class Producer:
                 self._news.notify_all()
 
     def say(self) -> dict[str, Any]:
-        """Of this moment."""
+        """Returns the present counts."""
         return {"confirmed": self.confirmed, "failed": self.failed, "longest_wait_s": round(self.longest_wait_s, 2)}
 
     def wait(self) -> None:
-        """Until every message is answered."""
+        """Waits until every message is confirmed or has failed."""
         with self._news:
             self._news.wait_for(lambda: self.confirmed + self.failed == self.count)
 
 
 class Consumer:
-    """What came, in which order; shared by the consumers of the process."""
+    """Counts received messages and checks their order; shared by the consumers of the process."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -74,7 +75,7 @@ class Consumer:
         self._lock = threading.Lock()
 
     def took(self, consumer: int, number: int) -> None:
-        """One message was taken."""
+        """Notes a received message."""
         with self._lock:
             self._last = time.monotonic()
             self.by_consumer[consumer] += 1
@@ -89,11 +90,11 @@ class Consumer:
 
     @property
     def done(self) -> bool:
-        """Everything came, or nothing has for SILENCE_S."""
+        """True if all messages were received, or none for SILENCE_S."""
         return len(self.seen) == self.count or time.monotonic() - self._last > SILENCE_S
 
     def say(self) -> dict[str, Any]:
-        """Of this moment."""
+        """Returns the present counts."""
         return {
             "messages": len(self.seen),
             "missing": self.count - len(self.seen),
@@ -104,7 +105,7 @@ class Consumer:
 
 
 def produce(client: Any, topic: str, count: int, pause_at: int) -> None:
-    """Sends the messages; stops at one of them until it hears a line."""
+    """Sends the messages; pauses at one of them until it reads a line."""
     import pulsar
 
     state = Producer(count)
@@ -130,7 +131,7 @@ def produce(client: Any, topic: str, count: int, pause_at: int) -> None:
 
 
 def consume(client: Any, topic: str, count: int) -> None:
-    """Takes and acknowledges messages until all are there."""
+    """Receives and acknowledges messages until all were received."""
     import pulsar
 
     state = Consumer(count)
@@ -157,7 +158,7 @@ def consume(client: Any, topic: str, count: int) -> None:
 
 
 def _report(say: Callable[[], dict[str, Any]], ended: Callable[[], bool]) -> threading.Event:
-    """Says how far it is, again and again, until the event is set."""
+    """Reports the progress repeatedly, until the event is set."""
     stop = threading.Event()
 
     def run() -> None:

@@ -1,19 +1,19 @@
-"""A real ZooKeeper 3.9 server on this machine, from the jars that PySpark carries.
+"""A ZooKeeper 3.9 server on this machine, from the jars of PySpark.
 
     server = ZooKeeperServer.start(Path("data/zookeeper"), environ=os.environ)     # about half a second
-    server.address                   "127.0.0.1:40123", a port that was free; the same one at the next start
+    server.address                   "127.0.0.1:40123", a free port; the same one at the next start
     server.stop()                    SIGTERM, waits; the data stays
-    ZooKeeperServer.attach(path)     the server running on a directory, started by whichever process, or None
+    ZooKeeperServer.attach(path)     the server running on a directory, started by any process, or None
 
-The server is a process of its own and outlives ours. Its directory holds
+The server is a process that outlives its parent. Its directory has
 
-    zookeeper.json    pid, port, and when the process began, so that a pid used again is not mistaken for it
+    zookeeper.json    pid, port, and start time of the process, as the system may reuse the pid
     conf/             zoo.cfg and the log configuration, written at every start
     data/             snapshots and transaction logs
-    zookeeper.log     two files of at most 10 MB; zookeeper.out has what Java itself says
+    zookeeper.log     two files of at most 10 MB; zookeeper.out has the output of Java itself
 
-start() returns once the server takes sessions. These calls block for as long as a process takes to start or to end:
-from a coroutine, use asyncio.to_thread.
+start() returns when the server accepts sessions. These calls block until a process has started or ended: from a
+coroutine, use asyncio.to_thread.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LOG_PREALLOCATED_KB: Final = 4096  # instead of 64 MB for each transaction log
 START_TIMEOUT_S: Final = 90.0
 STOP_TIMEOUT_S: Final = 10.0
 POLL_S: Final = 0.02
-PORT_ATTEMPTS_MAX: Final = 3  # a port found free can be taken before the server has it
+PORT_ATTEMPTS_MAX: Final = 3  # another process can bind a free port before the server does
 LOG_TAIL_LINES: Final = 5
 _INSTALL: Final = "pip install 'bkctl[local]'"
 
@@ -55,7 +55,7 @@ JARS: Final = (
     *("netty-buffer-", "netty-common-", "netty-handler-4", "netty-transport-4", "netty-transport-classes-epoll-"),
     *("netty-transport-native-unix-common-", "netty-resolver-4", "netty-codec-4", "netty-codec-base-"),
 )
-"""How the names of the jars begin that the server needs; every class of it and nothing of Spark."""
+"""Prefixes of the jars that the server needs; without any of Spark."""
 
 _MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _LOG_CONFIGURATION: Final = """\
@@ -77,7 +77,7 @@ appender.file.strategy.max = 1
 
 
 class ZooKeeperServer:
-    """A running server; made by start() or attach()."""
+    """A running server; created by start() or attach()."""
 
     def __init__(
         self, directory: Path, pid: int, port: int, began: str, process: subprocess.Popen[bytes] | None
@@ -105,13 +105,13 @@ class ZooKeeperServer:
         """Starts a server on a directory, new or used before, and waits until it answers.
 
         Args:
-            environ: where JAVA_HOME and PATH are looked up.
-            port: to listen on; None means the one used before on this directory, else a free one.
+            environ: has JAVA_HOME and PATH.
+            port: the port to open; None means the last one of this directory, else a free one.
 
         Raises:
             UsageError: PySpark or a Java >= 17 is missing.
             Conflict: a server is running on the directory.
-            Unavailable: it ended, or did not answer in time; the message has the end of its log.
+            Unavailable: it ended, or did not answer in time; the message has the last lines of its log.
         """
         directory = directory.absolute()
         if (running := cls.attach(directory)) is not None:
@@ -134,7 +134,7 @@ class ZooKeeperServer:
 
     @classmethod
     def attach(cls, directory: Path) -> ZooKeeperServer | None:
-        """The server that runs on a directory, or None."""
+        """Returns the server that runs on a directory, or None."""
         state = _read_state(directory.absolute())
         pid, port, began = state.get("pid"), state.get("port"), state.get("began")
         if not isinstance(pid, int) or not isinstance(port, int) or not isinstance(began, str):
@@ -162,13 +162,13 @@ class ZooKeeperServer:
         return cls(directory, process.pid, port, began, process)
 
     def alive(self) -> bool:
-        """True while the process runs; it may be too busy to answer."""
+        """Returns True while the process runs; it may be too busy to answer."""
         if self._process is not None:
             return self._process.poll() is None
         return _began(self.pid) == self._began
 
     def answers(self) -> bool:
-        """True if this very server takes sessions: another one that has the port has other data."""
+        """Returns True if this server accepts sessions; another server on the port has other data."""
         try:
             with socket.create_connection((HOST, self.port), timeout=1.0) as connection:
                 connection.sendall(b"conf")
@@ -178,13 +178,13 @@ class ZooKeeperServer:
         return f"dataDir={self.directory / 'data' / 'version-2'}\n" in answer.decode(errors="replace")
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Ends the server; one that does not end in time is killed."""
+        """Stops the server; kills it after timeout_s."""
         self._signal(signal.SIGTERM)
         if not self._wait_end(timeout_s):
             self.kill()
 
     def kill(self) -> None:
-        """Ends the server as a crash would; its data is what was synced."""
+        """Kills the server, as a crash does; only synced data remains."""
         self._signal(signal.SIGKILL)
         self._wait_end(STOP_TIMEOUT_S)
 
@@ -222,14 +222,14 @@ class ZooKeeperServer:
             if path.exists():
                 said = path.read_text(errors="replace").splitlines()
                 lines += [line for line in said if not line.startswith("\tat ")][-LOG_TAIL_LINES:]
-        return " | ".join(lines) or "it said nothing"
+        return " | ".join(lines) or "no output"
 
 
 def find_jars() -> list[Path]:
-    """The server's jars inside the installed PySpark, which is not imported.
+    """Returns the server's jars in the installed PySpark, which is not imported.
 
     Raises:
-        UsageError: PySpark is not installed, or its jars are not those expected.
+        UsageError: PySpark is not installed, or a jar is missing.
     """
     spec = importlib.util.find_spec("pyspark")
     places = list(spec.submodule_search_locations or ()) if spec is not None else []
@@ -245,7 +245,7 @@ def find_jars() -> list[Path]:
 
 
 def find_java(environ: Mapping[str, str]) -> Path:
-    """The java program that a local ZooKeeper runs on.
+    """Returns the java program for a local ZooKeeper.
 
     Raises:
         UsageError: no Java of version 17 or later was found.
@@ -254,7 +254,7 @@ def find_java(environ: Mapping[str, str]) -> Path:
 
 
 def _write_configuration(directory: Path, port: int) -> Path:
-    """Writes zoo.cfg and its neighbours; returns its path."""
+    """Writes zoo.cfg and the log configuration; returns the path of zoo.cfg."""
     folder = directory / "conf"
     for path in (folder, directory / "data"):
         path.mkdir(parents=True, exist_ok=True)
@@ -287,7 +287,7 @@ def _read_state(directory: Path) -> dict[str, object]:
 
 
 def _began(pid: int) -> str:
-    """Returns when the process started, in the kernel's words; "" if it does not exist, "?" if unknown."""
+    """Returns the start time of a process, in the kernel's format; "" if it does not exist, "?" if unknown."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
