@@ -1,15 +1,15 @@
-"""Pulsar's REST interface, as far as pulsar-admin needs it: tenants, brokers, lookups; the rest is beside.
+"""Pulsar's REST interface: all routes; tenants, brokers and lookups are here, the others in modules beside.
 
-    rest_clusters     clusters                   rest_topics          topics and their statistics
-    rest_namespaces   policies                   rest_subscriptions   subscriptions and messages
-    rest_bundles      bundles                    rest_topic_policies  policies of single topics
-    rest_rates        rates of namespaces        rest_schemas         schemas
-    rest_bookies      bookies and racks          rest_broker_stats    statistics of the broker
-    rest_checks       what a policy must be      rest_absent          what this broker has not
-    rest_isolation    which brokers a namespace may be on, which fail together
-    rest_permissions, rest_quotas, rest_stored, rest_groups    what is stored and returned, but not enforced
+    clusters      clusters                       topics          topics and their statistics
+    namespaces    policies of namespaces         subscriptions   subscriptions and messages
+    bundles       bundles                        topic_policies  policies of single topics
+    rates         rates of namespaces            schemas         schemas
+    bookies       bookies and racks              broker_stats    statistics of the broker
+    isolation     the brokers of a namespace     absent          features that this broker does not have
+    groups, permissions, quotas, stored          policies that are not enforced: returned, but not changed
 
-An unknown path is answered with 404 and a reason, another method with 405.
+Every policy that a route stores is enforced; others are refused with 405. An unknown path is answered with 404 and a
+reason, another method with 405.
 
 Source: TenantsBase.java, BrokersBase.java, TopicLookupBase.java.
 """
