@@ -26,6 +26,7 @@ from typing import Any, Final
 
 import pulsar
 
+from tests.broker.process_log import dispatchers_woken
 from tests.chaos.brokerload import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, Load
 from tests.interop.auto_recovery import wait_for
 from tests.interop.java_cluster import JavaCluster, free_ports
@@ -337,6 +338,7 @@ def _peace(stage: Stage, load: Load, verdict: BrokerVerdict) -> None:
         time.sleep(0.2)
     load.stop_consuming()
     verdict.broken += load.broken
+    verdict.broken += [line for log in stage.cluster.home.glob("broker*.log") for line in dispatchers_woken(log)]
     for topic, confirmed in load.confirmed.items():
         log = load.read_all(topic)
         lost = confirmed - log.keys()

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests import pulsar_golden as golden
+from tests.broker.process_log import dispatchers_woken
 from tests.e2e.local import Local, end
 from tests.interop.auto_recovery import wait_for
 
@@ -61,6 +62,7 @@ class Brokers:
             process.kill()
             process.communicate()
         self.local.run("dev", "down", "--yes")
+        assert [line for log in self._home.glob("broker*.log") for line in dispatchers_woken(log)] == []
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from bkdaemon.local.cluster import free_ports
 
+from tests.broker.process_log import dispatchers_woken
 from tests.e2e.local import Local
 
 WAIT_S = 60.0
@@ -80,6 +81,7 @@ class BrokerProcess:
         assert self._process.stdout is not None
         self._process.stdout.close()
         self._log.close()
+        assert dispatchers_woken(self.log) == []
 
 
 @contextlib.contextmanager

@@ -1,11 +1,12 @@
-"""Finds what stands still: a subscription that is sent nothing though it could be, a log whose adds are not confirmed.
+"""Finds stalled subscriptions and ledgers: one with entries for a ready consumer, one whose adds are not confirmed.
 
-    asleep    the dispatcher waits to be woken, with a ready consumer and an available entry: a bug; it is woken
-    reading   it is at one read, or fails at many: bookies are slow or gone; their own time-outs go on
-    adding    adds wait, and none of them is stored
+    asleep    the dispatcher waits to be woken, with a ready consumer and an available entry: a bug; it is woken, and
+              the tests fail that find WOKEN in a broker's log
+    reading   the dispatcher is at one read, or its reads fail: bookies are slow or gone; their own time-outs apply
+    adding    adds are pending, and none of them is stored
 
-What a dispatch rate holds back stands not still. A look costs a few comparisons a subscription; what two looks that
-are STALL_S apart found at the same place is counted, and told once, with all that decides about it.
+A subscription that a dispatch rate delays is not stalled. A check costs a few comparisons for each subscription. One
+that two checks STALL_S apart find at the same place is counted and logged once, with all state that decides about it.
 """
 
 from __future__ import annotations
@@ -23,27 +24,29 @@ if TYPE_CHECKING:
     from bkdaemon.broker.topic.topics import AnyTopic
 
 STALL_S: Final = 10.0
-"""Longer than any one answer of a bookie is waited for."""
+"""Longer than the time-out of any request to a bookie."""
 KINDS: Final = ("asleep", "reading", "adding")
-CONSUMERS_TOLD_MAX: Final = 10
+CONSUMERS_LOGGED_MAX: Final = 10
+WOKEN: Final = "woke a stalled dispatcher"
+"""How the log message of a lost wake-up begins."""
 
 logger = logging.getLogger(__name__)
 
 
 class _Place(NamedTuple):
-    """Where something was found, since when, and whether that was logged."""
+    """The place of a subscription or a ledger, since when, and whether the stall was logged."""
 
     at: Hashable
     since_s: float
-    told: bool
+    logged: bool
 
 
 class Watch:
-    """Looks at all topics of a broker from time to time.
+    """Checks all topics of a broker for stalls.
 
     Attributes:
-        stalls: how many were found so far, by kind.
-        still: how many topics and subscriptions stand still now.
+        stalls: the number found so far, by kind.
+        still: the number of topics and subscriptions that are stalled now.
     """
 
     def __init__(self) -> None:
@@ -52,19 +55,20 @@ class Watch:
         self._places: dict[Hashable, _Place] = {}
 
     def look(self, topics: Iterable[AnyTopic], now_s: float) -> None:
-        """One look; now_s of a clock that never goes back."""
+        """Check all topics; now_s is of a monotonic clock."""
         before, self._places = self._places, {}
         for topic in topics:
             if not isinstance(topic, Topic) or topic.closed:
                 continue
             log = topic.ledger
-            if log.waiting and self._stands((topic,), log.added, before, now_s):
-                self._tell("adding", _state_of_log(topic))
+            if log.waiting and self._stalled((topic,), log.added, before, now_s):
+                self.stalls["adding"] += 1
+                logger.warning("adds stalled for %g s or more: %s", STALL_S, _state_of_log(topic))
             for subscription in topic.subscriptions.values():
-                self._look_at(subscription, before, now_s)
-        self.still = sum(place.told for place in self._places.values())
+                self._check(subscription, before, now_s)
+        self.still = sum(place.logged for place in self._places.values())
 
-    def _look_at(self, subscription: Subscription, before: dict[Hashable, _Place], now_s: float) -> None:
+    def _check(self, subscription: Subscription, before: dict[Hashable, _Place], now_s: float) -> None:
         dispatcher = subscription.dispatcher
         if dispatcher is None or not dispatcher.could_send:
             return
@@ -72,46 +76,46 @@ class Watch:
             return
         asleep = dispatcher.asleep
         place = (asleep, subscription.cursor.read_position, sent(subscription).messages)
-        if self._stands((subscription, dispatcher), place, before, now_s):
-            self._tell("asleep" if asleep else "reading", _state(subscription, dispatcher))
-            if asleep:
-                dispatcher.wake()
+        if not self._stalled((subscription, dispatcher), place, before, now_s):
+            return
+        self.stalls["asleep" if asleep else "reading"] += 1
+        state = _state(subscription, dispatcher)
+        if asleep:
+            logger.error("%s after %g s or more, which is a bug: %s", WOKEN, STALL_S, state)
+            dispatcher.wake()
+        else:
+            logger.warning("reads stalled for %g s or more: %s", STALL_S, state)
 
-    def _stands(self, what: Hashable, at: Hashable, before: dict[Hashable, _Place], now_s: float) -> bool:
-        """True once for each time that something is found standing still."""
+    def _stalled(self, what: Hashable, at: Hashable, before: dict[Hashable, _Place], now_s: float) -> bool:
+        """True once for each stall."""
         known = before.get(what)
         if known is None or known.at != at:
-            known = _Place(at, now_s, told=False)
-        news = not known.told and now_s - known.since_s >= STALL_S
-        self._places[what] = known._replace(told=known.told or news)
+            known = _Place(at, now_s, logged=False)
+        news = not known.logged and now_s - known.since_s >= STALL_S
+        self._places[what] = known._replace(logged=known.logged or news)
         return news
-
-    def _tell(self, kind: str, state: str) -> None:
-        self.stalls[kind] += 1
-        logger.warning("stands still (%s) for %g s or more: %s", kind, STALL_S, state)
 
 
 def _state_of_log(topic: Topic) -> str:
-    """All that decides whether adds are stored."""
+    """Return the state that decides whether adds are stored."""
     log = topic.ledger
     return (
-        f"{topic.name}: {log.waiting} adds wait, the log is {log.state.value}, ledger {log.ledgers.open_id}, "
-        f"stored up to {tuple(log.last_confirmed)}, full {log.congested}, error {log.error}"
+        f"{topic.name}: {log.waiting} pending adds, the log is {log.state.value}, ledger {log.ledgers.open_id}, "
+        f"stored up to {tuple(log.last_confirmed)}, congested {log.congested}, error {log.error}"
     )
 
 
 def _state(subscription: Subscription, dispatcher: Dispatcher) -> str:
-    """All that decides whether a subscription is sent anything."""
+    """Return the state that decides whether a subscription is sent entries."""
     cursor, log = subscription.cursor, subscription.ledger
     consumers = [
-        f"{c.name}: permits {c.permits}, unacked {c.unacked}, blocked {c.blocked}, "
-        f"takes what is sent {c.connection.writable}"
-        for c in subscription.consumers[:CONSUMERS_TOLD_MAX]
+        f"{c.name}: permits {c.permits}, unacked {c.unacked}, blocked {c.blocked}, writable {c.connection.writable}"
+        for c in subscription.consumers[:CONSUMERS_LOGGED_MAX]
     ]
     delayed, again = dispatcher.waiting
     return (
         f"{subscription} {type(dispatcher).__name__}: reads at {tuple(cursor.read_position)}, "
         f"acknowledged up to {tuple(cursor.mark_delete)}, stored up to {tuple(log.last_confirmed)}, "
-        f"backlog {cursor.backlog()}, {delayed} delayed, {again} to be sent again, "
+        f"backlog {cursor.backlog()}, {delayed} delayed, {again} to be redelivered, "
         f"work: {dispatcher.waits_for or 'none'}; {len(subscription.consumers)} consumers: {'; '.join(consumers)}"
     )

@@ -1,19 +1,21 @@
-"""What stands still is found, told with its causes, counted, and woken where that is all it needs; in virtual time."""
+"""Stalled subscriptions and ledgers are found, logged with their state, counted, and woken if a wake-up was lost."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
 from bkdaemon.broker.dispatch.base import RETRY_S, Dispatcher
 from bkdaemon.broker.dispatch.throttle import Bucket
 from bkdaemon.broker.rules import Rate
-from bkdaemon.broker.watch import STALL_S, Watch
+from bkdaemon.broker.watch import STALL_S, WOKEN, Watch
 
 from bkctl.codec.pulsar import Command
 from bkctl.log.managed_ledger import State
+from tests.broker.process_log import dispatchers_woken
 from tests.broker.raw import RawClient, Stage, on_stage
 from tests.broker.scenarios import take_messages
 from tests.unit.log.logs import until
@@ -32,7 +34,7 @@ def dispatcher_of(stage: Stage) -> Any:
 
 
 async def look(stage: Stage, watch: Watch, seconds: float = STALL_S) -> dict[str, int]:
-    """Two looks, so far apart; what stands still after the second, of the kinds that do."""
+    """Check twice, so many seconds apart; return the number of stalls by kind, without zeros."""
     for pause_s in (0, seconds):
         await asyncio.sleep(pause_s)
         watch.look(stage.server.topics.open.values(), asyncio.get_running_loop().time())
@@ -55,7 +57,7 @@ async def filled(stage: Stage, kind: int, count: int = 5) -> RawClient:
 
 
 @pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED])
-def test_a_wake_that_was_lost_is_found_told_and_made_good(
+def test_a_dispatcher_whose_wake_up_was_lost_is_logged_and_woken(
     kind: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(stage: Stage) -> None:
@@ -70,8 +72,8 @@ def test_a_wake_that_was_lost_is_found_told_and_made_good(
         assert take_messages(client) == []
         with caplog.at_level(logging.WARNING):
             assert await look(stage, watch, STALL_S / 2) == {"asleep": 1}
-        (told,) = [record.getMessage() for record in caplog.records if "stands still" in record.getMessage()]
-        for part in ("asleep", f"{TOPIC} s", "permits 10", "work: none", "backlog 5", "takes what is sent True"):
+        (told,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith(WOKEN)]
+        for part in (f"{TOPIC} s", "permits 10", "work: none", "backlog 5", "writable True"):
             assert part in told
         assert watch.still == 1
         assert len(await received(client, 5)) == 5
@@ -82,7 +84,7 @@ def test_a_wake_that_was_lost_is_found_told_and_made_good(
     on_stage(scenario)
 
 
-def test_a_read_that_does_not_end_is_told_with_its_place_and_not_disturbed(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_read_that_does_not_end_is_logged_once_and_not_disturbed(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(stage: Stage) -> None:
         client, watch = await filled(stage, EXCLUSIVE), Watch()
         log = topic_of(stage).ledger
@@ -96,8 +98,8 @@ def test_a_read_that_does_not_end_is_told_with_its_place_and_not_disturbed(caplo
         client.flow(10)
         await asyncio.sleep(1)
         assert await look(stage, watch) == {"reading": 1}
-        assert await look(stage, watch) == {"reading": 1}  # told once
-        (told,) = [record.getMessage() for record in caplog.records if "stands still" in record.getMessage()]
+        assert await look(stage, watch) == {"reading": 1}  # logged once
+        (told,) = [record.getMessage() for record in caplog.records if "reads stalled" in record.getMessage()]
         assert "_run" in told
         assert "> waits:" in told
         goes_on.set()
@@ -106,7 +108,7 @@ def test_a_read_that_does_not_end_is_told_with_its_place_and_not_disturbed(caplo
     on_stage(scenario)
 
 
-def test_who_cannot_be_sent_anything_or_waits_for_a_rate_does_not_stand_still() -> None:
+def test_a_subscription_without_permits_or_delayed_by_a_rate_is_not_stalled() -> None:
     async def scenario(stage: Stage) -> None:
         client, watch = await filled(stage, EXCLUSIVE), Watch()
         assert await look(stage, watch) == {}  # no permits
@@ -125,7 +127,7 @@ def test_who_cannot_be_sent_anything_or_waits_for_a_rate_does_not_stand_still() 
     on_stage(scenario)
 
 
-def test_keys_that_another_consumer_holds_do_not_stand_still() -> None:
+def test_keys_that_another_consumer_holds_are_not_stalled() -> None:
     async def scenario(stage: Stage) -> None:
         client, watch = await filled(stage, KEY_SHARED, 20), Watch()
         client.flow(20)
@@ -140,14 +142,14 @@ def test_keys_that_another_consumer_holds_do_not_stand_still() -> None:
     on_stage(scenario)
 
 
-def test_adds_that_are_not_stored_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_adds_that_are_not_stored_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(stage: Stage) -> None:
         client, watch = await filled(stage, EXCLUSIVE), Watch()
-        topic_of(stage).ledger.state = State.SWITCHING  # nobody is at it
+        topic_of(stage).ledger.state = State.SWITCHING  # no task completes it
         client.publish(5)
         await asyncio.sleep(1)
         assert await look(stage, watch) == {"adding": 1}
-        assert any("1 adds wait, the log is switching" in record.getMessage() for record in caplog.records)
+        assert any("1 pending adds, the log is switching" in record.getMessage() for record in caplog.records)
         topic_of(stage).ledger.state = State.OPEN
 
     on_stage(scenario)
@@ -155,8 +157,8 @@ def test_adds_that_are_not_stored_are_told(caplog: pytest.LogCaptureFixture) -> 
 
 @pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED, KEY_SHARED])
 @pytest.mark.parametrize("again", [False, True])
-def test_a_bug_in_a_read_costs_a_pause_and_no_message(kind: int, again: bool) -> None:
-    """What is no error of the tree ended the deliveries, until something else woke the dispatcher."""
+def test_an_unexpected_exception_of_a_read_delays_deliveries_and_loses_none(kind: int, again: bool) -> None:
+    """Such an exception once ended the deliveries until the next wake-up."""
 
     async def scenario(stage: Stage) -> None:
         client = await filled(stage, kind)
@@ -185,7 +187,7 @@ def test_a_bug_in_a_read_costs_a_pause_and_no_message(kind: int, again: bool) ->
     on_stage(scenario)
 
 
-def test_a_bug_between_two_ledgers_ends_the_log_instead_of_holding_its_adds_for_ever() -> None:
+def test_an_unexpected_exception_between_two_ledgers_closes_the_log() -> None:
     async def scenario(stage: Stage) -> None:
         client = await filled(stage, EXCLUSIVE)
         topic = topic_of(stage)
@@ -205,3 +207,10 @@ def test_a_bug_between_two_ledgers_ends_the_log_instead_of_holding_its_adds_for_
         await client.next(Command.SEND_RECEIPT)
 
     on_stage(scenario)
+
+
+def test_a_woken_dispatcher_is_found_in_the_log_of_a_broker(tmp_path: Path) -> None:
+    log = tmp_path / "broker.log"
+    log.write_text(f"INFO ready\nERROR {WOKEN} after 10 s or more, which is a bug: t s\nWARNING reads stalled: t s\n")
+    assert dispatchers_woken(log) == [f"ERROR {WOKEN} after 10 s or more, which is a bug: t s"]
+    assert dispatchers_woken(tmp_path / "none.log") == []
