@@ -96,7 +96,7 @@ def times_missed() -> Any:
     def broken(come: Any) -> Any:
         return lambda self: come(self)[:1]
 
-    return _patched(Delays, "come", broken)
+    return _patched(Delays, "take_due", broken)
 
 
 def snapshot_without_numbers() -> Any:
@@ -104,8 +104,8 @@ def snapshot_without_numbers() -> Any:
 
     def broken(_: Any) -> Any:
         def place_alone(self: Deduplication, last: Position) -> None:
-            if self._since:
-                self._since = 0
+            if self._unsaved_entries:
+                self._unsaved_entries = 0
                 self._cursor.ack_cumulative(last)
 
         return place_alone
@@ -116,17 +116,17 @@ def snapshot_without_numbers() -> Any:
 def chunks_by_number_alone() -> Any:
     """Deduplication knows the number of a chunked message, and not how many of its chunks are stored."""
 
-    def broken(judge: Any) -> Any:
+    def broken(status_of: Any) -> Any:
         def by_number(self: Deduplication, producer: str, sequence_id: int, highest: int, chunk: bytes | None) -> Any:
             if chunk is not None and decode_metadata(chunk).chunk_id > 0 and self._pushed.get(producer) == sequence_id:
-                from bkdaemon.broker.topic.deduplication import Verdict
+                from bkdaemon.broker.topic.deduplication import DuplicateStatus
 
-                return Verdict.NEW
-            return judge(self, producer, sequence_id, highest, chunk)
+                return DuplicateStatus.NEW
+            return status_of(self, producer, sequence_id, highest, chunk)
 
         return by_number
 
-    return _patched(Deduplication, "judge", broken)
+    return _patched(Deduplication, "status_of", broken)
 
 
 def permits_wake_nobody() -> Any:

@@ -178,7 +178,7 @@ class BrokerService(MaintainedBroker):
                 record = topic.compaction.record
                 counted["compaction read", name] = Flow(0, record.read_bytes)
                 counted["compaction write", name] = Flow(0, record.written_bytes)
-        self.rates.look(self.server.topics, self.world.clock.now_ms(), counted)
+        self.rates.update(self.server.topics, self.world.clock.now_ms(), counted)
         self.meter.look()
 
     async def stop(self) -> None:

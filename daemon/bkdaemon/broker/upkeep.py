@@ -143,7 +143,7 @@ class Upkeep:
     async def _rates(self, name: TopicName, topic: NonPersistentTopic) -> None:
         """The limits of a non-persistent topic."""
         topic.rules = await self._broker.backend.policies.rules(name)
-        topic.hold_to_rates(self._broker.server.topics.limits)
+        topic.apply_rates(self._broker.server.topics.limits)
 
     async def _policies(self, name: TopicName, topic: Topic) -> None:
         """Rules and settings as they are now. Deduplication begins and ends with an opening of the topic."""
@@ -155,7 +155,7 @@ class Upkeep:
             await self._broker.server.topics.unload(name)
             return
         topic.rules = replace(rules, backlog_exceeded=topic.rules.backlog_exceeded)
-        topic.hold_to_rates(self._broker.server.topics.limits, self._broker.rates.of("in", name))
+        topic.apply_rates(self._broker.server.topics.limits, self._broker.rates.of("in", name))
         if rules.compacts:
             await topic.compaction.prepare()
         if not rules.deduplication and DEDUPLICATION_CURSOR in topic.ledger.cursors:
@@ -245,7 +245,7 @@ class Upkeep:
     def _evict(self, topic: Topic, subscription: Subscription, index: int, why: str) -> None:
         """Acknowledges everything before the entry of this index."""
         ledgers, before = topic.ledger.ledgers, subscription.cursor.backlog()
-        subscription.pass_over(min(ledgers.previous(ledgers.at(index)), ledgers.last))
+        subscription.acknowledge_until(min(ledgers.previous(ledgers.at(index)), ledgers.last))
         lost = before - subscription.cursor.backlog()
         if lost:
             self.evictions[why] += 1
@@ -270,7 +270,7 @@ class Upkeep:
             return 0
         border = await log.find_by_publish_time(now - older_than_s * 1000)
         before, mark_delete = subscription.cursor.backlog(), subscription.cursor.mark_delete
-        subscription.pass_over(min(log.ledgers.previous(border), log.last_confirmed))
+        subscription.acknowledge_until(min(log.ledgers.previous(border), log.last_confirmed))
         gone = before - subscription.cursor.backlog()
         if subscription.cursor.mark_delete != mark_delete:
             subscription.mark_moved_ms = now

@@ -43,7 +43,7 @@ class Broker:
             expose_broker_metadata=config.expose_entry_metadata,
             limits=ServerLimits.of(config),
         )
-        self.server.topics.limits.hold_to(config)
+        self.server.topics.limits.apply(config)
         self.rates = Rates(self.started_ms)
         self.meter = Meter()
         self.topic_policies = asyncio.Lock()

@@ -161,11 +161,11 @@ async def take(broker: Broker) -> None:
             ", ".join(f"{k}={masked(k, v)}" for k, v in sorted(texts.items())) or "-",
         )
         if config.topic_loads_max != broker.config.topic_loads_max:
-            broker.server.topics.allow_loads(config.topic_loads_max)
+            broker.server.topics.set_loads_max(config.topic_loads_max)
         broker.config = broker.backend.config = config
         broker.backend.policies.take_config(config)
         broker.backend.ownership.overloaded = config.overloaded_percentage / 100
-        broker.server.topics.limits.hold_to(config)
+        broker.server.topics.limits.apply(config)
         broker.server.limits = ServerLimits.of(config)
         cache = broker.backend.context.cache
         cache.tail_bytes_max, cache.catch_up_bytes_max = config.cache_mb * MIB, max(config.cache_mb * MIB // 2, MIB)

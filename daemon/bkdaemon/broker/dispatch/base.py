@@ -73,7 +73,7 @@ class Dispatcher(ABC):
             waits_for = work.send(None)
         except StopIteration:
             return
-        self._task = asyncio.get_running_loop().create_task(_go_on(work, waits_for))
+        self._task = asyncio.get_running_loop().create_task(_resume(work, waits_for))
 
     def changed(self) -> None:
         """What is being read is not what is wanted any more."""
@@ -95,13 +95,13 @@ class Dispatcher(ABC):
                     await asyncio.sleep(pause_s)
                     continue
                 try:
-                    went_on = await self._step()
+                    progressed = await self._step()
                 except Exception as error:  # a bug of ours too: who waits for messages shall not wait for ever
                     known = isinstance(error, BkctlError)
                     logger.warning("%s: cannot be sent anything: %s", self.subscription, error, exc_info=not known)
                     await asyncio.sleep(RETRY_S)
-                    went_on = True
-                if not went_on and not self._again:
+                    progressed = True
+                if not progressed and not self._again:
                     return
         finally:
             self._busy, self._work, self._task = False, None, None
@@ -207,7 +207,7 @@ class Dispatcher(ABC):
         return Delivery(position, entry, max(metadata.num_messages_in_batch, 1), redelivery_count)
 
 
-async def _go_on(work: Coroutine[Any, Any, None], waits_for: Any) -> None:
+async def _resume(work: Coroutine[Any, Any, None], waits_for: Any) -> None:
     """Cancels its task, and waits for its end."""
     await _rest(work, waits_for)
 

@@ -165,7 +165,7 @@ class Consumer:
             for bucket in limits:
                 bucket.spend(counted, size)
 
-    def may_go_on(self, most: int) -> bool:
+    def can_resume(self, most: int) -> bool:
         """True if it is blocked, and holds no more than half of what it may by now, 0 for any number."""
         return self.blocked and (most <= 0 or self.unacked <= most // 2)
 
@@ -174,7 +174,7 @@ class Consumer:
         self.pending[position] = messages
         self.unacked += messages
 
-    def let_go(self, position: Position) -> bool:
+    def release(self, position: Position) -> bool:
         """Forgets an entry; false if it did not have it."""
         messages = self.pending.pop(position, None)
         if messages is None:

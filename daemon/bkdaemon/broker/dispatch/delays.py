@@ -29,15 +29,15 @@ class Delays:
     """Positions by their times. The owner adds none while they are `full`.
 
     Args:
-        came: called when the time of some has come.
+        on_due: called when the time of some has come.
 
     Attributes:
         in_order: since there are some, nothing came that was due, or is sooner than what was before it.
     """
 
-    def __init__(self, subscription: DispatchedSubscription, came: Callable[[], None]) -> None:
+    def __init__(self, subscription: DispatchedSubscription, on_due: Callable[[], None]) -> None:
         self._subscription = subscription
-        self._came = came
+        self._on_due = on_due
         self._heap: list[tuple[int, Position]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._target_ms = -1  # what the timer waits for
@@ -74,7 +74,7 @@ class Delays:
         self._set_timer()
         return True
 
-    def come(self) -> list[Position]:
+    def take_due(self) -> list[Position]:
         """Those whose time has come; they are kept no more."""
         if not self._heap:
             return []
@@ -109,4 +109,4 @@ class Delays:
     def _ring(self) -> None:
         self._timer, self._target_ms = None, -1
         self._ticked_ms = self._subscription.now_ms()
-        self._came()
+        self._on_due()

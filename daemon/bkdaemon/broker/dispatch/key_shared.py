@@ -12,6 +12,7 @@ DrainingHashesTracker.java.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bkctl.codec.pulsar import KEY_SHARED_STICKY, ErrorCode
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
     from bkdaemon.broker.dispatch.subscription import DispatchedSubscription
 
 
+@dataclass(slots=True)
+class _SlotHolder:
+    """The consumer that holds entries of a slot, and how many."""
+
+    consumer: Consumer
+    entries: int = 0
+
+
 class KeyShared(Shared):
     """Many consumers, order within a key."""
 
@@ -34,7 +43,7 @@ class KeyShared(Shared):
         self._mode: tuple[int, bool] | None = None
         self._owners: dict[int, Consumer | None] = {}
         self._slots: dict[Position, int] = {}  # of what is held or waits
-        self._holders: dict[int, list[Any]] = {}  # slot → [consumer, entries of it that are held]
+        self._holders: dict[int, _SlotHolder] = {}  # by slot
         self._waiting: dict[int, int] = {}  # slot → entries of it in replay
         self._returned: dict[int, Position] = {}  # slot → the first that came back since the last read began
         self._incomplete: dict[int, set[str]] = {}  # slot → messages of which its holder has chunks, not the last one
@@ -96,18 +105,18 @@ class KeyShared(Shared):
 
     def _hold(self, consumer: Consumer, position: Position, messages: int) -> None:
         super()._hold(consumer, position, messages)
-        holder = self._holders.setdefault(self._slots[position], [consumer, 0])
-        holder[0] = consumer
-        holder[1] += 1
+        holder = self._holders.setdefault(self._slots[position], _SlotHolder(consumer))
+        holder.consumer = consumer
+        holder.entries += 1
 
-    def _let_go(self, consumer: Consumer, position: Position) -> bool:
-        if not super()._let_go(consumer, position):
+    def _release(self, consumer: Consumer, position: Position) -> bool:
+        if not super()._release(consumer, position):
             return False
         slot = self._slots.get(position, 0)
         holder = self._holders.get(slot)
         if holder is not None:
-            holder[1] -= 1
-            if not holder[1]:
+            holder.entries -= 1
+            if not holder.entries:
                 del self._holders[slot]
                 self._incomplete.pop(slot, None)
                 if slot in self._waiting:
@@ -166,8 +175,8 @@ class KeyShared(Shared):
         """
         consumer = self.owner(slot)
         holder = self._holders.get(slot) if self._ordered else None
-        if holder is not None and holder[0] is not consumer:
-            consumer = holder[0] if slot in self._incomplete else None
+        if holder is not None and holder.consumer is not consumer:
+            consumer = holder.consumer if slot in self._incomplete else None
         return consumer if consumer is not None and consumer.ready else None
 
     def _possible(self, position: Position) -> bool:

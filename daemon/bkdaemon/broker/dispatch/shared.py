@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 REPLAY_MAX: Final = 100_000
 """Entries that were read and could not be sent: above, nothing new is read."""
-LOOKED_AT_MAX: Final = 1_000
+REPLAY_CHECKED_MAX: Final = 1_000
 REDELIVERIES_KEPT: Final = 100_000
 """Counts of redeliveries, from which on those of entries are dropped that expired or were skipped, and never acked."""
 CHUNKED_MAX: Final = 10_000
@@ -56,7 +56,7 @@ class Shared(Dispatcher):
         self._redeliveries_max = REDELIVERIES_KEPT
         self._counts = subscription.rules.counts_redeliveries
         self._order: list[Position] = []  # heap of replay, with some that are gone
-        self._delays = Delays(subscription, self._time_came)
+        self._delays = Delays(subscription, self._take_due_and_wake)
         self._current: Consumer | None = None
         self._slice_left = 0
         self._chunked: dict[str, Consumer] = {}
@@ -122,7 +122,7 @@ class Shared(Dispatcher):
     def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None, *, counted: bool = True) -> None:
         """What the consumer holds of these comes again."""
         for position in list(consumer.pending) if positions is None else positions:
-            if self._let_go(consumer, position):
+            if self._release(consumer, position):
                 if self._counts and counted:
                     self.redeliveries[position] = self.redeliveries.get(position, 0) + 1
                 self._again_later(position)
@@ -136,9 +136,9 @@ class Shared(Dispatcher):
     def acked(self, consumer: Consumer, positions: Iterable[Position]) -> None:
         """Removes acknowledged entries from the consumers that hold them."""
         for position in positions:
-            if not self._let_go(consumer, position):
+            if not self._release(consumer, position):
                 for other in self.consumers:
-                    if other is not consumer and self._let_go(other, position):
+                    if other is not consumer and self._release(other, position):
                         self._unblock(other)
                         break
             if self.redeliveries:
@@ -160,14 +160,14 @@ class Shared(Dispatcher):
                 holder.unacked += left - held
                 self._unblock(holder)
 
-    def _let_go(self, consumer: Consumer, position: Position) -> bool:
-        return consumer.let_go(position)
+    def _release(self, consumer: Consumer, position: Position) -> bool:
+        return consumer.release(position)
 
     def _unblock(self, consumer: Consumer) -> None:
         rules = self.subscription.rules
         if self.held_back:
-            self._limit.look(self)
-        if consumer.may_go_on(rules.unacked_per_consumer_max):
+            self._limit.check_dispatcher(self)
+        if consumer.can_resume(rules.unacked_per_consumer_max):
             consumer.blocked = False
             self.wake()
         elif self._was_full:
@@ -202,16 +202,16 @@ class Shared(Dispatcher):
 
     @property
     def could_send(self) -> bool:
-        """As the class before it says; of what waits to be sent again the first LOOKED_AT_MAX are looked at."""
+        """As the class before it says; of what waits to be sent again the first REPLAY_CHECKED_MAX are looked at."""
         if self._over or not any(consumer.ready for consumer in self.consumers):
             return False
-        if any(self._possible(position) for position in islice(self.replay, LOOKED_AT_MAX)):
+        if any(self._possible(position) for position in islice(self.replay, REPLAY_CHECKED_MAX)):
             return True
         room = len(self.replay) < self._replay_max and not self._delays.full and not self.held_back
         return room and self._new_is_there
 
     async def _step(self) -> bool:
-        self._limit.look(self)
+        self._limit.check_dispatcher(self)
         self._was_full = self._over
         if self._was_full or not any(c.ready for c in self.consumers):
             return False
@@ -286,7 +286,7 @@ class Shared(Dispatcher):
         aside: list[Position] = []
         permits: dict[Consumer, float] = {}
         wanted = self._wanted
-        while self._order and len(taken) < wanted and not (taken and len(aside) >= LOOKED_AT_MAX):
+        while self._order and len(taken) < wanted and not (taken and len(aside) >= REPLAY_CHECKED_MAX):
             position = heapq.heappop(self._order)
             if position not in self.replay:
                 continue
@@ -487,10 +487,10 @@ class Shared(Dispatcher):
     # -- delays ------------------------------------------------------------------------------------------------------
 
     def _take_delayed(self) -> None:
-        for position in self._delays.come():
+        for position in self._delays.take_due():
             self._again_later(position)
 
-    def _time_came(self) -> None:
+    def _take_due_and_wake(self) -> None:
         self._take_delayed()
         self.wake()
 

@@ -25,7 +25,7 @@ CONSUMERS_MAX: Final = 10_000
 UNLIMITED: Final = 1 << 62
 CLOCK_S: Final = 0.001
 """The resolution of clocks: no wait is shorter."""
-LOOK_S: Final = 1.0
+RECHECK_S: Final = 1.0
 """A waiting caller checks again after this time, as the rate may have changed."""
 
 
@@ -106,7 +106,7 @@ def wait_s(limits: Limits, counted: dict[str, int] | None = None) -> float:
                 for what in ("Msg",) * (messages < 1) + ("Bytes",) * (size < 1):
                     key = f"{what}EventsBy{bucket.whose}Limit"
                     counted[key] = counted.get(key, 0) + 1
-    return min(max(longest, CLOCK_S), LOOK_S) if longest else 0.0
+    return min(max(longest, CLOCK_S), RECHECK_S) if longest else 0.0
 
 
 def take(limits: Limits, event: Sends) -> tuple[Sends, Sends]:
@@ -164,13 +164,13 @@ class BrokerLimits:
         self.unacked = UnackedLimit(clock)
         self._clock = clock
 
-    def hold_to(self, config: BrokerConfig) -> None:
+    def apply(self, config: BrokerConfig) -> None:
         """Takes the rates of a configuration."""
         publish = Rate(config.broker_publish_messages, config.broker_publish_bytes)
         dispatch = Rate(config.broker_dispatch_messages, config.broker_dispatch_bytes)
         self.publish = limited(self.publish, (publish,), self._clock)
         self.dispatch = limited(self.dispatch, (dispatch,), self._clock, "Broker")
-        self.unacked.hold_to(config)
+        self.unacked.apply(config)
 
 
 class TopicLimits:
@@ -194,7 +194,7 @@ class TopicLimits:
         self._broker_dispatch: Limits = ()
         self._of: dict[str, Limits] = {}
 
-    def hold_to(self, rules: TopicRules, broker: BrokerLimits | None, published: tuple[float, float]) -> None:
+    def apply(self, rules: TopicRules, broker: BrokerLimits | None, published: tuple[float, float]) -> None:
         """Takes the rates of its rules; published are its messages and bytes a second, for rates relative to them."""
 
         def absolute(rate: Rate) -> Rate:

@@ -60,7 +60,7 @@ class UnackedLimit:
         self._first_s = clock() + FIRST_CHECK_S
         self._dispatchers: WeakSet[HeldBack] = WeakSet()
 
-    def hold_to(self, config: BrokerConfig) -> None:
+    def apply(self, config: BrokerConfig) -> None:
         """Takes the limit of a configuration."""
         part = config.unacked_part_when_blocked
         self.most = config.unacked_per_broker if part > 0 else 0
@@ -89,26 +89,26 @@ class UnackedLimit:
             )
             self.reached = True
             for dispatcher in list(self._dispatchers):
-                self.look(dispatcher)
+                self.check_dispatcher(dispatcher)
         elif self.reached and total < self.most // 2:
             logger.info("%d messages are not acknowledged: subscriptions get new ones again", total)
             self.reached = False
             for dispatcher in list(self._dispatchers):
-                self._let_go(dispatcher)
+                self._resume_dispatch(dispatcher)
 
-    def look(self, dispatcher: HeldBack) -> None:
+    def check_dispatcher(self, dispatcher: HeldBack) -> None:
         """Looks at one of them, as long as the limit is reached."""
         if not self.reached:
             return
         unacked = dispatcher.unacked
         if dispatcher.held_back:
             if unacked < self.each // 2:
-                self._let_go(dispatcher)
+                self._resume_dispatch(dispatcher)
         elif unacked > self.each:
             logger.info("%s holds %d messages: it gets nothing new", dispatcher.subscription, unacked)
             dispatcher.held_back = True
 
-    def _let_go(self, dispatcher: HeldBack) -> None:
+    def _resume_dispatch(self, dispatcher: HeldBack) -> None:
         if dispatcher.held_back:
             dispatcher.held_back = False
             dispatcher.wake()

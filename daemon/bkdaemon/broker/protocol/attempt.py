@@ -32,7 +32,7 @@ class Attempt(Generic[T]):
         table[number] = None
 
     @property
-    def goes_on(self) -> bool:
+    def active(self) -> bool:
         """False once the client has closed what is made here, or is gone."""
         return self._latest.get(self._number) is self and self._table.get(self._number, ...) is None
 
@@ -40,7 +40,7 @@ class Attempt(Generic[T]):
         """Ends a failed attempt: sends the error to the client, unless the client has cancelled it."""
 
         def failed(code: ErrorCode, text: str) -> None:
-            if self.goes_on:
+            if self.active:
                 tell(code, text)
             self.done()
 
@@ -48,7 +48,7 @@ class Attempt(Generic[T]):
 
     def done(self, made: T | None = None) -> None:
         """It is made, or (None) is not going to be."""
-        if self.goes_on:
+        if self.active:
             if made is None:
                 del self._table[self._number]
             else:

@@ -94,7 +94,7 @@ class Connection(asyncio.Protocol):
         writable: it takes what is sent.
         pending: its sends that are not confirmed.
         producers, consumers: by the client's own numbers; None while one is being made.
-        making_producers, making_consumers: what makes them.
+        producer_attempts, consumer_attempts: what makes them.
         closing_producers: producers that got CLOSE_PRODUCER while sends were unconfirmed, until these are.
         watchers: what ends each of its watches of topics, by number.
     """
@@ -111,8 +111,8 @@ class Connection(asyncio.Protocol):
         self.producers: dict[int, Producer | None] = {}
         self.consumers: dict[int, Consumer | None] = {}
         self.closing_producers: WeakValueDictionary[int, Producer] = WeakValueDictionary()  # its topic knows it so long
-        self.making_producers: dict[int, Attempt[Producer]] = {}
-        self.making_consumers: dict[int, Attempt[Consumer]] = {}
+        self.producer_attempts: dict[int, Attempt[Producer]] = {}
+        self.consumer_attempts: dict[int, Attempt[Consumer]] = {}
         self.watchers: dict[int, Callable[[], None]] = {}
         self._closed_producers: dict[int, float] = {}
         self._transport: asyncio.Transport | None = None
@@ -139,14 +139,14 @@ class Connection(asyncio.Protocol):
             self.address, self.peer = str(peer[0]), f"{peer[0]}:{peer[1]}"
         why = self.server.welcome(self)
         if why is not None:
-            self._turn_away(why)
+            self._refuse(why)
             return
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH, low=WRITE_BUFFER_LOW)
         self._keep_alive()
 
-    def _turn_away(self, why: str) -> None:
+    def _refuse(self, why: str) -> None:
         if why:
-            self.say(Command.ERROR, request_id=NO_REQUEST, error=ErrorCode.NOT_ALLOWED, message=why)
+            self.send_command(Command.ERROR, request_id=NO_REQUEST, error=ErrorCode.NOT_ALLOWED, message=why)
             self.end(why)
         else:
             self.abort()
@@ -180,7 +180,7 @@ class Connection(asyncio.Protocol):
         for consumer in consumers:
             consumer.gone = True
             self.server.spawn(consumer.subscription.remove(consumer))
-        self._tell_alive(alive=False)
+        self._set_alive(alive=False)
 
     def pause_writing(self) -> None:
         """The client does not take what it is sent."""
@@ -198,7 +198,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Everything that has arrived, in one go."""
         if self._alive is not None:
-            self._tell_alive(alive=True)
+            self._set_alive(alive=True)
         events = self.conversation.feed(data)
         before, self._unfinished = self._unfinished, self.conversation.unfinished[0]
         if before or self._unfinished:
@@ -226,7 +226,7 @@ class Connection(asyncio.Protocol):
         if self._out_bytes >= OUT_BYTES_MAX:
             self._flush()
 
-    def say(self, kind: Command, **fields: Any) -> None:
+    def send_command(self, kind: Command, **fields: Any) -> None:
         """Sends a command."""
         self.queue((encode_command(kind, **fields),))
 
@@ -273,7 +273,7 @@ class Connection(asyncio.Protocol):
                 self._held = [waits, *events[number + 1 :]]
                 return
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         """The publish rate lets something pass again."""
         self._throttle = None
         events, self._held = self._held, []
@@ -296,7 +296,7 @@ class Connection(asyncio.Protocol):
             return None
         topic.limits.publish_waits += 1
         if self._throttle is None:
-            self._throttle = self._loop.call_later(wait_s(topic.limits.publish), self._go_on)
+            self._throttle = self._loop.call_later(wait_s(topic.limits.publish), self._resume)
         return waiting
 
     def sending(self, producer_id: int, sends: Iterable[Sequence[Any]]) -> Producer | None:
@@ -311,7 +311,7 @@ class Connection(asyncio.Protocol):
         if closing is not None and closing.pending:
             why = {"producer_id": producer_id, "error": ErrorCode.PERSISTENCE, "message": "Producer is closed"}
             for send in sends:
-                self.say(Command.SEND_ERROR, sequence_id=max(send[0], send[1]), **why)
+                self.send_command(Command.SEND_ERROR, sequence_id=max(send[0], send[1]), **why)
             return None
         closed = self._closed_producers.get(producer_id)
         if closed is None or self._loop.time() - closed > self.server.limits.keep_alive_s:
@@ -333,7 +333,7 @@ class Connection(asyncio.Protocol):
         try:
             self.principal = authenticate(message)
         except BkctlError as error:
-            self.say(Command.ERROR, request_id=NO_REQUEST, error=error_code(error), message=error.message)
+            self.send_command(Command.ERROR, request_id=NO_REQUEST, error=error_code(error), message=error.message)
             self.end(error.message)
             return
         watchers = self.server.limits.pattern_evaluation
@@ -376,7 +376,7 @@ class Connection(asyncio.Protocol):
             await asyncio.wait((asked,))
         return asked.result()
 
-    def _tell_alive(self, *, alive: bool) -> None:
+    def _set_alive(self, *, alive: bool) -> None:
         asked, self._alive = self._alive, None
         if asked is not None and not asked.done():
             asked.set_result(alive)
@@ -385,7 +385,7 @@ class Connection(asyncio.Protocol):
         """Answers a request with ERROR."""
 
         def failed(code: ErrorCode, message: str) -> None:
-            self.say(Command.ERROR, request_id=request_id, error=code, message=message)
+            self.send_command(Command.ERROR, request_id=request_id, error=code, message=message)
 
         return failed
 
@@ -407,7 +407,7 @@ class Connection(asyncio.Protocol):
 
     def producer_ready(self, producer: Producer) -> None:
         """Tells a producer that it may send."""
-        self.say(
+        self.send_command(
             Command.PRODUCER_SUCCESS,
             request_id=producer.request_id,
             producer_name=producer.name,

@@ -17,7 +17,7 @@ from bkdaemon.broker.protocol.connection import CONSUMERS_MAX
 from bkdaemon.broker.protocol.requests import Handler, topic_named
 from bkdaemon.broker.refusal import Refusal
 from bkdaemon.broker.topic.compatibility import AUTO_CONSUME, schema_of
-from bkdaemon.broker.topic.migration import CONSUMER, send_away
+from bkdaemon.broker.topic.migration import CONSUMER, redirect_client
 from bkdaemon.broker.topic.subscription import TYPE_NAMES, Subscription, strict_name_refusal
 from bkdaemon.broker.topic.topic import Topic, reserved
 from bkdaemon.broker.topic.topics import AnyTopic
@@ -45,12 +45,12 @@ def subscribe(connection: Connection, message: Any) -> None:
         if connection.consumers[consumer_id] is None:
             failed(ErrorCode.SERVICE_NOT_READY, "Consumer is already present on the connection")
         else:
-            connection.say(Command.SUCCESS, request_id=request_id)
+            connection.send_command(Command.SUCCESS, request_id=request_id)
         return
     if len(connection.consumers) >= CONSUMERS_MAX:
         failed(ErrorCode.TOO_MANY_REQUESTS, f"{CONSUMERS_MAX} consumers on this connection already")
         return
-    attempt = Attempt(connection.consumers, connection.making_consumers, consumer_id)
+    attempt = Attempt(connection.consumers, connection.consumer_attempts, consumer_id)
     connection.later(_create(connection, message, attempt), attempt.failing(failed))
 
 
@@ -74,7 +74,7 @@ async def _create(connection: Connection, message: Any, attempt: Attempt[Consume
         isinstance(subscription, Subscription) and subscription.cursor.backlog()
     ):
         attempt.done()
-        send_away(connection, CONSUMER, message.consumer_id, topic.rules.migrated_to)
+        redirect_client(connection, CONSUMER, message.consumer_id, topic.rules.migrated_to)
         if isinstance(subscription, Subscription):
             await subscription.forget_if_unused()
         return
@@ -88,9 +88,9 @@ async def _create(connection: Connection, message: Any, attempt: Attempt[Consume
         new.epoch = message.consumer_epoch
     if kind == SubscriptionType.KEY_SHARED or (kind == SubscriptionType.EXCLUSIVE and message.keySharedMeta.hashRanges):
         new.key_shared = message.keySharedMeta if message.HasField("keySharedMeta") else None
-    await _let_go_of_the_dead(subscription, kind)
+    await _replace_silent_consumer(subscription, kind)
     try:
-        if not attempt.goes_on:
+        if not attempt.active:
             raise Refusal(ErrorCode.SERVICE_NOT_READY, "Consumer was closed before it was created")
         identity = f"{connection.peer.rpartition(':')[0]} {new.name} {new.consumer_id}"
         if topic.persistent and not topic.limits.subscribing.admit(topic.rules.subscribe_rate, identity):
@@ -101,7 +101,7 @@ async def _create(connection: Connection, message: Any, attempt: Attempt[Consume
         await subscription.forget_if_unused()
         raise
     attempt.done(new)
-    connection.say(Command.SUCCESS, request_id=message.request_id)
+    connection.send_command(Command.SUCCESS, request_id=message.request_id)
 
 
 async def _check(connection: Connection, topic: AnyTopic, message: Any, *, durable: bool) -> None:
@@ -173,7 +173,7 @@ async def _subscription(topic: AnyTopic, message: Any, *, durable: bool) -> AnyS
     return found
 
 
-async def _let_go_of_the_dead(subscription: AnySubscription, kind: SubscriptionType) -> None:
+async def _replace_silent_consumer(subscription: AnySubscription, kind: SubscriptionType) -> None:
     """An Exclusive consumer whose client gives no sign of life makes room for another."""
     if kind != SubscriptionType.EXCLUSIVE or subscription.type != kind or not subscription.consumers:
         return
@@ -228,10 +228,12 @@ def ack(connection: Connection, message: Any) -> None:
     async def work() -> None:
         if subscription.topic.persistent:
             await subscription.cursor.flush()
-        connection.say(Command.ACK_RESPONSE, consumer_id=consumer_id, request_id=request_id)
+        connection.send_command(Command.ACK_RESPONSE, consumer_id=consumer_id, request_id=request_id)
 
     def failed(code: ErrorCode, text: str) -> None:
-        connection.say(Command.ACK_RESPONSE, consumer_id=consumer_id, request_id=request_id, error=code, message=text)
+        connection.send_command(
+            Command.ACK_RESPONSE, consumer_id=consumer_id, request_id=request_id, error=code, message=text
+        )
 
     connection.later(work(), failed)
 
@@ -242,7 +244,7 @@ def _ack_of_transaction(connection: Connection, consumer: Consumer, message: Any
         return
     cumulative = message.ack_type == ACK_CUMULATIVE
     ignored = cumulative and (len(message.message_id) != 1 or consumer.subscription.type not in _ORDERED)
-    connection.say(
+    connection.send_command(
         Command.ACK_RESPONSE,
         consumer_id=message.consumer_id,
         request_id=message.request_id,
@@ -286,7 +288,7 @@ def seek(connection: Connection, message: Any) -> None:
         else:
             since_ms = message.message_publish_time
             await subscription.seek_time(since_ms if since_ms < 2**63 else -1)  # Java's numbers have a sign
-        connection.say(Command.SUCCESS, request_id=message.request_id)
+        connection.send_command(Command.SUCCESS, request_id=message.request_id)
 
     def failed(code: ErrorCode, text: str) -> None:
         what = "Error when resetting subscription" if by_id else "Reset subscription to publish time error"
@@ -311,7 +313,7 @@ def unsubscribe(connection: Connection, message: Any) -> None:
         await subscription.remove(consumer)
         if subscription.topic.subscriptions.get(subscription.name) is subscription:
             await subscription.topic.delete_subscription(subscription)
-        connection.say(Command.SUCCESS, request_id=message.request_id)
+        connection.send_command(Command.SUCCESS, request_id=message.request_id)
 
     connection.later(work(), connection.error_for(message.request_id))
 
@@ -320,12 +322,12 @@ def close_consumer(connection: Connection, message: Any) -> None:
     """CLOSE_CONSUMER: what it held is for others; an unknown one is closed already."""
     consumer = connection.consumers.pop(message.consumer_id, None)
     if consumer is None:
-        connection.say(Command.SUCCESS, request_id=message.request_id)
+        connection.send_command(Command.SUCCESS, request_id=message.request_id)
         return
 
     async def work() -> None:
         await consumer.subscription.remove(consumer)
-        connection.say(Command.SUCCESS, request_id=message.request_id)
+        connection.send_command(Command.SUCCESS, request_id=message.request_id)
 
     connection.later(work(), connection.error_for(message.request_id))
 
@@ -344,7 +346,7 @@ def get_last_message_id(connection: Connection, message: Any) -> None:
             last, batch_index = await topic.compaction.last_message_id(last, batch_index)
         partition = consumer.partition
         mark = subscription.cursor.mark_delete
-        connection.say(
+        connection.send_command(
             Command.GET_LAST_MESSAGE_ID_RESPONSE,
             last_message_id=api.MessageIdData(
                 ledgerId=last.ledger_id, entryId=last.entry_id, partition=partition, batch_index=batch_index
@@ -363,7 +365,7 @@ def consumer_stats(connection: Connection, message: Any) -> None:
         return
     consumer = connection.consumers[message.consumer_id]
     if consumer is None:  # it is being made
-        connection.say(
+        connection.send_command(
             Command.CONSUMER_STATS_RESPONSE,
             request_id=message.request_id,
             error_code=ErrorCode.CONSUMER_NOT_FOUND,
@@ -374,7 +376,7 @@ def consumer_stats(connection: Connection, message: Any) -> None:
     backlog = subscription.cursor.backlog() if subscription.topic.persistent else 0
     since_s = max((connection.server.now_ms() - consumer.connected_since_ms) / 1000, 0.001)
     connected = datetime.fromtimestamp(consumer.connected_since_ms / 1000, UTC)
-    connection.say(
+    connection.send_command(
         Command.CONSUMER_STATS_RESPONSE,
         request_id=message.request_id,
         msgRateOut=consumer.messages_out / since_s,

@@ -12,7 +12,7 @@ from bkdaemon.broker.protocol.connection import PRODUCERS_MAX
 from bkdaemon.broker.protocol.requests import Handler, topic_named
 from bkdaemon.broker.refusal import Refusal
 from bkdaemon.broker.topic.compatibility import encode_version, schema_of
-from bkdaemon.broker.topic.migration import PRODUCER, send_away
+from bkdaemon.broker.topic.migration import PRODUCER, redirect_client
 from bkdaemon.broker.topic.producers import Producer
 from bkdaemon.broker.topic.topic import send_error
 
@@ -32,18 +32,18 @@ def producer(connection: Connection, message: Any) -> None:
         if there is None or not there.ready:
             failed(ErrorCode.SERVICE_NOT_READY, "Producer is already present on the connection")
         else:
-            _there_already(connection, there, request_id)
+            _confirm_existing(connection, there, request_id)
         return
     if len(connection.producers) >= PRODUCERS_MAX:
         failed(ErrorCode.TOO_MANY_REQUESTS, f"{PRODUCERS_MAX} producers on this connection already")
         return
-    attempt = Attempt(connection.producers, connection.making_producers, producer_id)
+    attempt = Attempt(connection.producers, connection.producer_attempts, producer_id)
     connection.later(_create(connection, message, attempt), attempt.failing(failed))
 
 
-def _there_already(connection: Connection, there: Producer, request_id: int) -> None:
+def _confirm_existing(connection: Connection, there: Producer, request_id: int) -> None:
     """Java does not say again what it has of the producer's messages, nor the topic's epoch."""
-    connection.say(
+    connection.send_command(
         Command.PRODUCER_SUCCESS,
         request_id=request_id,
         producer_name=there.name,
@@ -58,9 +58,9 @@ async def _create(connection: Connection, message: Any, attempt: Attempt[Produce
     topic = await connection.server.topics.get(name, create=True)
     if topic.rules.migrated_to is not None:
         attempt.done()
-        send_away(connection, PRODUCER, message.producer_id, topic.rules.migrated_to)
+        redirect_client(connection, PRODUCER, message.producer_id, topic.rules.migrated_to)
         return
-    topic.check_welcome(encrypted=message.encrypted)  # before a schema is stored for it
+    topic.check_admission(encrypted=message.encrypted)  # before a schema is stored for it
     schema = schema_of(message.schema) if message.HasField("schema") else None
     version = await connection.server.schemas.admit(name, schema)
     given = message.producer_name if message.HasField("producer_name") and message.producer_name else None
@@ -80,7 +80,7 @@ async def _create(connection: Connection, message: Any, attempt: Attempt[Produce
     new.metadata = {m.key: m.value for m in message.metadata}
     new.connected_since_ms = connection.server.now_ms()
     await _first_subscription(topic, message.initial_subscription_name)
-    await _let_in(connection, new, attempt)
+    await _admit(connection, new, attempt)
 
 
 async def _first_subscription(topic: AnyTopic, name: str) -> None:
@@ -95,20 +95,20 @@ async def _first_subscription(topic: AnyTopic, name: str) -> None:
     await topic.subscription(name, durable=True, initial=EARLIEST)
 
 
-async def _let_in(connection: Connection, new: Producer, attempt: Attempt[Producer]) -> None:
+async def _admit(connection: Connection, new: Producer, attempt: Attempt[Producer]) -> None:
     """The topic takes it, unless the client has changed its mind meanwhile."""
     topic = new.topic
     holder = topic.producers.by_name.get(new.name)
     if holder is not None and new.mode == AccessMode.SHARED and holder.connection is not connection:
         await holder.connection.alive()  # else the name is free now
-    if not attempt.goes_on:
+    if not attempt.active:
         raise Refusal(ErrorCode.SERVICE_NOT_READY, "Producer was closed before it was created")
     try:
         await topic.add_producer(new)
     except BaseException:
         await topic.remove_producer(new)
         raise
-    if not attempt.goes_on or topic.closed:
+    if not attempt.active or topic.closed:
         await topic.remove_producer(new)
         raise Refusal(ErrorCode.SERVICE_NOT_READY, "Producer was closed before it was created")
     attempt.done(new)

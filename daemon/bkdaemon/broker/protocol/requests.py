@@ -82,7 +82,7 @@ def lookup(connection: Connection, message: Any) -> None:
     async def work() -> None:
         topic = topic_named(connection, message.topic, Action.LOOKUP)
         found = await connection.server.backend.lookup(topic, authoritative=message.authoritative)
-        connection.say(
+        connection.send_command(
             Command.LOOKUP_RESPONSE,
             brokerServiceUrl=found.broker_url,
             brokerServiceUrlTls=found.broker_url_tls,
@@ -93,7 +93,7 @@ def lookup(connection: Connection, message: Any) -> None:
         )
 
     def failed(code: ErrorCode, text: str) -> None:
-        connection.say(
+        connection.send_command(
             Command.LOOKUP_RESPONSE, response=LOOKUP_FAILED, request_id=message.request_id, error=code, message=text
         )
 
@@ -106,7 +106,7 @@ def partitioned_metadata(connection: Connection, message: Any) -> None:
     async def work() -> None:
         topic = topic_named(connection, message.topic, Action.LOOKUP)
         partitions = await connection.server.backend.partitions(topic, create=message.metadata_auto_creation_enabled)
-        connection.say(
+        connection.send_command(
             Command.PARTITIONED_METADATA_RESPONSE,
             partitions=partitions,
             request_id=message.request_id,
@@ -114,7 +114,7 @@ def partitioned_metadata(connection: Connection, message: Any) -> None:
         )
 
     def failed(code: ErrorCode, text: str) -> None:
-        connection.say(
+        connection.send_command(
             Command.PARTITIONED_METADATA_RESPONSE,
             request_id=message.request_id,
             response=PARTITIONS_FAILED,
@@ -183,7 +183,7 @@ def topics_of_namespace(connection: Connection, message: Any) -> None:
         shown = names if pattern is None else await _fitting(connection, names, pattern)
         known = topics_hash(shown)
         changed = not (message.HasField("topics_hash") and message.topics_hash == known)
-        connection.say(
+        connection.send_command(
             Command.GET_TOPICS_OF_NAMESPACE_RESPONSE,
             request_id=message.request_id,
             topics=shown if changed else [],
@@ -262,7 +262,7 @@ class _Watcher:
             return
         self.known = found
         if new or gone:
-            self._connection.say(
+            self._connection.send_command(
                 Command.WATCH_TOPIC_UPDATE,
                 watcher_id=self._id,
                 new_topics=new,
@@ -288,7 +288,7 @@ def watch_topic_list(connection: Connection, message: Any) -> None:
         connection.watchers[watcher_id] = connection.server.backend.watch_topics(message.namespace, watcher.changed)
         watcher.known = known = await watcher.names()
         known_hash = topics_hash(known)
-        connection.say(
+        connection.send_command(
             Command.WATCH_TOPIC_LIST_SUCCESS,
             request_id=message.request_id,
             watcher_id=watcher_id,
@@ -305,7 +305,7 @@ def watch_topic_list_close(connection: Connection, message: Any) -> None:
     stop = connection.watchers.pop(message.watcher_id, None)
     if stop is not None:
         stop()
-    connection.say(Command.SUCCESS, request_id=message.request_id)
+    connection.send_command(Command.SUCCESS, request_id=message.request_id)
 
 
 def get_schema(connection: Connection, message: Any) -> None:
@@ -322,7 +322,7 @@ def get_schema(connection: Connection, message: Any) -> None:
         found = await connection.server.backend.schema(topic.partitioned, version)
         if found is None:
             raise Refusal(ErrorCode.TOPIC_NOT_FOUND, f"Topic not found or no-schema {message.topic}")
-        connection.say(
+        connection.send_command(
             Command.GET_SCHEMA_RESPONSE,
             request_id=message.request_id,
             schema=to_wire(found, f"{topic.namespace_name}/{topic.partitioned.local}"),
@@ -330,7 +330,9 @@ def get_schema(connection: Connection, message: Any) -> None:
         )
 
     def failed(code: ErrorCode, text: str) -> None:
-        connection.say(Command.GET_SCHEMA_RESPONSE, request_id=message.request_id, error_code=code, error_message=text)
+        connection.send_command(
+            Command.GET_SCHEMA_RESPONSE, request_id=message.request_id, error_code=code, error_message=text
+        )
 
     connection.later(work(), failed)
 
@@ -346,12 +348,12 @@ def get_or_create_schema(connection: Connection, message: Any) -> None:
             raise Refusal(ErrorCode.TOPIC_NOT_FOUND, f"Topic not found {message.topic}") from None
         schema = schema_of(message.schema)
         version = await connection.server.schemas.admit(topic, None if schema.type == NONE else schema)
-        connection.say(
+        connection.send_command(
             Command.GET_OR_CREATE_SCHEMA_RESPONSE, request_id=message.request_id, schema_version=encode_version(version)
         )
 
     def failed(code: ErrorCode, text: str) -> None:
-        connection.say(
+        connection.send_command(
             Command.GET_OR_CREATE_SCHEMA_RESPONSE, request_id=message.request_id, error_code=code, error_message=text
         )
 
@@ -367,7 +369,7 @@ def auth_response(connection: Connection, message: Any) -> None:
     connection.end("an AUTH_RESPONSE without a challenge")
 
 
-def out_of_place(connection: Connection, message: Any) -> None:
+def unexpected(connection: Connection, message: Any) -> None:
     """What no client of ours sends."""
     connection.end(f"{type(message).__name__} is not expected")
 

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 CONNECTIONS_MAX: Final = 10_000
 """Whatever the configuration says."""
 DEFAULT_LIMITS: Final = ServerLimits()
-COMING_BACK_S: Final = 0.2
+RECONNECT_S: Final = 0.2
 """How long lookups are answered after the last topic was closed: official clients reconnect after 0.1 s, some here."""
 LAST_LOOKUPS_S: Final = 1.0
 """How long those are waited for that are being answered then."""
@@ -74,7 +74,7 @@ class BrokerServer:
         self.refused_connections = 0
         self._by_address: Counter[str] = Counter()
         self.handlers: dict[int, requests.Handler] = {
-            **dict.fromkeys(map(int, Command), requests.out_of_place),
+            **dict.fromkeys(map(int, Command), requests.unexpected),
             **requests.HANDLERS,
             **producing.HANDLERS,
             **consuming.HANDLERS,
@@ -111,18 +111,18 @@ class BrokerServer:
         if self._listener is not None:
             await self._listener.close()
         await self.topics.close()
-        await self._answer_the_last()
+        await self._answer_last_lookups()
         for connection in list(self.connections):
             connection.end("the broker is shutting down")
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         self._workers.close()
 
-    async def _answer_the_last(self) -> None:
+    async def _answer_last_lookups(self) -> None:
         """Lets lookups be answered: a client whose connection ends instead asks ever later."""
         if not self.connections:
             return
-        await asyncio.sleep(COMING_BACK_S)
+        await asyncio.sleep(RECONNECT_S)
         for _ in range(int(LAST_LOOKUPS_S / POLL_S)):
             if not self.lookups:
                 return

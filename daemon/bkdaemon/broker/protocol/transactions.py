@@ -75,8 +75,8 @@ def _end_on(connection: Connection, message: Any, text: str, refuse: Callable[[A
         return
     topics = connection.server.topics
 
-    def say(error: ErrorCode | None = None, why: str | None = None) -> None:
-        connection.say(
+    def reply(error: ErrorCode | None = None, why: str | None = None) -> None:
+        connection.send_command(
             answer,
             request_id=message.request_id,
             txnid_least_bits=message.txnid_least_bits,
@@ -91,9 +91,9 @@ def _end_on(connection: Connection, message: Any, text: str, refuse: Callable[[A
                 refuse(await topics.get(name, create=False))
         except NotFound:
             pass
-        say()
+        reply()
 
-    connection.later(work(), say)
+    connection.later(work(), reply)
 
 
 HANDLERS: Final[dict[int, Handler]] = {

@@ -202,7 +202,7 @@ async def skip_all(service: MaintainedBroker, request: Request) -> Any:
     if await on_partitions(service, request, skip_all) is not None:
         return NO_CONTENT
     topic, subscription = await _subscription(service, request)
-    subscription.pass_over(topic.ledger.last_confirmed)
+    subscription.acknowledge_until(topic.ledger.last_confirmed)
     await subscription.cursor.flush()
     return None
 
@@ -243,7 +243,7 @@ async def expire_to_id(service: MaintainedBroker, request: Request) -> None:
     position = _position(await body_of(request, {}))
     if position > topic.ledger.last_confirmed:
         raise Conflict(NOT_EXPIRED_TO.format(topic.name, subscription.name))
-    subscription.pass_over(position)
+    subscription.acknowledge_until(position)
     await subscription.cursor.flush()
 
 

@@ -313,7 +313,7 @@ async def truncate(service: MaintainedBroker, request: Request) -> Any:
     topic = await opened(service, request)
     log = topic.ledger
     for subscription in list(topic.subscriptions.values()):
-        subscription.pass_over(log.last_confirmed)
+        subscription.acknowledge_until(log.last_confirmed)
         await subscription.cursor.flush()
     await log.roll()
     await log.drop_ledgers(list(log.ledgers.ids))

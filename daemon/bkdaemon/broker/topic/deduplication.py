@@ -30,12 +30,12 @@ CURSOR: Final = "pulsar.dedup"
 PRODUCERS_MAX: Final = 10_000
 REPLAY_ENTRIES: Final = 1000
 REPLAY_BYTES: Final = 8 * 1024 * 1024
-UNFINISHED_ENTRIES_MAX: Final = 10_000
+INCOMPLETE_ENTRIES_MAX: Final = 10_000
 """Entries behind the first chunk of a message after which snapshots wait for its others no more."""
 
 
 @unique
-class Verdict(Enum):
+class DuplicateStatus(Enum):
     """What a message is."""
 
     NEW = 0
@@ -43,7 +43,7 @@ class Verdict(Enum):
     UNKNOWN = 2
 
 
-class _Unfinished(NamedTuple):
+class _IncompleteMessage(NamedTuple):
     """A chunked message whose last chunk is missing.
 
     Attributes:
@@ -73,10 +73,10 @@ class Deduplication:
         self._snapshot_entries = snapshot_entries
         self._stored: dict[str, int] = dict(cursor.longs)
         self._pushed: dict[str, int] = dict(self._stored)
-        self._unfinished: dict[str, _Unfinished] = {}  # by producer, as far as it is stored
-        self._under_way: dict[str, _Unfinished] = {}  # and as far as it was sent
-        self._count = self._since = 0
-        self._away: dict[str, int] = {}  # when names were first seen not to be connected
+        self._stored_incomplete: dict[str, _IncompleteMessage] = {}  # by producer, as far as it is stored
+        self._sent_incomplete: dict[str, _IncompleteMessage] = {}  # and as far as it was sent
+        self._stored_entries = self._unsaved_entries = 0
+        self._inactive_since_ms: dict[str, int] = {}  # when names were first seen not to be connected
 
     @staticmethod
     async def recover(
@@ -97,12 +97,12 @@ class Deduplication:
                 break
             position = ledger.next_position(entries[-1][0])
         self._pushed = dict(self._stored)
-        self._under_way = dict(self._unfinished)
+        self._sent_incomplete = dict(self._stored_incomplete)
         return self
 
     def _replay(self, position: Position, entry: bytes) -> None:
-        self._count += 1
-        self._since += 1
+        self._stored_entries += 1
+        self._unsaved_entries += 1
         try:
             metadata = decode_metadata(entry)
         except BadBytes:
@@ -122,51 +122,53 @@ class Deduplication:
             self._note(producer, number)
             return
         mark, chunk_id = _mark(number, metadata), metadata.chunk_id
-        known = self._unfinished.get(producer)
+        known = self._stored_incomplete.get(producer)
         if known is not None and known.mark == mark:
-            self._unfinished[producer] = known._replace(chunk_id=max(known.chunk_id, chunk_id))
+            self._stored_incomplete[producer] = known._replace(chunk_id=max(known.chunk_id, chunk_id))
         else:
-            self._unfinished[producer] = _Unfinished(mark, chunk_id, position, self._count)
+            self._stored_incomplete[producer] = _IncompleteMessage(mark, chunk_id, position, self._stored_entries)
 
     def _note(self, producer: str, sequence_id: int) -> None:
         self._stored[producer] = max(self._stored.pop(producer, -1), sequence_id)  # the latest name is the last one
-        unfinished = self._unfinished.get(producer)
-        if unfinished is not None and unfinished.mark[0] <= sequence_id:
-            del self._unfinished[producer]
+        incomplete = self._stored_incomplete.get(producer)
+        if incomplete is not None and incomplete.mark[0] <= sequence_id:
+            del self._stored_incomplete[producer]
 
     def last(self, producer: str) -> int:
         """The highest id that is stored, or -1."""
         return self._stored.get(producer, -1)
 
-    def judge(self, producer: str, sequence_id: int, highest: int, chunk: bytes | None) -> Verdict:
+    def status_of(self, producer: str, sequence_id: int, highest: int, chunk: bytes | None) -> DuplicateStatus:
         """What a message is; a new one counts as pushed. chunk is the entry of a part of a message."""
         highest = max(sequence_id, highest)
         if sequence_id <= self._pushed.get(producer, -1):
-            return Verdict.DUPLICATE if sequence_id <= self._stored.get(producer, -1) else Verdict.UNKNOWN
+            return (
+                DuplicateStatus.DUPLICATE if sequence_id <= self._stored.get(producer, -1) else DuplicateStatus.UNKNOWN
+            )
         if chunk is not None:
             try:
                 metadata = decode_metadata(chunk)
             except BadBytes:
-                return Verdict.UNKNOWN
+                return DuplicateStatus.UNKNOWN
             if metadata.num_chunks_from_msg > 1:
-                return self._judge_chunk(producer, highest, metadata)
+                return self._status_of_chunk(producer, highest, metadata)
         self._pushed[producer] = highest
-        return Verdict.NEW
+        return DuplicateStatus.NEW
 
-    def _judge_chunk(self, producer: str, number: int, metadata: Any) -> Verdict:
+    def _status_of_chunk(self, producer: str, number: int, metadata: Any) -> DuplicateStatus:
         """What a chunk is, of a message whose last chunk was not sent yet."""
         mark, chunk_id = _mark(number, metadata), metadata.chunk_id
-        sent = self._under_way.get(producer)
+        sent = self._sent_incomplete.get(producer)
         if sent is not None and sent.mark == mark and chunk_id <= sent.chunk_id:
-            stored = self._unfinished.get(producer)
+            stored = self._stored_incomplete.get(producer)
             known = stored is not None and stored.mark == mark and chunk_id <= stored.chunk_id
-            return Verdict.DUPLICATE if known else Verdict.UNKNOWN
+            return DuplicateStatus.DUPLICATE if known else DuplicateStatus.UNKNOWN
         if _is_last(metadata):
-            self._under_way.pop(producer, None)
+            self._sent_incomplete.pop(producer, None)
             self._pushed[producer] = number
         else:
-            self._under_way[producer] = _Unfinished(mark, chunk_id)
-        return Verdict.NEW
+            self._sent_incomplete[producer] = _IncompleteMessage(mark, chunk_id)
+        return DuplicateStatus.NEW
 
     def stored(self, producer: str, sends: list[Send], last: Position) -> None:
         """Messages of a producer are confirmed, the last of them at `last`."""
@@ -174,15 +176,15 @@ class Deduplication:
             self._stored_with_chunks(producer, sends, last)
         else:
             self._note(producer, max(max(send[0], send[1]) for send in sends))
-            self._count += len(sends)
-        self._since += len(sends)
-        if self._since >= self._snapshot_entries:
+            self._stored_entries += len(sends)
+        self._unsaved_entries += len(sends)
+        if self._unsaved_entries >= self._snapshot_entries:
             self.snapshot(last)
 
     def _stored_with_chunks(self, producer: str, sends: list[Send], last: Position) -> None:
         first_id = last.entry_id + 1 - len(sends)
         for offset, (sequence_id, highest, _, entry, is_chunk) in enumerate(sends):
-            self._count += 1
+            self._stored_entries += 1
             number = max(sequence_id, highest)
             metadata = decode_metadata(entry) if is_chunk else None  # which was read to judge it
             if metadata is not None and metadata.num_chunks_from_msg > 1:
@@ -190,15 +192,15 @@ class Deduplication:
             else:
                 self._note(producer, number)
 
-    def came(self, producer: str) -> None:
+    def connected(self, producer: str) -> None:
         """A producer is connected, maybe again."""
-        self._away.pop(producer, None)
+        self._inactive_since_ms.pop(producer, None)
 
     def forget_inactive(self, connected: Container[str], since_ms: int, now_ms: int) -> None:
         """Forgets producers that are not connected, and were not at any look since: what they send again is new."""
-        gone = {name: self._away.get(name, now_ms) for name in self._stored if name not in connected}
-        self._away = {name: left_ms for name, left_ms in gone.items() if left_ms >= since_ms}
-        forgotten = gone.keys() - self._away.keys()
+        gone = {name: self._inactive_since_ms.get(name, now_ms) for name in self._stored if name not in connected}
+        self._inactive_since_ms = {name: left_ms for name, left_ms in gone.items() if left_ms >= since_ms}
+        forgotten = gone.keys() - self._inactive_since_ms.keys()
         for name in forgotten:
             del self._stored[name]
             self._pushed.pop(name, None)
@@ -208,20 +210,22 @@ class Deduplication:
 
     def snapshot(self, last: Position) -> None:
         """Stores what is known, which is everything up to `last`; nothing if there is no news."""
-        if not self._since:
+        if not self._unsaved_entries:
             return
-        self._since = 0
+        self._unsaved_entries = 0
         while len(self._stored) > self._producers_max:
             oldest = next(iter(self._stored))
             del self._stored[oldest]
             self._pushed.pop(oldest, None)
-        for producer in [p for p, u in self._unfinished.items() if self._count - u.before > UNFINISHED_ENTRIES_MAX]:
-            given_up = self._unfinished.pop(producer)
-            if (sent := self._under_way.get(producer)) is not None and sent.mark == given_up.mark:
-                del self._under_way[producer]  # what comes of it again is new
+        for producer in [
+            p for p, u in self._stored_incomplete.items() if self._stored_entries - u.before > INCOMPLETE_ENTRIES_MAX
+        ]:
+            dropped = self._stored_incomplete.pop(producer)
+            if (sent := self._sent_incomplete.get(producer)) is not None and sent.mark == dropped.mark:
+                del self._sent_incomplete[producer]  # what comes of it again is new
         self._cursor.longs = dict(self._stored)
-        if self._unfinished:
-            last = min(last, self._cursor.before(min(u.first for u in self._unfinished.values())))
+        if self._stored_incomplete:
+            last = min(last, self._cursor.before(min(u.first for u in self._stored_incomplete.values())))
         self._cursor.ack_cumulative(last)
 
 

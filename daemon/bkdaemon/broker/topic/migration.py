@@ -39,16 +39,16 @@ async def moved_to(store: MetadataStore, cluster: str, namespace: str) -> str | 
     return str(url) if local is not None and local.value.get("migrated") else None
 
 
-def tell_moved(connection: ClientLink, resource: int, number: int, url: str) -> None:
+def send_migrated(connection: ClientLink, resource: int, number: int, url: str) -> None:
     """Sends a client the new address for its producer or consumer; older clients get nothing."""
     if connection.conversation.protocol_version >= _VERSION:
         told = encode_command(Command.TOPIC_MIGRATED, resource_id=number, resource_type=resource, brokerServiceUrl=url)
         connection.queue((told,))
 
 
-def send_away(connection: ClientLink, resource: int, number: int, url: str) -> None:
+def redirect_client(connection: ClientLink, resource: int, number: int, url: str) -> None:
     """Tells a client where its producer or consumer is to go, and that it is closed here."""
-    tell_moved(connection, resource, number, url)
+    send_migrated(connection, resource, number, url)
     if resource == PRODUCER:
         connection.queue((encode_command(Command.CLOSE_PRODUCER, producer_id=number, request_id=NO_REQUEST),))
     else:

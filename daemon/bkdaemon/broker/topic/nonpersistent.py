@@ -172,9 +172,9 @@ class NonPersistentTopic:
         self.limits = TopicLimits(lambda: now_ms() / 1000)
         self.on_closed: Callable[[NonPersistentTopic], None] = lambda topic: None
 
-    def hold_to_rates(self, broker: BrokerLimits | None, published: tuple[float, float] = (0, 0)) -> None:
+    def apply_rates(self, broker: BrokerLimits | None, published: tuple[float, float] = (0, 0)) -> None:
         """Publishes no faster than its rules and the broker's say from now on."""
-        self.limits.hold_to(self.rules, broker, published)
+        self.limits.apply(self.rules, broker, published)
 
     async def _keep_epoch(self, epoch: int) -> None:
         """There is no place to keep it."""
@@ -191,10 +191,10 @@ class NonPersistentTopic:
             Refusal: what forbids it.
         """
         self.check_open()
-        self.check_welcome(encrypted=producer.encrypted)
+        self.check_admission(encrypted=producer.encrypted)
         await self.producers.admit(producer)
 
-    def check_welcome(self, *, encrypted: bool) -> None:
+    def check_admission(self, *, encrypted: bool) -> None:
         """Raises: Refusal, the reason why no further producer may join."""
         if 0 < self.rules.producers_max <= len(self.producers):
             raise Refusal(ErrorCode.PRODUCER_BUSY, f"Topic '{self.name}' reached max producers limit")
@@ -292,7 +292,7 @@ class NonPersistentTopic:
         if self.closed:
             return
         self.closed = True
-        self.producers.turn_away(ErrorCode.SERVICE_NOT_READY, "Topic is temporarily unavailable")
+        self.producers.refuse_waiting(ErrorCode.SERVICE_NOT_READY, "Topic is temporarily unavailable")
         for producer in list(self.producers.by_name.values()):
             producer.gone = True
             producer.connection.forget_producer(producer, closed_by_broker=True)

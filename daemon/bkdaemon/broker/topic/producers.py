@@ -187,7 +187,7 @@ class ProducerTable:
                 fenced.gone = True
                 fenced.connection.forget_producer(fenced)
             self.by_name.clear()
-            self.turn_away(ErrorCode.PRODUCER_FENCED, "Fenced out")
+            self.refuse_waiting(ErrorCode.PRODUCER_FENCED, "Fenced out")
             self._exclusive = None
             await self._grant(producer)
         elif producer.mode == AccessMode.WAIT_FOR_EXCLUSIVE and (self.by_name or self._waiting):
@@ -256,7 +256,7 @@ class ProducerTable:
             self._waiting.remove(producer)
         return bool(self._waiting) and not self.by_name
 
-    def turn_away(self, code: ErrorCode, why: str) -> None:
+    def refuse_waiting(self, code: ErrorCode, why: str) -> None:
         """Fails all waiting producers with the reason."""
         while self._waiting:
             _refuse(self._waiting.popleft(), code, why)

@@ -44,7 +44,7 @@ class Rates:
         """
         return self._rates.get(key, NOTHING)
 
-    def look(self, topics: Topics, now_ms: int, others: Mapping[Hashable, Flow] = NONE) -> None:
+    def update(self, topics: Topics, now_ms: int, others: Mapping[Hashable, Flow] = NONE) -> None:
         """Compares all counters, and others by their keys, with those of the look before."""
         counters = {**dict(_counters(topics)), **others}
         elapsed_s = (now_ms - self._at_ms) / 1000

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-COME_BACK_S: Final = 60.0
+RECONNECT_S: Final = 60.0
 """How long a subscription that is not durable waits for the consumer that was closed for a seek."""
 TYPE_NAMES: Final = {
     SubscriptionType.EXCLUSIVE: "Exclusive",
@@ -108,7 +108,7 @@ class Subscription:
         self.dispatch_limits: Limits = ()
         self.throttled: dict[str, int] = {}
         self.paused = False
-        self._told_end: set[int] = set()
+        self._end_reported: set[int] = set()
         self._going: asyncio.Task[None] | None = None
         self._moving: asyncio.Future[None] | None = None  # while a seek is under way
 
@@ -173,9 +173,9 @@ class Subscription:
         self.dispatcher.add(consumer)
         self.cursor.active()
         if not self.rules.dispatch_caught_up:
-            self.hold_to(self.topic.limits.of_subscription(self.name, self.rules))
+            self.apply(self.topic.limits.of_subscription(self.name, self.rules))
 
-    def hold_to(self, limits: Limits) -> None:
+    def apply(self, limits: Limits) -> None:
         """Its consumers are sent messages at these rates; one that has caught up is let off where the rules say so."""
         rules = self.rules
         off = not rules.dispatch_caught_up and self.consumers and self.cursor.backlog() < rules.caught_up_entries
@@ -192,7 +192,7 @@ class Subscription:
     async def remove(self, consumer: Consumer) -> None:
         """A consumer has left; a subscription that is not durable goes with the last."""
         consumer.gone = True
-        if self._let_go(consumer):
+        if self._detach(consumer):
             self.cursor.active()
             await self.forget_if_unused()
 
@@ -209,9 +209,9 @@ class Subscription:
             consumer.connection.queue(
                 (encode_command(Command.CLOSE_CONSUMER, consumer_id=consumer.consumer_id, request_id=NO_REQUEST),)
             )
-            self._let_go(consumer)
+            self._detach(consumer)
 
-    def _let_go(self, consumer: Consumer) -> bool:
+    def _detach(self, consumer: Consumer) -> bool:
         if self.dispatcher is None or consumer not in self.consumers:
             return False
         self.sent_before.add_consumer(consumer)
@@ -232,9 +232,9 @@ class Subscription:
 
     def reached_end(self, consumer: Consumer) -> None:
         """Notifies the consumer of a terminated topic once that nothing is left to read."""
-        if not self.topic.terminated or consumer.consumer_id in self._told_end or self.cursor.backlog():
+        if not self.topic.terminated or consumer.consumer_id in self._end_reported or self.cursor.backlog():
             return
-        self._told_end.add(consumer.consumer_id)
+        self._end_reported.add(consumer.consumer_id)
         if consumer.connection.conversation.knows_end_of_topic:
             consumer.connection.queue((encode_command(Command.REACHED_END_OF_TOPIC, consumer_id=consumer.consumer_id),))
 
@@ -302,7 +302,7 @@ class Subscription:
         else:
             self.cursor.ack_cumulative(self.cursor.before(position))
 
-    def pass_over(self, position: Position) -> None:
+    def acknowledge_until(self, position: Position) -> None:
         """Acknowledges everything up to position, also pending entries: it has expired, or is skipped."""
         self.cursor.ack_cumulative(position)
         self._passed()
@@ -366,19 +366,19 @@ class Subscription:
                 self.dispatcher.reset()
                 self.dispatcher.close()
                 self.dispatcher = None
-            self._told_end.clear()
+            self._end_reported.clear()
         finally:
             self._moving.set_result(None)
             self._moving = None
             if not self.durable:
-                asyncio.get_running_loop().call_later(COME_BACK_S, self._come_back_or_go)
+                asyncio.get_running_loop().call_later(RECONNECT_S, self._forget_if_still_unused)
 
     async def settled(self) -> None:
         """Returns when no seek is under way."""
         while self._moving is not None:
             await asyncio.wait((self._moving,))
 
-    def _come_back_or_go(self) -> None:
+    def _forget_if_still_unused(self) -> None:
         """Ends the wait for a reader that was closed for its seek."""
         if not self.consumers and not self.topic.closed:
             self._going = asyncio.ensure_future(self.forget_if_unused())

@@ -24,10 +24,10 @@ from bkctl.model.topic import EARLIEST, Position, TopicName
 from bkdaemon.broker.compaction.compaction import TopicCompaction
 from bkdaemon.broker.dispatch.throttle import BrokerLimits, TopicLimits
 from bkdaemon.broker.refusal import Refusal
-from bkdaemon.broker.topic.deduplication import Deduplication, Verdict
+from bkdaemon.broker.topic.deduplication import Deduplication, DuplicateStatus
 from bkdaemon.broker.topic.entry_stamps import EntryStamps
 from bkdaemon.broker.topic.message_rules import forbidden
-from bkdaemon.broker.topic.migration import CONSUMER, PRODUCER, send_away, tell_moved
+from bkdaemon.broker.topic.migration import CONSUMER, PRODUCER, redirect_client, send_migrated
 from bkdaemon.broker.topic.producers import Producer, ProducerTable
 from bkdaemon.broker.topic.sent import SentBefore
 from bkdaemon.broker.topic.subscription import Subscription
@@ -43,7 +43,7 @@ EPOCH_PROPERTY: Final = "pulsar.topic.epoch"
 DEDUPLICATION_CURSOR: Final = "pulsar.dedup"
 REPLICATOR_PREFIX: Final = "pulsar.repl"
 SUBSCRIPTIONS_MAX: Final = 10_000
-LOOK_BACK_MAX: Final = 1000
+MARKERS_SKIPPED_MAX: Final = 1000
 """Markers that are passed over on the way to a topic's last message."""
 _DUPLICATE: Final = -1
 
@@ -53,16 +53,21 @@ def reserved(subscription: str) -> bool:
     return subscription in (DEDUPLICATION_CURSOR, COMPACTION_CURSOR) or subscription.startswith(REPLICATOR_PREFIX)
 
 
-class _Chunk:
-    """Sends of one producer that were added together; `then` is sent once all of them are confirmed."""
+class _PendingSends:
+    """Sends of one producer that were added to the ledger together.
 
-    __slots__ = ("done", "producer", "sends", "then")
+    Attributes:
+        confirmed: how many of them are stored.
+        replies: sent to the producer once all of them are confirmed.
+    """
+
+    __slots__ = ("confirmed", "producer", "replies", "sends")
 
     def __init__(self, producer: Producer, sends: list[Send]) -> None:
         self.producer = producer
         self.sends = sends
-        self.done = 0
-        self.then: list[bytes] = []
+        self.confirmed = 0
+        self.replies: list[bytes] = []
 
 
 class Topic:
@@ -99,7 +104,7 @@ class Topic:
         self.producers = ProducerTable(str(name), None if epoch is None else int(epoch), self._store_epoch)
         self.partition = name.partition
         self._entry_size_max = ledger.context.entry_size_max
-        self._pending: deque[_Chunk] = deque()
+        self._pending: deque[_PendingSends] = deque()
         self.deduplication: Deduplication | None = None
         self._stamps: EntryStamps | None = None
         self.compaction = TopicCompaction(name, ledger, now_ms)
@@ -146,13 +151,13 @@ class Topic:
         if rules.backlog_exceeded is not None and old.backlog_exceeded is None:
             self._close_producers()
         if rules.migrated_to is not None:
-            self._send_away(rules.migrated_to)
+            self._redirect_clients(rules.migrated_to)
 
-    def hold_to_rates(self, broker: BrokerLimits | None, published: tuple[float, float] = (0, 0)) -> None:
+    def apply_rates(self, broker: BrokerLimits | None, published: tuple[float, float] = (0, 0)) -> None:
         """Publishes and dispatches no faster than its rules and the broker's say from now on."""
-        self.limits.hold_to(self._rules, broker, published)
+        self.limits.apply(self._rules, broker, published)
         for name, subscription in self.subscriptions.items():
-            subscription.hold_to(self.limits.of_subscription(name, self._rules))
+            subscription.apply(self.limits.of_subscription(name, self._rules))
 
     # -- producers ---------------------------------------------------------------------------------------------------
 
@@ -163,15 +168,15 @@ class Topic:
             Refusal: what forbids it.
         """
         self.check_open()
-        self.check_welcome(encrypted=producer.encrypted)
+        self.check_admission(encrypted=producer.encrypted)
         if self.terminated:
             raise Refusal(ErrorCode.TOPIC_TERMINATED, "Topic was already terminated")
         self.used_ms = self.now_ms()
         if self.deduplication is not None:
-            self.deduplication.came(producer.name)
+            self.deduplication.connected(producer.name)
         await self.producers.admit(producer)
 
-    def check_welcome(self, *, encrypted: bool) -> None:
+    def check_admission(self, *, encrypted: bool) -> None:
         """Raises: Refusal, the reason why no further producer may join."""
         if 0 < self.rules.producers_max <= len(self.producers):
             raise Refusal(ErrorCode.PRODUCER_BUSY, f"Topic '{self.name}' reached max producers limit")
@@ -233,10 +238,10 @@ class Topic:
             if why is not None:
                 return send_error(producer, named, *why)
         if self.deduplication is not None:
-            verdict = self.deduplication.judge(producer.name, sequence_id, highest, entry if chunk else None)
-            if verdict is Verdict.DUPLICATE:
+            status = self.deduplication.status_of(producer.name, sequence_id, highest, entry if chunk else None)
+            if status is DuplicateStatus.DUPLICATE:
                 return encode_receipts(producer.producer_id, [(sequence_id, highest, _DUPLICATE, _DUPLICATE)])
-            if verdict is Verdict.UNKNOWN:
+            if status is DuplicateStatus.UNKNOWN:
                 return send_error(
                     producer,
                     named,
@@ -251,8 +256,7 @@ class Topic:
     def _add(self, producer: Producer, sends: list[Send]) -> None:
         if not sends or self.closed:
             return
-        chunk = _Chunk(producer, sends)
-        self._pending.append(chunk)
+        self._pending.append(_PendingSends(producer, sends))
         producer.pending += len(sends)
         producer.connection.pending += len(sends)
         entries = [send[3] for send in sends]
@@ -272,9 +276,9 @@ class Topic:
     def answer_in_order(self, producer: Producer, answer: bytes) -> None:
         """Sends an answer behind the receipts of what the producer sent before."""
         if producer.pending:
-            for chunk in reversed(self._pending):
-                if chunk.producer is producer:
-                    chunk.then.append(answer)
+            for pending in reversed(self._pending):
+                if pending.producer is producer:
+                    pending.replies.append(answer)
                     return
         producer.connection.queue((answer,))
 
@@ -285,25 +289,25 @@ class Topic:
         pending = self._pending
         at, count = 0, len(positions)
         while at < count and pending:
-            chunk = pending[0]
-            sends, done = chunk.sends, chunk.done
+            first = pending[0]
+            sends, done = first.sends, first.confirmed
             taken = min(len(sends) - done, count - at)
             now = sends[done : done + taken] if taken < len(sends) else sends
-            producer = chunk.producer
+            producer = first.producer
             if self.deduplication is not None:
                 self.deduplication.stored(producer.name, now, positions[at + taken - 1])
             receipts = encode_receipts(
                 producer.producer_id,
                 [(send[0], send[1], p[0], p[1]) for send, p in zip(now, positions[at : at + taken], strict=True)],
             )
-            chunk.done += taken
+            first.confirmed += taken
             at += taken
             producer.pending -= taken
             connection = producer.connection
-            if chunk.done == len(sends):
+            if first.confirmed == len(sends):
                 pending.popleft()
-                if chunk.then:
-                    receipts = b"".join((receipts, *chunk.then))
+                if first.replies:
+                    receipts = b"".join((receipts, *first.replies))
             connection.queue((receipts,))
             connection.confirmed(taken)
         for subscription in self.subscriptions.values():
@@ -377,7 +381,7 @@ class Topic:
     async def last_message_id(self) -> tuple[Position, int]:
         """The last entry, and the index of its last message in its batch; -1 without a batch or an entry."""
         last = self.ledger.last_confirmed
-        for _ in range(LOOK_BACK_MAX):
+        for _ in range(MARKERS_SKIPPED_MAX):
             if last.entry_id < 0:
                 return EARLIEST, -1
             entries = await self.ledger.read(last, 1, 1)
@@ -421,9 +425,9 @@ class Topic:
             producer.connection.queue(
                 (encode_command(Command.CLOSE_PRODUCER, producer_id=producer.producer_id, request_id=NO_REQUEST),)
             )
-        self.producers.turn_away(ErrorCode.SERVICE_NOT_READY, "Topic is temporarily unavailable")
-        for chunk in self._pending:
-            chunk.producer.connection.confirmed(len(chunk.sends) - chunk.done)
+        self.producers.refuse_waiting(ErrorCode.SERVICE_NOT_READY, "Topic is temporarily unavailable")
+        for pending in self._pending:
+            pending.producer.connection.confirmed(len(pending.sends) - pending.confirmed)
         self._pending.clear()
         for subscription in self.subscriptions.values():
             subscription.close()
@@ -451,29 +455,29 @@ class Topic:
                 (encode_command(Command.CLOSE_PRODUCER, producer_id=producer.producer_id, request_id=NO_REQUEST),)
             )
 
-    def _send_away(self, url: str) -> None:
+    def _redirect_clients(self, url: str) -> None:
         """Its clients go to another cluster: producers now, consumers once nothing is left for them here."""
         for producer in list(self.producers.by_name.values()):
             self.producers.remove(producer)
             producer.connection.forget_producer(producer, closed_by_broker=True)
-            send_away(producer.connection, PRODUCER, producer.producer_id, url)
+            redirect_client(producer.connection, PRODUCER, producer.producer_id, url)
         for subscription in self.subscriptions.values():
             if not subscription.cursor.backlog():
                 for consumer in list(subscription.consumers):
-                    tell_moved(consumer.connection, CONSUMER, consumer.consumer_id, url)
+                    send_migrated(consumer.connection, CONSUMER, consumer.consumer_id, url)
                 subscription.disconnect(list(subscription.consumers))
 
     def _refuse_pending(self) -> None:
         """What was sent and is not stored is not going to be."""
-        for chunk in self._pending:
-            producer, left = chunk.producer, chunk.sends[chunk.done :]
-            producer.pending -= len(left)
+        for pending in self._pending:
+            producer, unconfirmed = pending.producer, pending.sends[pending.confirmed :]
+            producer.pending -= len(unconfirmed)
             answers = [
                 send_error(producer, max(send[0], send[1]), ErrorCode.TOPIC_TERMINATED, "Topic was already terminated")
-                for send in left
+                for send in unconfirmed
             ]
-            producer.connection.queue((*answers, *chunk.then))
-            producer.connection.confirmed(len(left))
+            producer.connection.queue((*answers, *pending.replies))
+            producer.connection.confirmed(len(unconfirmed))
         self._pending.clear()
 
     async def terminate(self) -> Position:

@@ -64,7 +64,7 @@ class Topics:
         self._deleting: set[TopicName] = set()
         self._ends: dict[AnyTopic, asyncio.Event] = {}
 
-    def allow_loads(self, most: int) -> None:
+    def set_loads_max(self, most: int) -> None:
         """So many topics are opened at a time from now on, beside those that are already."""
         self._loads = asyncio.Semaphore(most)
 
@@ -116,7 +116,7 @@ class Topics:
             raise Refusal(ErrorCode.NOT_ALLOWED, "Broker is unable to load persistent topic")
         if name.persistent:
             ledger = await backend.open_ledger(
-                name, create=create and await self._may_make(name, rules.auto_create_topic)
+                name, create=create and await self._may_create(name, rules.auto_create_topic)
             )
             try:
                 topic: AnyTopic = await Topic.open(name, ledger, rules, self._now_ms)
@@ -133,12 +133,12 @@ class Topics:
         except BkctlError:
             await topic.close()
             raise
-        topic.hold_to_rates(self.limits)
+        topic.apply_rates(self.limits)
         self.open[name] = topic
         topic.on_closed = self._gone
         return topic
 
-    async def _may_make(self, name: TopicName, allowed: bool) -> bool:
+    async def _may_create(self, name: TopicName, allowed: bool) -> bool:
         """A partition is made as often as its topic has it; another topic as the rules say."""
         if name.partition >= 0:
             try:

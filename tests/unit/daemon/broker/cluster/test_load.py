@@ -66,14 +66,14 @@ def test_rates_are_of_the_messages_between_two_updates() -> None:
 
     rates, topics, topic = Rates(), Topics(), Topic()
     topics.open["t"] = topic
-    rates.look(topics, 1_000)  # type: ignore[arg-type]
+    rates.update(topics, 1_000)  # type: ignore[arg-type]
     assert rates.of("in", "t") == Flow()
     topic.messages_in, topic.bytes_in = 100, 5_000
-    rates.look(topics, 11_000)  # type: ignore[arg-type]
+    rates.update(topics, 11_000)  # type: ignore[arg-type]
     assert rates.of("in", "t") == Flow(10.0, 500.0)
     assert rates.of("in", "t").average_size == 50.0
     topics.open.clear()
-    rates.look(topics, 21_000)  # type: ignore[arg-type]
+    rates.update(topics, 21_000)  # type: ignore[arg-type]
     assert rates.of("in", "t") == Flow()
 
 

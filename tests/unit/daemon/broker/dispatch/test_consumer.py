@@ -44,8 +44,8 @@ def test_held_entries_are_counted_by_their_messages() -> None:
         consumer.hold(one, 1)
         consumer.hold(batch, 10)
         assert held(consumer) == ({one: 1, batch: 10}, 11)
-        assert consumer.let_go(batch)
-        assert not consumer.let_go(batch)
+        assert consumer.release(batch)
+        assert not consumer.release(batch)
         assert held(consumer) == ({one: 1}, 1)
 
     on_stage(scenario)
@@ -58,9 +58,9 @@ def test_a_blocked_consumer_may_resume_at_half_of_its_limit(limit: int, unacked:
         await client.subscribe(TOPIC, kind=SHARED)
         (consumer,) = open_topic(stage).subscriptions["s"].consumers
         consumer.hold(Position(1, 0), unacked)
-        assert not consumer.may_go_on(limit), "it is not blocked"
+        assert not consumer.can_resume(limit), "it is not blocked"
         consumer.blocked = True
-        assert consumer.may_go_on(limit) is resumes
+        assert consumer.can_resume(limit) is resumes
 
     on_stage(scenario)
 

@@ -45,7 +45,7 @@ class Waiting:
         return self.delays.hold(self.topic.now_ms() + delay_ms, Position(1, entry_id))
 
     def take(self) -> list[int]:
-        return [position.entry_id for position in self.delays.come()]
+        return [position.entry_id for position in self.delays.take_due()]
 
 
 def with_delays(scenario: Callable[[Waiting], Awaitable[None]], **rules: Any) -> None:

@@ -169,7 +169,7 @@ def test_who_waits_goes_on_when_the_rate_is_taken_back(name: str) -> None:
         one_message = topic.bytes_in
         assert topic.messages_in == 1
         topic.rules = replace(topic.rules, publish_rate=Rate())
-        topic.hold_to_rates(stage.server.topics.limits)
+        topic.apply_rates(stage.server.topics.limits)
         started = elapsed()
         await receipts(client, 1000)
         assert elapsed() - started <= 2
@@ -319,7 +319,7 @@ def test_a_rate_relative_to_what_is_published_grows_with_it() -> None:
         await client.produce(TOPIC)
         await client.subscribe(TOPIC)
         (topic,) = stage.server.topics.open.values()
-        topic.hold_to_rates(stage.server.topics.limits, (50.0, 4000.0))
+        topic.apply_rates(stage.server.topics.limits, (50.0, 4000.0))
         assert [b.rate for b in topic.subscriptions["s"].dispatch_limits] == [Rate(RATE + 50, 0, 1)]
 
     on_stage(scenario, rules=TopicRules(dispatch_rate=Rate(RATE, 0, 1, True)))

@@ -43,7 +43,7 @@ class Holding:
         self.held: dict[int, list[Said]] = {}
 
     async def fill(self, kind: int) -> None:
-        self.limit.hold_to(BrokerConfig(cluster="c", unacked_per_broker=MOST))
+        self.limit.apply(BrokerConfig(cluster="c", unacked_per_broker=MOST))
         client = self.client
         for producer_id, topic in enumerate((TOPIC, OTHER)):
             await client.produce(topic, producer_id)
@@ -160,10 +160,10 @@ def test_keys_of_broker_conf(tmp_path: Path) -> None:
     limit = UnackedLimit(lambda: 0.0)
     told = []
     for one in (config, BrokerConfig(cluster="c"), BrokerConfig(cluster="c", unacked_per_broker=1000)):
-        limit.hold_to(one)
+        limit.apply(one)
         told.append((limit.most, limit.each))
     assert told == [(1000, 250), (0, 0), (1000, 160)]
-    limit.hold_to(BrokerConfig(cluster="c", unacked_per_broker=1000, unacked_part_when_blocked=0))
+    limit.apply(BrokerConfig(cluster="c", unacked_per_broker=1000, unacked_part_when_blocked=0))
     assert limit.most == 0, "as in Java, which wants both above 0"
 
 

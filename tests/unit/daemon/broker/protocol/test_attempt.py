@@ -34,7 +34,7 @@ def test_a_request_sent_again_after_a_close_is_not_replaced_by_the_first_one() -
         await client.next(Command.SEND_RECEIPT)
         await client.messages(1)
         (connection,) = stage.server.connections
-        assert (connection.making_producers, connection.making_consumers, client.said) == ({}, {}, [])
+        assert (connection.producer_attempts, connection.consumer_attempts, client.said) == ({}, {}, [])
 
     on_stage(scenario)
 
@@ -58,10 +58,10 @@ def test_an_attempt_reserves_its_number_until_it_ends() -> None:
     table = Table()
     attempt = table.attempt()
     assert (table.created, table.attempts) == ({4: None}, {4: attempt})
-    assert attempt.goes_on
+    assert attempt.active
     attempt.done("consumer")
     assert (table.created, table.attempts) == ({4: "consumer"}, {})
-    assert not attempt.goes_on
+    assert not attempt.active
 
 
 def test_a_failed_attempt_frees_its_number_and_reports_the_error() -> None:
@@ -75,7 +75,7 @@ def test_an_attempt_that_the_client_has_closed_creates_nothing_and_reports_no_er
     table = Table()
     first, second = table.attempt(1), table.attempt(2)
     del table.created[1], table.created[2]
-    assert not first.goes_on
+    assert not first.active
     first.done("consumer")
     table.fail(second)
     assert (table.created, table.attempts, table.errors) == ({}, {}, [])

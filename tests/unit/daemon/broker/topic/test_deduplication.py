@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from bkdaemon.broker.rules import TopicRules
 from bkdaemon.broker.topic import deduplication
-from bkdaemon.broker.topic.deduplication import UNFINISHED_ENTRIES_MAX, Deduplication, Verdict
+from bkdaemon.broker.topic.deduplication import INCOMPLETE_ENTRIES_MAX, Deduplication, DuplicateStatus
 from bkdaemon.broker.topic.topic import Topic
 
 from bkctl.codec.pulsar import Command, encode_command
@@ -129,7 +129,7 @@ def test_another_attempt_at_an_incomplete_message_is_stored_from_its_first_chunk
 def test_an_incomplete_message_delays_snapshots_for_a_bounded_number_of_entries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(deduplication, "UNFINISHED_ENTRIES_MAX", 20)
+    monkeypatch.setattr(deduplication, "INCOMPLETE_ENTRIES_MAX", 20)
 
     async def scenario(stage: Stage) -> None:
         client = await stage.client()
@@ -152,15 +152,15 @@ def test_an_incomplete_message_delays_snapshots_for_a_bounded_number_of_entries(
 def test_a_chunk_that_a_snapshot_has_dropped_is_new_again() -> None:
     async def scenario(broker: Broker) -> None:
         log = await broker.open()
-        known = await Deduplication.recover(log, UNFINISHED_ENTRIES_MAX)
+        known = await Deduplication.recover(log, INCOMPLETE_ENTRIES_MAX)
         chunk = entry_of(0, uuid="u", chunk_id=0, num_chunks_from_msg=2, total_chunk_msg_size=2)
-        assert known.judge("p", 0, 0, chunk) is Verdict.NEW
+        assert known.status_of("p", 0, 0, chunk) is DuplicateStatus.NEW
         known.stored("p", [(0, 0, 1, chunk, True)], Position(0, 0))
-        assert known.judge("p", 0, 0, chunk) is Verdict.DUPLICATE
-        for i in range(UNFINISHED_ENTRIES_MAX + 1):
-            known.judge("q", i, i, None)
+        assert known.status_of("p", 0, 0, chunk) is DuplicateStatus.DUPLICATE
+        for i in range(INCOMPLETE_ENTRIES_MAX + 1):
+            known.status_of("q", i, i, None)
             known.stored("q", [(i, i, 1, b"", False)], Position(0, i + 1))
-        known.snapshot(Position(0, UNFINISHED_ENTRIES_MAX + 1))
-        assert known.judge("p", 0, 0, chunk) is Verdict.NEW
+        known.snapshot(Position(0, INCOMPLETE_ENTRIES_MAX + 1))
+        assert known.status_of("p", 0, 0, chunk) is DuplicateStatus.NEW
 
     on_brokers(scenario)

@@ -26,7 +26,7 @@ class Updated:
     def update(self, **others: Flow) -> Rates:
         self._now_ms += STEP_MS
         keys = {(name,): flow for name, flow in others.items()}
-        self.rates.look(self._stage.server.topics, self._now_ms, keys)
+        self.rates.update(self._stage.server.topics, self._now_ms, keys)
         return self.rates
 
 
