@@ -51,17 +51,19 @@ def run(
     for package in PACKAGES:
         if importlib.util.find_spec(package) is None:
             raise UsageError(f"audit collect needs {package}", hint=INSTALL)
+    from bkinspect.audit.arrow_storage import collectors_storage
     from bkinspect.audit.collector import Collection, RateLimit, collect
-    from bkinspect.audit.destination import destination_of
-    from bkinspect.audit.locations import local_path
+    from bkinspect.audit.locations import FACTS_SCHEMES, local_path, run_place
 
-    destination = destination_of("--to", to)
+    run_place("--to", to, FACTS_SCHEMES)
     folders = tuple(local_path("--dirs", text) for text in dirs)
     for folder in folders:
         if not folder.is_dir():
             raise NotFound(f"directory does not exist: {folder}")
-    request = Collection(folders, destination, _metadata(env, metadata), full)
-    _lower_priority()
+    where = _metadata(env, metadata)
+    _lower_priority()  # before a JVM starts
+    storage = collectors_storage("--to", to)
+    request = Collection(folders, storage, where, full)
     outcome = collect(request, RateLimit(limit), env.detail)
     manifest = outcome.manifest
     return {
@@ -73,7 +75,7 @@ def run(
         "seconds": round(outcome.seconds, 3),
         "running": manifest.running,
         **{f"digests_{name}": count for name, count in manifest.digests.items()},
-        "manifest": destination.uri_of(outcome.name),
+        "manifest": str(storage / outcome.name),
     }
 
 

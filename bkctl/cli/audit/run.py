@@ -218,17 +218,20 @@ def _check_facts(facts: str | None, offline: list[str], full: bool, sample: str 
     """Rejects options that exclude --facts, and a URI of a file system that is not supported.
 
     Raises:
-        UsageError: as above. NotFound: no bookie was collected there.
+        UsageError: as above. NotFound: no bookie was collected there; on another file system, only Spark can tell.
     """
     if facts is None:
         return
     from bkinspect.audit.collected import newest_manifests
-    from bkinspect.audit.destination import destination_of
+    from bkinspect.audit.locations import FACTS_SCHEMES, run_place
+    from bkinspect.audit.storage import LocalStorage
 
     for option, given in (("--offline", offline), ("--full", full), ("--sample", sample)):
         if given:
             raise UsageError(f"--facts and {option} exclude each other")
-    newest_manifests(destination_of("--facts", facts))
+    place = run_place("--facts", facts, FACTS_SCHEMES)
+    if isinstance(place, Path):
+        newest_manifests(LocalStorage.of(place))
 
 
 def _there(request: Request) -> None:

@@ -19,10 +19,10 @@ from urllib.parse import quote
 
 from bkctl.codec.data_dir import decode_cookie
 from bkctl.errors import BadBytes, NotFound
-from bkinspect.audit.destination import Destination
 from bkinspect.audit.schemas import BOOKIE_LEDGERS, DAMAGE, INDEX, Column, Table
 from bkinspect.audit.sources.directories import BookieDirs
 from bkinspect.audit.sources.scan import SCAN
+from bkinspect.audit.storage import Storage
 
 FORMAT: Final = 1
 """Raised when facts mean something else than before: earlier ones are not used then."""
@@ -118,7 +118,6 @@ class BookieFacts:
     Manifests after the newest MANIFESTS_KEPT_MAX are among the files that none names.
     """
 
-    folder: str
     manifests: list[Manifest] = field(default_factory=list)
     incomplete: dict[str, str] = field(default_factory=dict)
     unreferenced: list[str] = field(default_factory=list)
@@ -129,21 +128,23 @@ def bookie_folder(bookie_id: str) -> str:
     return _BOOKIE + quote(bookie_id, safe="")
 
 
-def bookie_facts(destination: Destination, folder: str) -> BookieFacts:
-    """What there is of a bookie; nothing where it was never collected."""
-    start = len(folder) + 1
-    sizes = {name[start:]: size for name, size in destination.files(folder).items()}
-    found = BookieFacts(folder)
+def bookie_facts(folder: Storage) -> BookieFacts:
+    """What there is in a bookie's folder; nothing where it was never collected."""
+    sizes = folder.files()
+    found = BookieFacts()
     complete: list[tuple[str, Manifest]] = []
     foreign = False
     for name in sorted(name for name in sizes if name.endswith(f"/{MANIFEST}")):
         try:
-            about = json.loads(destination.read(f"{folder}/{name}"))
+            about = json.loads(folder.read(name))
             if about["format"] != FORMAT:
                 foreign = True
                 found.incomplete[name] = f"its format is {about['format']}, expected {FORMAT}"
                 continue
             manifest = _manifest(about)
+        except FileNotFoundError:
+            found.incomplete[name] = "it was removed meanwhile"
+            continue
         except (ValueError, TypeError, KeyError) as error:
             found.incomplete[name] = f"it is not a manifest: {error!r}"
             continue
@@ -161,7 +162,7 @@ def bookie_facts(destination: Destination, folder: str) -> BookieFacts:
     return found
 
 
-def newest_manifests(destination: Destination) -> tuple[list[tuple[str, Manifest]], list[str]]:
+def newest_manifests(storage: Storage) -> tuple[list[tuple[str, Manifest]], list[str]]:
     """The newest complete manifest of each bookie with its folder, and notes about those that are not complete.
 
     Raises:
@@ -169,17 +170,20 @@ def newest_manifests(destination: Destination) -> tuple[list[tuple[str, Manifest
     """
     found: list[tuple[str, Manifest]] = []
     notes: list[str] = []
-    for folder in destination.folders():
-        if not folder.startswith(_BOOKIE):
+    if not storage.exists():
+        raise NotFound(f"there is no folder {storage}")
+    for folder in storage.list():
+        if not folder.is_dir or not folder.name.startswith(_BOOKIE):
             continue
-        facts = bookie_facts(destination, folder)
-        notes += [f"ignoring {destination.uri_of(f'{folder}/{n}')}: {why}" for n, why in facts.incomplete.items()]
+        place = storage / folder.name
+        facts = bookie_facts(place)
+        notes += [f"ignoring {place / name}: {why}" for name, why in facts.incomplete.items()]
         if facts.manifests:
-            found.append((folder, facts.manifests[0]))
+            found.append((folder.name, facts.manifests[0]))
         else:
-            notes.append(f"{destination.uri_of(folder)} has no complete manifest: the bookie counts as not scanned")
+            notes.append(f"{place} has no complete manifest: the bookie counts as not scanned")
     if not found:
-        raise NotFound(f"no bookie was collected to {destination.uri}", hint="bkctl audit collect --to")
+        raise NotFound(f"no bookie was collected to {storage}", hint="bkctl audit collect --to")
     return found, notes
 
 

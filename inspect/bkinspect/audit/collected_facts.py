@@ -19,15 +19,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from bkinspect.audit.collected import COLLECTED, UNKNOWN_LEDGERS, Manifest, newest_manifests
-from bkinspect.audit.destination import Destination, destination_of
 from bkinspect.audit.facts import Facts
+from bkinspect.audit.locations import FACTS_SCHEMES, run_place
 from bkinspect.audit.sources.directories import BookieDirs
 from bkinspect.audit.sources.scan import SCAN
-from bkinspect.audit.storage import LocalStorage, Storage
+from bkinspect.audit.storage import LocalStorage, Storage, storage_of
 from bkinspect.audit.tables import Collected
 
 if TYPE_CHECKING:
@@ -43,10 +43,15 @@ class CollectedFacts(Facts):
     shared: list[str] = field(default_factory=list)
     """Bookies whose directories have the path of another bookie's."""
 
-    @property
-    def destination(self) -> Destination:
+    @cached_property
+    def stored(self) -> Storage:
         """Where the facts are."""
-        return destination_of("--facts", str(self.sources.facts))
+        return storage_of(self.spark, run_place("--facts", str(self.sources.facts), FACTS_SCHEMES))
+
+    @property
+    def kept(self) -> bool:
+        """True where the run names the collectors' rows of entries as its own: both are on this machine."""
+        return isinstance(self.stored, LocalStorage) and isinstance(self.run, LocalStorage)
 
     @property
     def size(self) -> int:
@@ -56,7 +61,7 @@ class CollectedFacts(Facts):
         )
 
     def _find_bookies(self) -> list[BookieDirs]:
-        found, notes = newest_manifests(self.destination)
+        found, notes = newest_manifests(self.stored)
         self.manifests = dict(found)
         self.notes += notes
         all_manifests = list(self.manifests.values())
@@ -75,16 +80,14 @@ class CollectedFacts(Facts):
         started = {one.bookie_id: one.started_ms for one in all_manifests}
         running = any(one.running for one in all_manifests)
         self.collected = Collected(started, self._collected(UNKNOWN_LEDGERS.name), running)
-        if not self.destination.local:
+        if not self.kept:
             self.notes.append(f"entries stay in {self.sources.facts}: `audit sql` does not have them")
         return [one.bookie for one in all_manifests]
 
     def _collected(self, table: str) -> DataFrame:
         """A table as the manifests have it."""
         paths = [
-            self.destination.uri_of(f"{folder}/{part.path}")
-            for folder, one in self.manifests.items()
-            for part in one.parts_of(table)
+            self.stored.url(folder, part.path) for folder, one in self.manifests.items() for part in one.parts_of(table)
         ]
         ddl = COLLECTED[table].ddl
         rows = self.spark.read.schema(ddl).parquet(*paths) if paths else self.spark.createDataFrame([], ddl)
@@ -114,12 +117,12 @@ class CollectedFacts(Facts):
     def _scan(self) -> None:
         """Nothing is read: the scans are the collectors'. On this machine, results find them by their folders."""
         self.kept_files = sum(len(one.files) for one in self.manifests.values())
-        if not self.destination.local:
+        if not self.kept:
             return
         for folder, one in self.manifests.items():
             files: dict[Storage, list[str]] = {}
             for file in one.files:
-                where = LocalStorage.of(Path(self.destination.path(f"{folder}/{file.part}")).parent)
+                where = self.stored / f"{folder}/{file.part.rpartition('/')[0]}"
                 files.setdefault(where, []).append(file.file)
             self.scans |= files
 
@@ -135,7 +138,7 @@ class CollectedFacts(Facts):
             for file in one.files:
                 named.setdefault(file.part, []).append(file.file)
             for part in one.parts_of(SCAN.name):
-                uri, names = self.destination.uri_of(f"{folder}/{part.path}"), named.get(part.path, [])
+                uri, names = self.stored.url(folder, part.path), named.get(part.path, [])
                 if len(names) == part.files:
                     whole.append(uri)
                 else:

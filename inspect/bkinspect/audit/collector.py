@@ -34,7 +34,6 @@ from bkinspect.audit.collected import (
     bookie_facts,
     bookie_folder,
 )
-from bkinspect.audit.destination import Destination
 from bkinspect.audit.part_writer import PartWriter
 from bkinspect.audit.schemas import BOOKIE_LEDGERS, DAMAGE, INDEX, LEDGERS, Table
 from bkinspect.audit.small_files import damage_rows
@@ -44,6 +43,7 @@ from bkinspect.audit.sources.directories import BookieDirs, ScanFile, find_booki
 from bkinspect.audit.sources.file_list import FilePart
 from bkinspect.audit.sources.index import IndexReader
 from bkinspect.audit.sources.scan import SCAN, ScanReader
+from bkinspect.audit.storage import Storage
 from bkinspect.fsck import files_of, runs_on
 from bkinspect.source import Opened, opened
 
@@ -64,7 +64,7 @@ class Collection:
     """What is requested. metadata: a URI, an export or ZooKeeper's files; None for none. full: read all logs again."""
 
     dirs: tuple[Path, ...]
-    to: Destination
+    to: Storage
     metadata: str | None = None
     full: bool = False
 
@@ -219,6 +219,7 @@ class _Work:
     ) -> None:
         self.request, self.limit, self.stage, self.bookie, self.started_ms = request, limit, stage, bookie, started_ms
         self.folder = bookie_folder(str(bookie.bookie_id))
+        self.to = request.to / self.folder
         self.day = f"date={datetime.fromtimestamp(started_ms / 1000, UTC):%Y-%m-%d}"
         self.files: dict[str, ReadFile] = {}
         self.files_read = self.files_kept = 0
@@ -230,13 +231,13 @@ class _Work:
 
     def run(self) -> Manifest:
         """Everything in the order that a running bookie needs."""
-        to, bookie, request = self.request.to, self.bookie, self.request
+        bookie, request = self.bookie, self.request
         self.stage("metadata")
         if request.metadata is not None:
             self._read_metadata(request.metadata)
-        earlier = bookie_facts(to, self.folder)
+        earlier = bookie_facts(self.to)
         for name in earlier.unreferenced:
-            to.remove(f"{self.folder}/{name}")
+            self.to.delete(name)
         stamps = (int(part.path.split("/")[1].rpartition("-")[2]) for one in earlier.manifests for part in one.parts)
         self._stamp = max(self._stamp, *stamps, 0)
         newest = earlier.manifests[0] if earlier.manifests and not request.full else None
@@ -392,7 +393,7 @@ class _Work:
     def _writer(self, table: Table) -> PartWriter:
         """A writer into a folder of its own."""
         self._stamp += 1
-        return PartWriter(self.request.to, self.folder, f"{self.day}/{table.name}-{self._stamp}", COLLECTED[table.name])
+        return PartWriter(self.to, f"{self.day}/{table.name}-{self._stamp}", COLLECTED[table.name])
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -420,7 +421,7 @@ class _Work:
             files=files,
             parts=tuple(parts),
         )
-        self.request.to.make(f"{self.folder}/{self.day}")
-        self.request.to.replace(f"{self.folder}/{self.day}/{MANIFEST}", manifest.encode())
+        self.to.make(self.day)
+        self.to.write(f"{self.day}/{MANIFEST}", manifest.encode())
         self.stage("done")
         return manifest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,21 +14,26 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _FILE: Final = re.compile(r"file:(?://(?:localhost)?/|/(?!/))(.*)", re.IGNORECASE | re.DOTALL)
 HADOOP_SCHEMES: Final = ("s3a", "hdfs", "abfs", "abfss", "gs", "viewfs")
 """File systems that a run can be kept on; Spark's jars have those of hdfs and viewfs, the others need their own."""
+FACTS_SCHEMES: Final = (*HADOOP_SCHEMES, "s3", "s3n", "gcs")
+"""Those that collectors write to; what Spark reads under s3 depends on its Hadoop settings."""
 _PATTERN: Final = frozenset("*?[]{}\\")
 _DRIVER: Final = "zk"
 _HINT: Final = "a path, or file:///PATH"
 _INPUT_HINT: Final = f"{_HINT}: bookies' files and metadata are read from mounted file systems only"
 
 
-def run_place(option: str, text: str) -> Path | str:
+def run_place(option: str, text: str, schemes: Sequence[str] = HADOOP_SCHEMES) -> Path | str:
     """Where a run is kept: a path of this machine, or the URI of another file system, as storage_of takes it.
+
+    Args:
+        option: the argument's name, for the message; schemes: of the URIs that it takes.
 
     Raises:
         UsageError: a URI of a scheme that is not supported, or with characters that Spark takes for a pattern.
     """
     scheme = _scheme(text)
-    if scheme not in HADOOP_SCHEMES:
-        return local_path(option, text, f"{_HINT}, or a URI of {', '.join(HADOOP_SCHEMES)}")
+    if scheme not in schemes:
+        return local_path(option, text, f"{_HINT}, or a URI of {', '.join(schemes)}")
     if strange := sorted(_PATTERN.intersection(text)):
         raise UsageError(f"{option} {text}: {' '.join(strange)} is not supported in a URI")
     return text

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from bkinspect.audit.collected import Part
-from bkinspect.audit.destination import Destination
 from bkinspect.audit.schemas import Table, arrow_schema
+from bkinspect.audit.storage import Storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,8 +25,9 @@ class PartWriter:
         base: the bookie's folder; paths of parts are below it. folder: below base.
     """
 
-    def __init__(self, destination: Destination, base: str, folder: str, table: Table) -> None:
-        self._destination, self._base, self._folder, self._table = destination, base, folder, table
+    def __init__(self, base: Storage, folder: str, table: Table) -> None:
+        self._base, self._folder, self._table = base, folder, table
+        self._file: Any = None
         self._writer: Any = None
         self._rows = self._files = 0
         self._parts: list[Part] = []
@@ -38,22 +39,20 @@ class PartWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Appends rows."""
-        name = f"{self._base}/{self.path}"
-        with self._destination.reported(name):
-            if self._writer is None:
-                self._writer = self._opened(name)
-            self._writer.write_batch(batch)
+        if self._writer is None:
+            self._open()
+        self._writer.write_batch(batch)
         self._rows += batch.num_rows
 
-    def _opened(self, name: str) -> Any:
+    def _open(self) -> None:
         import pyarrow.parquet as parquet
 
-        self._destination.make(f"{self._base}/{self._folder}")
+        self._base.make(self._folder)
+        self._file = self._base.open_output(self.path)
         numbers = [column.name for column in self._table.columns if column.type == "bigint"]
-        return parquet.ParquetWriter(
-            self._destination.path(name),
+        self._writer = parquet.ParquetWriter(
+            self._file,
             arrow_schema(self._table),
-            filesystem=self._destination.filesystem,
             compression="zstd",
             use_dictionary=[column.name for column in self._table.columns if column.type == "string"],
             column_encoding={name: "PLAIN" if name in _RANDOM else "DELTA_BINARY_PACKED" for name in numbers},
@@ -69,10 +68,9 @@ class PartWriter:
         """Ends the Parquet file, if there is one."""
         if self._writer is None:
             return
-        name = f"{self._base}/{self.path}"
-        with self._destination.reported(name):
-            self._writer.close()
-            size = self._destination.filesystem.get_file_info(self._destination.path(name)).size
+        self._writer.close()
+        size = self._file.tell()
+        self._file.close()
         self._parts.append(Part(self._table.name, self.path, size, self._rows, self._files))
         self._writer, self._rows, self._files = None, 0, 0
 

@@ -24,7 +24,7 @@ from typing import Any, Final
 from bkctl.errors import Corrupt, NotFound, Refused, UsageError
 from bkinspect.audit import views
 from bkinspect.audit.schemas import KEPT_FINDINGS, TABLES, Table
-from bkinspect.audit.storage import RUN_FILE, LocalStorage, Storage
+from bkinspect.audit.storage import RUN_FILE, HadoopStorage, LocalStorage, Storage
 from bkinspect.finding import explain
 
 RUN_FORMAT: Final = 1
@@ -226,7 +226,8 @@ def _moved_scan(scan: str, run: Storage) -> Storage:
     """Where a scan is, as _moved."""
     *_, owner, facts, name = scan.rsplit("/", 3)
     own, beside = run / facts / name, run.parent and run.parent / owner / facts / name
-    candidates = [place for place in (own, beside, run.at(scan) if ":" in scan else None) if place is not None]
+    named = run.at(scan) if isinstance(run, HadoopStorage) and ":" in scan else None
+    candidates = [place for place in (own, beside, named) if place is not None]
     return next((place for place in candidates if place.exists()), candidates[-1])
 
 

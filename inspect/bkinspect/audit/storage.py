@@ -1,4 +1,4 @@
-"""The folder of a run, on a local disk or on any file system that Hadoop supports.
+"""A folder, on a local disk or on any file system that Hadoop supports: of a run, or of what collectors wrote.
 
 A storage is one folder. Names are relative to it, with slashes; `storage / name` is the folder `name` in it, and
 `storage.url(name)` is the location that Spark is given. All methods raise FileNotFoundError where a file or folder
@@ -11,13 +11,15 @@ import io
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
-from bkctl.errors import Refused, Unavailable, UsageError
+from bkctl.errors import NotFound, Refused, Unavailable, UsageError
+from bkctl.world import PrivateDisk
 from bkinspect.audit.session import hadoop_of
 
 if TYPE_CHECKING:
@@ -29,10 +31,30 @@ READ_SIZE_MAX: Final = 64 << 20
 """Bytes of a file that `read` returns."""
 BUFFER_SIZE: Final = 1 << 20
 """Bytes that one call to the JVM carries."""
+FIRST_ANSWER: Final = {
+    "ipc.client.connect.max.retries": "3",
+    "ipc.client.connect.max.retries.on.timeouts": "1",
+    "ipc.client.connect.timeout": "10000",
+    "ipc.client.rpc-timeout.ms": "20000",
+    "dfs.client.failover.max.attempts": "4",
+    "dfs.client.failover.sleep.max.millis": "1000",
+    "fs.s3a.attempts.maximum": "2",
+    "fs.s3a.retry.limit": "2",
+    "fs.s3a.connection.establish.timeout": "5s",
+    "fs.s3a.connection.timeout": "15s",
+    "fs.azure.io.retry.max.retries": "2",
+    "fs.gs.http.max.retry": "2",
+}
+"""How long a file system is waited for when it is accessed first: about half a minute. A run that has begun keeps the
+patience of Hadoop's own settings: minutes."""
 _NEW: Final = ".new"
 _ATOMIC_CREATE: Final = ("s3a", "s3", "s3n", "gs", "oss", "cosn", "obs")
 """Schemes of object stores: a file appears whole when it is closed, and a rename copies it."""
 _JARS: Final = "add its jars: --spark-conf spark.jars.packages=GROUP:ARTIFACT:VERSION, or spark.jars=PATH"
+
+
+Reported = Callable[[], AbstractContextManager[None]]
+"""Makes a context that translates the errors of a file system."""
 
 
 class Item(NamedTuple):
@@ -49,8 +71,9 @@ class Storage(ABC):
 
     location: str
 
+    @abstractmethod
     def __truediv__(self, name: str) -> Storage:
-        return self.at(f"{self.location.rstrip('/')}/{name}")
+        """The folder of this name in this one; this one for no name."""
 
     def __str__(self) -> str:
         return self.location
@@ -90,6 +113,10 @@ class Storage(ABC):
         """The files and folders that match a pattern (`*`, with slashes between names), by name."""
 
     @abstractmethod
+    def files(self, folder: str = "") -> dict[str, int]:
+        """The sizes of all files in a folder and below, by their names below it; none where it does not exist."""
+
+    @abstractmethod
     def exists(self, name: str = "") -> bool:
         """True if there is such a file or folder; False also where this user may not list it."""
 
@@ -117,10 +144,6 @@ class Storage(ABC):
     def fetch(self, name: str, to: Path) -> None:
         """Copies a file to a local path."""
 
-    @abstractmethod
-    def at(self, location: str) -> Storage:
-        """Another folder of the same file system, by its location."""
-
 
 @dataclass(frozen=True)
 class LocalStorage(Storage):
@@ -132,6 +155,9 @@ class LocalStorage(Storage):
     def of(cls, path: Path) -> LocalStorage:
         """The storage of a path, relative ones in the working directory."""
         return cls(str(path.absolute()))
+
+    def __truediv__(self, name: str) -> LocalStorage:
+        return LocalStorage(str(self.path / name))
 
     @property
     def path(self) -> Path:
@@ -149,10 +175,8 @@ class LocalStorage(Storage):
         return None if parent == self.path else LocalStorage(str(parent))
 
     def write(self, name: str, data: bytes) -> None:
-        """Writes a file beside and renames it."""
-        with self.open_output(name + _NEW) as file:
-            file.write(data)
-        os.replace(self.path / (name + _NEW), self.path / name)
+        """Writes a file beside, durably, and renames it."""
+        PrivateDisk().replace(self.path / name, data)
 
     def list(self, pattern: str = "*") -> Sequence[Item]:
         """By pathlib's glob."""
@@ -166,13 +190,22 @@ class LocalStorage(Storage):
             found.append(Item(name, stat.st_size, stat.st_mtime_ns // 1_000_000, path.is_dir()))
         return found
 
+    def files(self, folder: str = "") -> dict[str, int]:
+        """By walking; a file that is deleted meanwhile may be left out."""
+        root, found = self.path / folder, dict[str, int]()
+        for path in root.rglob("*"):
+            with suppress(FileNotFoundError):
+                if path.is_file():
+                    found[path.relative_to(root).as_posix()] = path.stat().st_size
+        return found
+
     def exists(self, name: str = "") -> bool:
         """By os.path.exists, which is False where this user may not list."""
         return os.path.exists(self.path / name)
 
     def size(self) -> int:
         """The sum over all files."""
-        return sum(path.stat().st_size for path in self.path.rglob("*") if path.is_file())
+        return sum(self.files().values())
 
     def delete(self, name: str) -> None:
         """Deletes what can be deleted."""
@@ -198,9 +231,83 @@ class LocalStorage(Storage):
         """By copying."""
         shutil.copyfile(self.path / name, to)
 
-    def at(self, location: str) -> Storage:
-        """By its absolute path."""
-        return LocalStorage(location)
+
+class InputStream(io.RawIOBase):
+    """A file of another file system, for reading.
+
+    Args:
+        read_at: returns up to so many bytes from an offset. size: of the file. close: closes it.
+        reported: a context that translates errors of both.
+    """
+
+    def __init__(
+        self, read_at: Callable[[int, int], bytes], size: int, close: Callable[[], object], reported: Reported
+    ) -> None:
+        self._read_at, self._size, self._close, self._reported, self._offset = read_at, size, close, reported, 0
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def tell(self) -> int:
+        """The offset of the next byte."""
+        return self._offset
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Moves without reading."""
+        self._offset = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._offset, os.SEEK_END: self._size}[whence]
+        return self._offset
+
+    def readinto(self, buffer: Any) -> int:
+        """Reads at most BUFFER_SIZE."""
+        count = max(min(len(buffer), BUFFER_SIZE, self._size - self._offset), 0)
+        if not count:
+            return 0
+        with self._reported():
+            data = self._read_at(count, self._offset)
+        buffer[: len(data)] = data
+        self._offset += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        """Closes once."""
+        if not self.closed:
+            super().close()
+            with self._reported():
+                self._close()
+
+
+class OutputStream(io.RawIOBase):
+    """A file of another file system, for writing; arguments as those of InputStream."""
+
+    def __init__(self, write: Callable[[bytes], object], close: Callable[[], object], reported: Reported) -> None:
+        self._write, self._close, self._reported, self._offset = write, close, reported, 0
+
+    def writable(self) -> bool:
+        """True."""
+        return True
+
+    def tell(self) -> int:
+        """Bytes written."""
+        return self._offset
+
+    def write(self, data: Any) -> int:
+        """Writes all of it."""
+        with self._reported():
+            self._write(bytes(data))
+        self._offset += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        """Closes once."""
+        if not self.closed:
+            super().close()
+            with self._reported():
+                self._close()
 
 
 @dataclass(frozen=True)
@@ -214,6 +321,9 @@ class HadoopStorage(Storage):
     location: str
     jvm: Any = field(compare=False, repr=False)
     hadoop: Any = field(compare=False, repr=False)
+
+    def __truediv__(self, name: str) -> HadoopStorage:
+        return self.at(f"{self.location.rstrip('/')}/{name}") if name else self
 
     @property
     def parent(self) -> Storage | None:
@@ -249,6 +359,18 @@ class HadoopStorage(Storage):
                 found.append(Item(name, status.getLen(), status.getModificationTime(), status.isDirectory()))
         return sorted(found)
 
+    def files(self, folder: str = "") -> dict[str, int]:
+        """By a recursive listing, which is one of keys on an object store."""
+        found = dict[str, int]()
+        with suppress(FileNotFoundError), _translated("list", self / folder):
+            path = self._path(folder)
+            base = self._files().makeQualified(path).toString().rstrip("/") + "/"
+            statuses = self._files().listFiles(path, True)
+            while statuses.hasNext():
+                status = statuses.next()
+                found[status.getPath().toString().removeprefix(base)] = status.getLen()
+        return found
+
     def exists(self, name: str = "") -> bool:
         """By the file system's exists; an error is raised."""
         with _translated("read", self / name):
@@ -272,16 +394,23 @@ class HadoopStorage(Storage):
 
     def open_input(self, name: str) -> BinaryIO:
         """Each read is a call to the JVM, of at most BUFFER_SIZE."""
-        with _translated("read", self / name):
+        reported = partial(_translated, "read", self / name)
+        with reported():
             size = self._files().getFileStatus(self._path(name)).getLen()
             stream = self._files().open(self._path(name))
-        return io.BufferedReader(_Input(stream, size, self / name), BUFFER_SIZE)
+
+        def read_at(count: int, offset: int) -> bytes:
+            stream.seek(offset)
+            return bytes(stream.readNBytes(count))
+
+        return io.BufferedReader(InputStream(read_at, size, stream.close, reported), BUFFER_SIZE)
 
     def open_output(self, name: str) -> BinaryIO:
         """Each BUFFER_SIZE is a call to the JVM."""
-        with _translated("write", self / name):
+        reported = partial(_translated, "write", self / name)
+        with reported():
             stream = self._files().create(self._path(name), True)
-        return io.BufferedWriter(_Output(stream, self / name), BUFFER_SIZE)
+        return io.BufferedWriter(OutputStream(stream.write, stream.close, reported), BUFFER_SIZE)
 
     def fetch(self, name: str, to: Path) -> None:
         """The JVM writes the local file."""
@@ -295,67 +424,9 @@ class HadoopStorage(Storage):
     def _files(self) -> Any:
         return self._path().getFileSystem(self.hadoop)
 
-    def at(self, location: str) -> Storage:
-        """By its URI."""
-        return HadoopStorage(location, self.jvm, self.hadoop)
-
-
-class _Input(io.RawIOBase):
-    """A Hadoop input stream."""
-
-    def __init__(self, stream: Any, size: int, place: Storage) -> None:
-        self._stream, self._size, self._place, self._offset = stream, size, place, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._offset
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._offset = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._offset, os.SEEK_END: self._size}[whence]
-        return self._offset
-
-    def readinto(self, buffer: Any) -> int:
-        count = max(min(len(buffer), BUFFER_SIZE, self._size - self._offset), 0)
-        if not count:
-            return 0
-        with _translated("read", self._place):
-            self._stream.seek(self._offset)
-            data = self._stream.readNBytes(count)
-        buffer[: len(data)] = data
-        self._offset += len(data)
-        return len(data)
-
-    def close(self) -> None:
-        if not self.closed:
-            super().close()
-            with _translated("read", self._place):
-                self._stream.close()
-
-
-class _Output(io.RawIOBase):
-    """A Hadoop output stream."""
-
-    def __init__(self, stream: Any, place: Storage) -> None:
-        self._stream, self._place = stream, place
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        with _translated("write", self._place):
-            self._stream.write(bytes(data))
-        return len(data)
-
-    def close(self) -> None:
-        if not self.closed:
-            super().close()
-            with _translated("write", self._place):
-                self._stream.close()
+    def at(self, location: str) -> HadoopStorage:
+        """Another folder, by its URI."""
+        return replace(self, location=location)
 
 
 @contextmanager
@@ -363,8 +434,8 @@ def _translated(action: str, place: Storage) -> Iterator[None]:
     """Translates Java's exceptions.
 
     Raises:
-        FileNotFoundError: there is no such file. UsageError: there is no such file system. Refused: the user may not
-            do that. Unavailable: anything else.
+        FileNotFoundError: there is no such file. NotFound: there is no such bucket. UsageError: there is no such file
+            system. Refused: the user may not do that. Unavailable: anything else.
     """
     from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 
@@ -377,6 +448,8 @@ def _translated(action: str, place: Storage) -> Iterator[None]:
         message = f"cannot {action} {place}: {lines[0]}"
         if kind == "FileNotFoundException":
             raise FileNotFoundError(message) from None
+        if kind == "UnknownStoreException":
+            raise NotFound(message) from None
         if kind == "UnsupportedFileSystemException" or "ClassNotFoundException" in str(cause.toString()):
             raise UsageError(message, hint=_JARS) from None
         if kind in ("AccessControlException", "AccessDeniedException"):
@@ -400,12 +473,21 @@ def storage_of(spark: SparkSession, place: Path | str) -> Storage:
 
 
 def storage_at(place: str, jvm: Any, hadoop: Any) -> Storage:
-    """The storage of a URI. hadoop: the JVM's org.apache.hadoop.conf.Configuration.
+    """The storage of a URI, whose file system has answered. hadoop: the JVM's org.apache.hadoop.conf.Configuration.
 
     Raises:
-        UsageError: Hadoop has no such file system.
+        UsageError: Hadoop has no such file system. NotFound: there is no such bucket. Refused: the user may not access
+            it. Unavailable: it does not answer, with FIRST_ANSWER as its settings.
     """
     storage = HadoopStorage(place, jvm, hadoop)
     with _translated("read", storage):
         path = jvm.org.apache.hadoop.fs.Path(place)
-        return HadoopStorage(path.getFileSystem(hadoop).makeQualified(path).toString(), jvm, hadoop)
+        impatient = jvm.org.apache.hadoop.conf.Configuration(hadoop)
+        for name, value in FIRST_ANSWER.items():
+            impatient.set(name, value)
+        files = jvm.org.apache.hadoop.fs.FileSystem.newInstance(path.toUri(), impatient)
+        try:
+            files.exists(path)
+            return storage.at(files.makeQualified(path).toString())
+        finally:
+            files.close()

@@ -20,17 +20,16 @@ pytest.importorskip("pyspark")
 pytest.importorskip("duckdb")
 
 import pyarrow.parquet as parquet
-from bkinspect.audit import destination
 from bkinspect.audit.checks import load
 from bkinspect.audit.collected import MANIFEST, Manifest, bookie_facts, newest_manifests
 from bkinspect.audit.collector import Collection, Outcome, RateLimit, collect
-from bkinspect.audit.destination import destination_of
 from bkinspect.audit.facts import Sources
 from bkinspect.audit.job import Request, run
 from bkinspect.audit.results import opened
 from bkinspect.audit.schemas import FINDINGS
+from bkinspect.audit.storage import LocalStorage
 
-from bkctl.errors import Conflict, NotFound, Refused, UsageError
+from bkctl.errors import Conflict, NotFound, UsageError
 from bkctl.model.ledger import DigestType, LedgerState
 from tests.audit_truth.cluster import BOOKIES, Cluster, Ledger
 from tests.audit_truth.facts import facts
@@ -54,7 +53,7 @@ def forgotten(spark: Any) -> Iterator[None]:
 def collected(folder: Path, to: Path, metadata: object = None, **options: Any) -> Outcome:
     limit = options.pop("limit", None) or RateLimit(None)
     stage = options.pop("stage", lambda _: None)
-    request = Collection((folder,), destination_of("--to", str(to)), metadata and str(metadata), **options)
+    request = Collection((folder,), LocalStorage.of(to), metadata and str(metadata), **options)
     return collect(request, limit, stage)
 
 
@@ -140,7 +139,7 @@ def test_files_of_one_path_on_two_machines_are_two_files(spark: Any, golden: Gol
             change_a_byte(data / "ledgers/current/0.log")
         collected(data, tmp_path / "facts", ZK_TREE)
         shutil.rmtree(data)
-    manifests, notes = newest_manifests(destination_of("--facts", str(tmp_path / "facts")))
+    manifests, notes = newest_manifests(LocalStorage.of(tmp_path / "facts"))
     assert notes == []
     first, second = (manifest for _, manifest in manifests)
     assert {file.file for file in first.files} & {file.file for file in second.files}
@@ -375,7 +374,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from bkinspect.audit.collector import Collection, RateLimit, collect
-from bkinspect.audit.destination import destination_of
+from bkinspect.audit.storage import LocalStorage
 
 def stage(name):
     global left
@@ -384,12 +383,12 @@ def stage(name):
         os.kill(os.getpid(), signal.SIGKILL)
 
 left = int(sys.argv[4])
-collect(Collection((Path(sys.argv[1]),), destination_of("--to", sys.argv[2]), full=True), RateLimit(None), stage)
+collect(Collection((Path(sys.argv[1]),), LocalStorage.of(Path(sys.argv[2])), full=True), RateLimit(None), stage)
 """
 
 
 def manifests(uri: Path) -> Iterator[Manifest]:
-    found, _ = newest_manifests(destination_of("--facts", str(uri)))
+    found, _ = newest_manifests(LocalStorage.of(uri))
     return (manifest for _, manifest in found)
 
 
@@ -410,14 +409,14 @@ def test_files_of_a_killed_collection_are_not_used_and_are_removed(
     else:
         uri.mkdir(exist_ok=True)
         with pytest.raises(NotFound, match="no bookie was collected"):
-            newest_manifests(destination_of("--facts", str(uri)))
+            newest_manifests(LocalStorage.of(uri))
     outcome = collected(bookie, uri)
     assert (outcome.files_kept > 0) is earlier
     assert list(manifests(uri)) == [outcome.manifest]
     (folder,) = uri.iterdir()
     collected(bookie, uri)
     left = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    now = bookie_facts(destination_of("--to", str(uri)), folder.name)
+    now = bookie_facts(LocalStorage.of(folder))
     named = {part.path for manifest in now.manifests for part in manifest.parts}
     assert {name for name in left if not name.endswith(MANIFEST)} - named == set(now.unreferenced)
     assert all(part in {one.path for one in outcome.manifest.parts} for part in now.unreferenced), "of the last day"
@@ -430,7 +429,7 @@ def test_manifest_whose_parts_are_damaged_is_not_used(golden: Golden, tmp_path: 
     part = folder / outcome.manifest.parts[0].path
     part.write_bytes(part.read_bytes()[:-1])
     with pytest.raises(NotFound):
-        newest_manifests(destination_of("--facts", str(uri)))
+        newest_manifests(LocalStorage.of(uri))
     assert collected(golden.bookie("bookie0"), uri).files_kept == 0
 
 
@@ -486,13 +485,3 @@ def test_second_collector_of_the_same_bookie_is_refused(golden: Golden, tmp_path
 
     collected(bookie, tmp_path / "facts", stage=second)
     assert len(refused) == 1
-
-
-def test_file_above_the_bound_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(destination, "READ_SIZE_MAX", 8)
-    facts_ = destination_of("--facts", str(tmp_path))
-    (tmp_path / "whole").write_bytes(bytes(8))
-    (tmp_path / "large").write_bytes(bytes(9))
-    assert facts_.read("whole") == bytes(8)
-    with pytest.raises(Refused, match="more than 8 bytes"):
-        facts_.read("large")

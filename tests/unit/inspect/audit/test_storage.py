@@ -12,7 +12,8 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("duckdb")
 
-from bkinspect.audit import results, stored
+from bkinspect.audit import arrow_storage, results, stored
+from bkinspect.audit.arrow_storage import ArrowStorage, collectors_storage
 from bkinspect.audit.facts import Sources
 from bkinspect.audit.job import Outcome, Request, run
 from bkinspect.audit.results import local_copy, opened
@@ -21,11 +22,12 @@ from bkinspect.audit.sources.live_rows import COPIES
 from bkinspect.audit.sources.shared_files import SHARED, path_of
 from bkinspect.audit.storage import HadoopStorage, LocalStorage, Storage, storage_of
 
-from bkctl.errors import NotFound, Refused, UsageError
+from bkctl.errors import BkctlError, NotFound, Refused, Unavailable, UsageError
 from tests.command_line import bkctl
 from tests.golden import FOLDER, Golden
 from tests.unit.inspect.audit.test_run import CHECKS, ZK_TREE, change_a_byte
 
+PLACE = ArrowStorage("s3a://b/x", None, "b/x")
 MOUNT = "fs.viewfs.mounttable.{}.link./audits"
 
 
@@ -43,7 +45,10 @@ def remote(spark: Any, mounted: Path) -> Storage:
 
 
 def storages(remote: Storage, tmp_path: Path) -> tuple[Storage, ...]:
-    return LocalStorage.of(tmp_path), remote / "files"
+    from pyarrow.fs import LocalFileSystem
+
+    by_arrow = ArrowStorage(f"mock:{tmp_path}/arrow", LocalFileSystem(), f"{tmp_path}/arrow")
+    return LocalStorage.of(tmp_path / "plain"), remote / "files", by_arrow
 
 
 def test_files_are_written_listed_read_and_deleted_on_every_file_system(remote: Storage, tmp_path: Path) -> None:
@@ -57,6 +62,9 @@ def test_files_are_written_listed_read_and_deleted_on_every_file_system(remote: 
         assert found[1].size == 3 << 20
         assert storage.list("*/*/two")[0].name == "a/b/two"
         assert storage.size() == (3 << 20) + 2
+        assert storage.files() == {"a/one": 3 << 20, "a/b/two": 2}
+        assert storage.files("a/b") == {"two": 2}
+        assert storage.files("none") == {}
         assert storage.read("a/one") == bytes(3 << 20)
         with pytest.raises(Refused, match="more than 10 bytes"):
             storage.read("a/one", 10)
@@ -64,6 +72,10 @@ def test_files_are_written_listed_read_and_deleted_on_every_file_system(remote: 
             assert (file.seek(-1, os.SEEK_END), file.read(), file.tell()) == (1, b"2", 2)
         storage.fetch("a/b/two", tmp_path / "fetched")
         assert (tmp_path / "fetched").read_bytes() == b"22"
+        with storage.open_output("a/three") as file:
+            file.write(b"333")
+            assert file.tell() == 3
+        storage.delete("a/three")
         storage.delete("a")
         storage.delete("a")
         assert not storage.exists("a")
@@ -73,6 +85,7 @@ def test_files_are_written_listed_read_and_deleted_on_every_file_system(remote: 
         above = (storage / "a").parent
         assert above == storage
         assert (storage / "a").name == "a"
+        assert storage / "" == storage
 
 
 def test_a_file_system_whose_jars_are_missing_is_a_usage_error(spark: Any) -> None:
@@ -228,3 +241,33 @@ def test_the_command_writes_a_run_to_another_file_system(golden: Golden, tmp_pat
 def test_hadoop_storages_are_equal_by_location(remote: Storage) -> None:
     assert isinstance(remote, HadoopStorage)
     assert {remote / "a"} == {remote.at(f"{remote}/a")}
+
+
+def test_the_storage_of_a_collector_is_a_path_or_a_file_system_that_it_knows(tmp_path: Path) -> None:
+    assert collectors_storage("--to", f"file://{tmp_path}") == LocalStorage.of(tmp_path)
+    for uri in ("nowhere://x/y", "s3a://b/*", "file://host/x"):
+        with pytest.raises(UsageError, match=r"--to .* is not supported"):
+            collectors_storage("--to", uri)
+
+
+def test_a_collector_writes_to_hdfs_by_the_hadoop_of_pyspark(
+    spark: Any, mounted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Unavailable, match=r"cannot read viewfs://nowhere/x.*nowhere"):
+        collectors_storage("--to", "viewfs://nowhere/x")
+    monkeypatch.setattr(arrow_storage, "find_spec", lambda _: None)
+    with pytest.raises(UsageError, match="hdfs needs the Hadoop of pyspark"):
+        collectors_storage("--to", "hdfs://h/x")
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("AWS Error NO_SUCH_BUCKET during PutObject operation", NotFound),
+        ("AWS Error ACCESS_DENIED during PutObject operation", Refused),
+        ("AWS Error NETWORK_CONNECTION during PutObject operation", Unavailable),
+    ],
+)
+def test_errors_of_an_object_store_have_their_exit_codes(text: str, error: type[BkctlError]) -> None:
+    with pytest.raises(error, match=f"cannot write s3a://b/x: {text}"), arrow_storage._translated("write", PLACE):
+        raise OSError(f"{text}\nand more")
