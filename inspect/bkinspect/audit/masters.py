@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.util
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.errors import BkctlError, Unavailable, UsageError
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 CONNECT: Final = "sc://"
 STANDALONE: Final = "spark://"
+YARN: Final = "yarn"
+YARN_CONF: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+"""Environment variables that name the folder of Hadoop's settings; Spark needs one of them for YARN."""
+_YARN_PORT: Final = 8032
 TIMEOUT_S: Final = 30.0
 CONNECT_PACKAGES: Final = {
     "pandas": "pandas",
@@ -40,7 +44,7 @@ def is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
-def check_master(master: str, conf: Mapping[str, str]) -> None:
+def check_master(master: str, conf: Mapping[str, str], environ: Mapping[str, str]) -> None:
     """Checks a master's URL and settings that Spark's JVM would report in many lines.
 
     Raises:
@@ -48,6 +52,8 @@ def check_master(master: str, conf: Mapping[str, str]) -> None:
     """
     if not _MASTER.fullmatch(master):
         raise UsageError(f"{master!r} is not a valid master of Spark", hint=_HINT)
+    if master == YARN and not any(environ.get(name) for name in YARN_CONF):
+        raise UsageError("yarn needs the folder of Hadoop's settings", hint=" or ".join(YARN_CONF))
     memory = conf.get("spark.driver.memory", "1g")
     if not _MEMORY.fullmatch(memory):
         raise UsageError(f"spark.driver.memory={memory} is not a valid size", hint="1g, 512m")
@@ -73,16 +79,43 @@ def check_reachable(master: str, timeout_s: float) -> None:
     if master.startswith(CONNECT):
         _check_connect(master, timeout_s)
     elif master.startswith(STANDALONE):
-        errors = []
-        hosts = master.removeprefix(STANDALONE).split(",")
-        for place in hosts:
-            host, _, port = place.rpartition(":")
-            try:
-                socket.create_connection((host, int(port)), timeout_s / len(hosts)).close()
-                return
-            except (OSError, OverflowError) as error:
-                errors.append(str(error))
-        raise Unavailable(f"Spark's master {master} does not answer: {errors[-1]}")
+        _check_answers(f"Spark's master {master}", master.removeprefix(STANDALONE).split(","), timeout_s)
+
+
+def check_yarn(jvm: Any, hadoop: Any, timeout_s: float) -> None:
+    """Connects to YARN's ResourceManager, for which its own client waits 15 minutes.
+
+    Args:
+        jvm: py4j's view of a JVM with Hadoop; hadoop: its org.apache.hadoop.conf.Configuration.
+
+    Raises:
+        Unavailable: none answers within timeout_s seconds.
+    """
+    conf = jvm.org.apache.hadoop.yarn.conf.YarnConfiguration(hadoop)
+    prefix = "yarn.resourcemanager"
+    ids = str(conf.get(f"{prefix}.ha.rm-ids") or "") if conf.getBoolean(f"{prefix}.ha.enabled", False) else ""
+    places = []
+    for suffix in [f".{one.strip()}" for one in ids.split(",") if one.strip()] or [""]:
+        place = conf.get(f"{prefix}.address{suffix}") or conf.get(f"{prefix}.hostname{suffix}") or "0.0.0.0"
+        places.append(place if ":" in place else f"{place}:{_YARN_PORT}")
+    _check_answers(f"YARN's ResourceManager {','.join(places)}", places, timeout_s)
+
+
+def _check_answers(what: str, places: Sequence[str], timeout_s: float) -> None:
+    """Connects to one of several HOST:PORT.
+
+    Raises:
+        Unavailable: none answers.
+    """
+    errors = []
+    for place in places:
+        host, _, port = place.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout_s / len(places)).close()
+            return
+        except (OSError, OverflowError) as error:
+            errors.append(str(error))
+    raise Unavailable(f"{what} does not answer: {errors[-1]}")
 
 
 def _check_connect(master: str, timeout_s: float) -> None:

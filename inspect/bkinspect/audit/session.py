@@ -22,7 +22,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bkctl.errors import UsageError
 from bkctl.world import private_umask
-from bkinspect.audit.masters import CONNECT, TIMEOUT_S, check_master, check_reachable, is_connect, starting
+from bkinspect.audit.masters import (
+    CONNECT,
+    TIMEOUT_S,
+    YARN,
+    check_master,
+    check_reachable,
+    check_yarn,
+    is_connect,
+    starting,
+)
 from bkinspect.java import find_java
 
 if TYPE_CHECKING:
@@ -134,7 +143,7 @@ def session(
     given = dict(conf or {})
     master = given.get("spark.master") if master is None else master
     if master is not None:
-        check_master(master, given)
+        check_master(master, given, environ)
         check_reachable(master, timeout_s)
         if master.startswith(CONNECT):
             return _connected(master, given)
@@ -145,9 +154,12 @@ def session(
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName("bkctl audit")
-    for name, value in _settings(master, chosen, submitted=bool(submitted)).items():
+    settings = _settings(master, chosen, submitted=bool(submitted))
+    for name, value in settings.items():
         builder = builder.config(name, value)
     with private_umask(), starting(master):  # the JVM and its Python workers keep the umask
+        if master == YARN and not submitted:
+            check_yarn(*_hadoop(settings), timeout_s)
         made: SparkSession = builder.getOrCreate()
     register(made)
     return made
@@ -221,11 +233,16 @@ def hadoop(conf: Mapping[str, str], *, environ: Mapping[str, str] = os.environ) 
     """
     check_installed()
     _prepare(environ, conf)
-    from pyspark import SparkConf, SparkContext
-
     own = {"spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Dlog4j2.configurationFile={_log_settings()}"}
     with private_umask():
-        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list({**own, **conf}.items())))
+        return _hadoop({**own, **conf})
+
+
+def _hadoop(conf: Mapping[str, str]) -> tuple[Any, Any]:
+    """Hadoop of the JVM of this process, which is started with these settings if there is none."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())))
     jvm: Any = SparkContext._jvm
     settings = jvm.org.apache.spark.SparkConf()
     for name, value in conf.items():

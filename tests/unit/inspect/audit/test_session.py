@@ -86,6 +86,14 @@ def test_a_master_that_is_not_valid_is_a_usage_error(master: str, tmp_path: Path
     assert "is not a valid master" in error
 
 
+def test_yarn_without_the_settings_of_hadoop_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    code, error = audit(tmp_path, "--master", "yarn")
+    assert code == 2
+    assert "HADOOP_CONF_DIR" in error
+
+
 def test_a_connect_url_that_is_not_valid_is_a_usage_error(tmp_path: Path) -> None:
     needs_connect()
     code, _ = audit(tmp_path, "--master", "sc://127.0.0.1:1/;token")
