@@ -64,6 +64,7 @@ _LATE_COMPILER: Final = (
 )
 """Ten times the JVM's own: most code of an audit runs for seconds, and its second compiler costs more than it wins."""
 JAVA_OPTIONS: Final = f"-XX:+UseParallelGC -XX:-UsePerfData -Djava.net.preferIPv4Stack=true {_LATE_COMPILER}"
+_DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LOG_SETTINGS: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -176,9 +177,13 @@ def _settings(master: str, chosen: Mapping[str, str], *, submitted: bool) -> dic
     if submitted:
         return settings
     settings.setdefault("spark.driver.memory", DRIVER_MEMORY)
-    options = settings.get("spark.driver.extraJavaOptions", JAVA_OPTIONS)
-    settings["spark.driver.extraJavaOptions"] = f"{options} -Dlog4j2.configurationFile={_log_settings()}"
+    settings[_DRIVER_OPTIONS] = _driver_options(settings)
     return settings
+
+
+def _driver_options(conf: Mapping[str, str]) -> str:
+    """The options of the driver's JVM: those of the user, else ours, with our settings of its log."""
+    return f"{conf.get(_DRIVER_OPTIONS, JAVA_OPTIONS)} -Dlog4j2.configurationFile={_log_settings()}"
 
 
 def _submitted(environ: Mapping[str, str]) -> dict[str, str]:
@@ -233,9 +238,10 @@ def hadoop(conf: Mapping[str, str], *, environ: Mapping[str, str] = os.environ) 
     """
     check_installed()
     _prepare(environ, conf)
-    own = {"spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Dlog4j2.configurationFile={_log_settings()}"}
+    if not logging.getLogger().handlers:  # py4j would log tracebacks where a timeout interrupts a call
+        logging.getLogger().addHandler(logging.NullHandler())
     with private_umask():
-        return _hadoop({**own, **conf})
+        return _hadoop({**conf, _DRIVER_OPTIONS: _driver_options(conf)})
 
 
 def _hadoop(conf: Mapping[str, str]) -> tuple[Any, Any]:

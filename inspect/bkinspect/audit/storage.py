@@ -38,8 +38,8 @@ FIRST_ANSWER: Final = {
     "ipc.client.rpc-timeout.ms": "20000",
     "dfs.client.failover.max.attempts": "4",
     "dfs.client.failover.sleep.max.millis": "1000",
-    "fs.s3a.attempts.maximum": "2",
-    "fs.s3a.retry.limit": "2",
+    "fs.s3a.attempts.maximum": "0",
+    "fs.s3a.retry.limit": "1",
     "fs.s3a.connection.establish.timeout": "5s",
     "fs.s3a.connection.timeout": "15s",
     "fs.azure.io.retry.max.retries": "2",
@@ -458,7 +458,7 @@ def _translated(action: str, place: Storage) -> Iterator[None]:
             raise UsageError(message) from None
         raise Unavailable(message, trace=str(error)) from None
     except Py4JError as error:
-        raise Unavailable(f"cannot {action} {place}: {error}") from None
+        raise Unavailable(f"cannot {action} {place}: no answer in time, or the JVM ended", trace=str(error)) from None
 
 
 def storage_of(spark: SparkSession, place: Path | str) -> Storage:
