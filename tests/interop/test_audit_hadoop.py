@@ -20,7 +20,7 @@ import pyspark
 from tests.audit_truth.verdict import broken
 from tests.interop import hadoop_cluster
 from tests.interop.hadoop_cluster import SMALL_JVM, SPARK_JARS, HadoopCluster
-from tests.unit.inspect.audit.test_collect import finding
+from tests.unit.inspect.audit.collection import finding
 from tests.unit.inspect.audit.test_session import closed_port
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]

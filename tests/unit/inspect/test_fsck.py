@@ -12,53 +12,21 @@ from pathlib import Path
 import pytest
 from bkinspect.data_dir import cookies, marks
 from bkinspect.digests import DigestBook
-from bkinspect.finding import Finding, OnError
+from bkinspect.finding import OnError
 from bkinspect.fsck import OWN_LOCK_NAME, BookieFiles, check, files_of, runs_on
 from bkinspect.journal import scan
 from bkinspect.ledger_index import IndexRow, entries, ledgers
 from bkinspect.source import opened
-from rocksdict import Options, Rdict
 
-from bkctl.codec.checksum import digest_for
 from bkctl.codec.interleaved_index import index_path
-from bkctl.codec.ledger_index import decode_ledger_data, encode_ledger_data, ledger_key, location_key
+from bkctl.codec.ledger_index import location_key
 from bkctl.errors import BadBytes, NotFound
 from bkctl.model.ledger import DigestType
 from tests.golden import ALL, Golden
+from tests.unit.inspect.bookie_check import CAPTURED, all_findings, book, codes
 
-CAPTURED = 900_000
-"""Ledgers from here on come from hand-made frames, some of them wrong on purpose."""
 BEHIND_A_KEY = range(8, 1024)
 """In an .idx file: the key, the flag of a fence, the explicit LAC. No checksum, and no second copy of all of them."""
-
-
-def book(golden: Golden, name: str) -> DigestBook:
-    """Knows every ledger of the manifest."""
-    rows = golden.ledgers(name).values()
-    return DigestBook(known={row.id: digest_for(row.digest_type, row.password) for row in rows})
-
-
-def findings(golden: Golden, name: str, folder: Path) -> list[Finding]:
-    """Those that are more than worth knowing, and not about frames that were wrong when they were sent."""
-    return [f for f in all_findings(golden, name, folder) if f.ledger_id is None or f.ledger_id < CAPTURED]
-
-
-def all_findings(golden: Golden, name: str, folder: Path) -> list[Finding]:
-    """Those that are more than worth knowing."""
-    return [f for f in check(files_of([folder]), book(golden, name)) if f.severity != "info"]
-
-
-def codes(golden: Golden, name: str, folder: Path) -> set[str]:
-    return {finding.code for finding in findings(golden, name, folder)}
-
-
-@pytest.fixture
-def folder(golden: Golden, tmp_path: Path) -> Path:
-    """Directories of a RocksDB bookie, for the test alone."""
-    return golden.unpack("bookie0", tmp_path / "bookie")
-
-
-# -- what Java wrote ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -99,80 +67,6 @@ def test_nothing_to_check_is_no_answer(tmp_path: Path) -> None:
             files_of([wrong])
 
 
-# -- what is wrong between files ---------------------------------------------------------------------------------------
-
-
-def databases(folder: Path) -> tuple[Rdict, Rdict]:
-    """Locations and ledgers, for writing."""
-    current = folder / "index" / "current"
-    locations, known = (Rdict(str(current / name), Options(raw_mode=True)) for name in ("locations", "ledgers"))
-    return locations, known
-
-
-def close(*open_ones: Rdict) -> None:
-    for database in open_ones:
-        database.close()
-
-
-def rows_of(folder: Path) -> list[IndexRow]:
-    (index,) = files_of([folder]).indexes
-    return [row for ledger in ledgers(index) for row in entries(index, ledger.ledger_id) if row.ledger_id < CAPTURED]
-
-
-def test_an_entry_without_a_row(golden: Golden, folder: Path) -> None:
-    lost = rows_of(folder)[-1]
-    locations, known = databases(folder)
-    del locations[location_key(lost.ledger_id, lost.entry_id)]
-    close(locations, known)
-    found = findings(golden, "bookie0", folder)
-    assert {f.code for f in found} == {"BKC304", "BKC306"}, "the log has it, and the journal before the mark"
-    assert {(f.ledger_id, f.entry_id) for f in found} == {(lost.ledger_id, lost.entry_id)}
-    (in_log,) = (f for f in found if f.code == "BKC304")
-    assert (in_log.offset, in_log.evidence["found"]) == (lost.offset, "none")
-    assert in_log.file is not None
-    assert in_log.file.endswith(lost.log)
-
-
-def test_what_the_journal_replays_is_missed_nowhere(golden: Golden, folder: Path) -> None:
-    lost = rows_of(folder)[-1]
-    locations, known = databases(folder)
-    del locations[location_key(lost.ledger_id, lost.entry_id)]
-    close(locations, known)
-    for mark in folder.rglob("lastMark"):
-        mark.write_bytes(bytes(16))
-    assert codes(golden, "bookie0", folder) == set()
-
-
-def test_a_row_without_an_entry(golden: Golden, folder: Path) -> None:
-    rows = rows_of(folder)
-    one, other = rows[0], rows[-1]
-    locations, known = databases(folder)
-    locations[location_key(one.ledger_id, one.entry_id)] = locations[location_key(other.ledger_id, other.entry_id)]
-    close(locations, known)
-    (found,) = findings(golden, "bookie0", folder)
-    assert (found.code, found.ledger_id, found.entry_id) == ("BKC303", one.ledger_id, one.entry_id)
-    assert f"entry {other.entry_id} of ledger {other.ledger_id}" in str(found.evidence["found"])
-
-
-def test_a_log_that_is_gone(golden: Golden, folder: Path) -> None:
-    gone = rows_of(folder)[0].log
-    (folder / "ledgers" / "current" / gone).unlink()
-    found = findings(golden, "bookie0", folder)
-    assert {f.code for f in found} == {"BKC303"}
-    assert {f.evidence["found"] for f in found} == {f"no {gone}"}
-
-
-def test_a_key_that_was_changed_and_a_ledger_that_was_forgotten(golden: Golden, folder: Path) -> None:
-    first, last = rows_of(folder)[0].ledger_id, rows_of(folder)[-1].ledger_id
-    locations, known = databases(folder)
-    data = decode_ledger_data(known[ledger_key(first)], source="")
-    known[ledger_key(first)] = encode_ledger_data(type(data)(b"\1" * 20, data.fenced, data.explicit_lac, data.limbo))
-    del known[ledger_key(last)]
-    close(locations, known)
-    found = {f.code: f.ledger_id for f in findings(golden, "bookie0", folder)}
-    assert found == {"BKC307": first, "BKC305": last}
-
-
 def test_directories_that_are_not_whole(golden: Golden, folder: Path) -> None:
     (folder / "journal" / "current" / "VERSION").unlink()
     (folder / "ledgers" / "current" / "lastId").write_text("0\n")
@@ -208,9 +102,6 @@ def test_a_bookie_that_runs_is_noticed(folder: Path) -> None:
         os.waitpid(child, 0)
         os.close(read_end)
         os.close(write_end)
-
-
-# -- damage ------------------------------------------------------------------------------------------------------------
 
 
 def entry_at(files: BookieFiles, row: IndexRow) -> bytes | None:
