@@ -218,7 +218,8 @@ def _check_facts(facts: str | None, offline: list[str], full: bool, sample: str 
     """Rejects options that exclude --facts, and a URI of a file system that is not supported.
 
     Raises:
-        UsageError: as above. NotFound: no bookie was collected there; on another file system, only Spark can check that.
+        UsageError: as above.
+        NotFound: no bookie was collected there. On file systems that only Hadoop reads, Spark checks this later.
     """
     if facts is None:
         return
