@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,13 @@ from bkctl.codec import pulsar
 from bkctl.codec.proto import pulsar_api_pb2 as api
 from bkctl.codec.pulsar import Command, decode_command, encode_command, encode_frame
 from bkctl.errors import BadBytes, Corrupt
-from tests.unit.codec.pulsar_frames import frames, split
+from tests.unit.codec.pulsar_frames import Frame, frames, split
+
+
+def decoded(frame: Frame) -> tuple[int, Any, bytes]:
+    """The kind of a frame, its command's message, and the body that follows it."""
+    command, body = split(frame.raw)
+    return *decode_command(command), body
 
 
 def test_every_captured_frame_is_decoded_and_encoded_to_the_same_bytes() -> None:
@@ -29,8 +36,7 @@ def test_every_captured_frame_is_decoded_and_encoded_to_the_same_bytes() -> None
 def test_receipts_and_message_heads_are_encoded_to_the_captured_bytes() -> None:
     receipts = messages = 0
     for frame in frames():
-        command, body = split(frame.raw)
-        kind, m = decode_command(command)
+        kind, m, body = decoded(frame)
         if kind == Command.SEND_RECEIPT:
             receipt = (m.sequence_id, m.highest_sequence_id, m.message_id.ledgerId, m.message_id.entryId)
             found = pulsar.encode_receipts(m.producer_id, [receipt])
