@@ -22,7 +22,7 @@ EXPLICIT_LAC_S: Final = 0.5
 
 
 class AccessEnv(Protocol):
-    """What opening a cluster needs of a command's environment; `bkctl.cli.env.Env` has it."""
+    """The part of a command's environment that opening a cluster needs; `bkctl.cli.env.Env` implements it."""
 
     store_opener: StoreOpener | None
 
@@ -36,11 +36,11 @@ class AccessEnv(Protocol):
 
     @property
     def metadata_uri(self) -> str:
-        """Where the metadata is."""
+        """The URI of the metadata."""
 
     @property
     def connect_timeout_s(self) -> float:
-        """How long the store may take to answer first."""
+        """The time limit for the first answer of the store, in seconds."""
 
     @property
     def may_write(self) -> bool:

@@ -1,6 +1,4 @@
-"""Payloads as producers sent them, decompressed, and compressed again: for those who look at single messages.
-
-Delivery never does this.
+"""Decompresses and compresses the payloads of producers, for reading single messages. Delivery needs neither.
 
 Java's ZLIB streams have no end, LZ4 and Snappy are bare blocks. Source: CompressionCodecProvider.java.
 """
@@ -17,15 +15,15 @@ NONE, LZ4, ZLIB, ZSTD, SNAPPY = range(5)
 
 
 def decompress(metadata: Any, payload: bytes, size_max: int) -> bytes:
-    """The payload as its metadata describe it, plain; one that is encrypted stays as it is.
+    """Returns the decompressed payload; an encrypted one is returned unchanged.
 
-    It takes time and memory in proportion to size_max: run it on a worker.
+    Time and memory are bounded by size_max: run it on a worker.
 
     Args:
-        size_max: bytes of the plain payload; one that claims more is not decompressed, and no more are ever made.
+        size_max: limit of the decompressed bytes; a payload with a larger declared size is not decompressed.
 
     Raises:
-        Corrupt: it is not what its metadata say, or too large.
+        Corrupt: the bytes do not match the metadata, or the declared size exceeds size_max.
     """
     kind, size = int(metadata.compression), int(metadata.uncompressed_size)
     if kind == NONE or metadata.encryption_keys:
@@ -42,10 +40,10 @@ def decompress(metadata: Any, payload: bytes, size_max: int) -> bytes:
 
 
 def compress(kind: int, plain: bytes) -> bytes:
-    """A payload as producers send it with this kind of compression; one of a kind that is unknown is refused.
+    """Compresses a payload as producers do.
 
     Raises:
-        Corrupt: there is no such compression.
+        Corrupt: the compression is unknown.
     """
     import cramjam
 
@@ -63,11 +61,11 @@ def compress(kind: int, plain: bytes) -> bytes:
 
 
 def _zlib(data: bytes, size: int) -> bytes:
-    return zlib.decompressobj().decompress(data, size or 1)  # 0 is no limit
+    return zlib.decompressobj().decompress(data, size or 1)  # 0 means no limit
 
 
 def _into(decoder: str, function: str) -> Callable[[bytes, int], bytes]:
-    """A decompression of cramjam's that ends where its output is full."""
+    """Returns a decompressor of cramjam that stops when its output buffer is full."""
 
     def decompressed(data: bytes, size: int) -> bytes:
         import cramjam

@@ -1,4 +1,4 @@
-"""The body of a Pulsar entry: what SEND carries, BookKeeper stores and MESSAGE delivers.
+"""The body of a Pulsar entry, which SEND carries, BookKeeper stores and MESSAGE delivers.
 
     part                    bytes                         where
     broker entry metadata   0x0e02 (2), size (4), bytes   stored, if the broker adds it; a client never sends it
@@ -40,14 +40,18 @@ class BatchMessage(NamedTuple):
 
 
 def without_broker_metadata(entry: bytes) -> bytes:
-    """The entry as its producer sent it."""
+    """Returns the entry as its producer sent it, without broker entry metadata."""
     if entry[:2] != MAGIC_BROKER_METADATA:
         return entry
     return entry[6 + _size(entry, 2) :]
 
 
 def broker_metadata(entry: bytes) -> Any | None:
-    """The BrokerEntryMetadata in front of an entry, or None."""
+    """Returns the BrokerEntryMetadata in front of an entry, or None.
+
+    Raises:
+        Corrupt: it is truncated, or not protobuf.
+    """
     if entry[:2] != MAGIC_BROKER_METADATA:
         return None
     try:
@@ -57,28 +61,28 @@ def broker_metadata(entry: bytes) -> Any | None:
 
 
 def with_broker_metadata(entry: bytes, timestamp_ms: int | None, index: int | None) -> bytes:
-    """The entry with a BrokerEntryMetadata in front; index is that of its last message."""
+    """Returns the entry with a BrokerEntryMetadata in front; index is that of its last message."""
     raw = api.BrokerEntryMetadata(broker_timestamp=timestamp_ms, index=index).SerializeToString()
     return b"".join((MAGIC_BROKER_METADATA, _U32.pack(len(raw)), raw, entry))
 
 
 def checksum_ok(body: bytes) -> bool:
-    """False if the body has a checksum and it is another one."""
+    """Returns False if the body has a checksum and it does not match."""
     if body[:2] != MAGIC_CHECKSUM:
         return True
     return bool(crc32c(body[CHECKSUM_SIZE:]) == int.from_bytes(body[2:CHECKSUM_SIZE], "big"))
 
 
 def without_checksum(body: bytes) -> bytes:
-    """The body for a client that knows no checksums."""
+    """Returns the body for a client that does not support checksums."""
     return body[CHECKSUM_SIZE:] if body[:2] == MAGIC_CHECKSUM else body
 
 
 def decode_metadata(entry: bytes) -> Any:
-    """The MessageMetadata of an entry, with or without what precedes it.
+    """Returns the MessageMetadata of an entry, with or without broker metadata and checksum.
 
     Raises:
-        Corrupt: it has none.
+        Corrupt: the entry has no valid metadata.
     """
     start = 0
     if entry[:2] == MAGIC_BROKER_METADATA:
@@ -96,10 +100,10 @@ def decode_metadata(entry: bytes) -> Any:
 
 
 def split_entry(entry: bytes) -> tuple[Any, bytes]:
-    """The metadata and the payload of an entry, its checksum proved.
+    """Returns the metadata and the payload of an entry after it verified the checksum.
 
     Raises:
-        Corrupt: it is not an entry. DigestMismatch: its checksum is wrong.
+        Corrupt: the entry is not valid. DigestMismatch: the checksum does not match.
     """
     body = without_broker_metadata(entry)
     if not checksum_ok(body):
@@ -110,10 +114,10 @@ def split_entry(entry: bytes) -> tuple[Any, bytes]:
 
 
 def split_body(entry: bytes) -> tuple[bytes, bytes]:
-    """(what a broker put in front, payload) of an entry, nothing of it proved.
+    """Returns the broker metadata in front of an entry, or b"", and the payload; verifies no checksum.
 
     Raises:
-        Corrupt: it is not an entry.
+        Corrupt: the entry is truncated.
     """
     body = without_broker_metadata(entry)
     plain = without_checksum(body)
@@ -121,17 +125,17 @@ def split_body(entry: bytes) -> tuple[bytes, bytes]:
 
 
 def encode_entry(metadata: Any, payload: bytes, *, checksum: bool = True) -> bytes:
-    """A body as clients send it."""
+    """Encodes a body as clients send it."""
     raw = metadata.SerializeToString()
     rest = b"".join((_U32.pack(len(raw)), raw, payload))
     return b"".join((MAGIC_CHECKSUM, _U32.pack(crc32c(rest)), rest)) if checksum else rest
 
 
 def batch_messages(payload: bytes, count: int) -> Iterator[BatchMessage]:
-    """The messages of an uncompressed batch.
+    """Yields the messages of an uncompressed batch.
 
     Raises:
-        Corrupt: it holds other than count messages.
+        Corrupt: a message is not valid, or the batch does not have exactly count messages.
     """
     at = 0
     for _ in range(count):
@@ -151,7 +155,7 @@ def batch_messages(payload: bytes, count: int) -> Iterator[BatchMessage]:
 
 
 def encode_batch(messages: Sequence[tuple[Any, bytes]]) -> bytes:
-    """The payload of a batch; each message's payload_size is set here."""
+    """Encodes the payload of a batch and sets each message's payload_size."""
     parts: list[bytes] = []
     for single, payload in messages:
         single.payload_size = len(payload)
@@ -161,7 +165,7 @@ def encode_batch(messages: Sequence[tuple[Any, bytes]]) -> bytes:
 
 
 def message_key(metadata: Any) -> bytes | None:
-    """The key of Key_Shared: the ordering key, else the key; None if there is neither."""
+    """Returns the key for Key_Shared: the ordering key, else the partition key, else None."""
     if metadata.HasField("ordering_key"):
         return bytes(metadata.ordering_key)
     if not metadata.HasField("partition_key"):
@@ -177,7 +181,7 @@ def message_key(metadata: Any) -> bytes | None:
 
 
 def count_unacked(ack_set: Sequence[int]) -> int:
-    """How many messages of a batch are still to be acknowledged."""
+    """Returns how many messages of a batch are not acknowledged yet."""
     return sum((word & 0xFFFF_FFFF_FFFF_FFFF).bit_count() for word in ack_set)
 
 
@@ -188,9 +192,9 @@ def _size(data: bytes, at: int) -> int:
 
 
 def publish_time(entry: bytes) -> int:
-    """When a producer sent an entry, in ms.
+    """Returns the time at which a producer sent an entry, in ms since the epoch.
 
     Raises:
-        Corrupt: it is no entry of Pulsar's.
+        Corrupt: the entry is not a Pulsar entry.
     """
     return int(decode_metadata(entry).publish_time)

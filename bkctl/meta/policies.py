@@ -1,8 +1,8 @@
-"""What a policy must look like before it is stored: the types that Java's classes have, then what Java refuses of them.
+"""Validates policies before they are stored: the types of Java's classes, then the values that Java rejects.
 
 A value of another type would keep a Java broker from reading the whole namespace. Fields that Java does not know are
-dropped, those left out get Java's values, so that what is stored is what Java would have stored. Scalars are converted
-as Jackson does without being told: "10240" is a number, 5.9 the whole number 5, "true" and 1 are true, 7 is a text.
+dropped and missing ones get Java's defaults, so that the stored policy is the one that Java would store. Scalars are
+converted as Jackson does by default: "10240" is a number, 5.9 the whole number 5, "true" and 1 are true, 7 is a text.
 Source: Policies.java and its parts, PublishRate.java, DispatchRateImpl.java, SubscribeRate.java,
  AdminResource.java, NamespacesBase.java.
 """
@@ -35,10 +35,10 @@ MIB: Final = 1024 * 1024
 WHOLE: Final = re.compile(r"[-+]?[0-9]{1,20}")
 DECIMAL: Final = re.compile(r"[-+]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})([eE][-+]?[0-9]{1,3})?")
 TRUTHS: Final = {text: text.lower() == "true" for text in ("true", "True", "TRUE", "false", "False", "FALSE")}
-"""Texts that Jackson takes for a truth value."""
+"""Texts that Jackson converts to a boolean."""
 
 Kind: TypeAlias = str | tuple[str, ...] | list[Any] | dict[str, tuple[Any, Any]]
-"""int, long, double, bool, str; a tuple of names; [kind of the elements]; {field: (kind, value if left out)}."""
+"""int, long, double, bool, str; a tuple of names; [kind of the elements]; {field: (kind, default)}."""
 
 BACKLOG_QUOTA: Final[Kind] = {
     "limit": ("long", None),
@@ -91,7 +91,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "compaction_threshold": "long",
     "subscription_types_enabled": [SUBSCRIPTION_TYPES],
 }
-"""By the keys of a namespace's policies; those that REST can set here."""
+"""Kinds by key of a namespace's policies, for the policies that this broker's REST interface can set."""
 _DISPATCH: Final[Kind] = {
     "dispatchThrottlingRateInMsg": ("int", 0),
     "dispatchThrottlingRateInByte": ("long", 0),
@@ -106,11 +106,11 @@ FULL_RATES: Final[Mapping[str, Kind]] = {
     "replicatorDispatchRate": _DISPATCH,
     "clusterSubscribeRate": {"subscribeThrottlingRatePerConsumer": ("int", -1), "ratePeriodInSecond": ("int", 30)},
 }
-"""Rates by their keys in a namespace's policies, where each is of a cluster."""
+"""Kinds of the rates of a namespace's policies, by key; each rate is stored per cluster."""
 SUBSCRIPTIONS_KEY: Final = "#subscriptions"
-"""Of a topic's own policies: those of its subscriptions."""
+"""Key for the policies of a topic's subscriptions; namespaces have none."""
 MESSAGE_SIZE_KEY: Final = "#max_message_size"
-"""Of a topic's own policies: those of a namespace have none."""
+"""Key for a topic's maximum message size; namespaces have none."""
 PAUSE_KEY: Final = "dispatcherPauseOnAckStatePersistentEnabled"
 TOPIC_KEYS: Final = {
     "retentionPolicies": "retention_policies",
@@ -138,13 +138,13 @@ TOPIC_KEYS: Final = {
     "maxMessageSize": MESSAGE_SIZE_KEY,
     "dispatcherPauseOnAckStatePersistentEnabled": PAUSE_KEY,
 }
-"""Of the fields of a topic's policies, and of the keys in those of a namespace."""
+"""The key in a namespace's policies for each field of a topic's policies."""
 DELAYED_KEYS: Final = {
     "delayedDeliveryEnabled": "active",
     "delayedDeliveryTickTimeMillis": "tickTime",
     "delayedDeliveryMaxDelayInMillis": "maxDeliveryDelayInMillis",
 }
-"""The same of what delayed_delivery_policies say."""
+"""The field of delayed_delivery_policies for each field of a topic's policies."""
 _LEAST: Final = {
     "message_ttl_in_seconds": "Invalid value for message TTL, message TTL must >= 0",
     "deduplicationSnapshotIntervalSeconds": "interval must be greater than or equal to 0",
@@ -158,7 +158,7 @@ _LEAST: Final = {
     "subscription_expiration_time_minutes": "Invalid value for subscription expiration time",
     "compaction_threshold": "compactionThreshold must be 0 or more",
 }
-"""What is said of a number below 0."""
+"""The error text for a number below 0, by key."""
 RETENTION_TOO_SMALL: Final = "Retention Quota must exceed configured backlog quota for {}."
 BACKLOG_TOO_BIG: Final = (
     "Backlog Quota exceeds configured retention quota for {}. Please increase retention quota and retry"
@@ -172,11 +172,11 @@ _HALF: Final = (
 
 
 class InvalidPolicy(Exception):
-    """A value that a policy cannot have.
+    """A value is not valid for its policy.
 
     Attributes:
-        status: of HTTP, as Java's REST interface answers.
-        text: why.
+        status: the HTTP status that Java's REST interface returns.
+        text: the reason.
     """
 
     def __init__(self, status: int, text: str) -> None:
@@ -186,34 +186,34 @@ class InvalidPolicy(Exception):
 
 
 class PolicyLimits(Protocol):
-    """The most that a broker's configuration allows, and its own backlog quota."""
+    """The limits of a broker's configuration, and its default backlog quota."""
 
     @property
     def ensemble_size_max(self) -> int:
-        """Bookies of a ledger."""
+        """The maximum number of bookies of a ledger."""
 
     @property
     def write_quorum_max(self) -> int:
-        """Copies of an entry."""
+        """The maximum number of copies of an entry."""
 
     @property
     def ack_quorum_max(self) -> int:
-        """Copies that a confirmation waits for."""
+        """The maximum number of copies that a confirmation waits for."""
 
     @property
     def backlog_quota_size(self) -> int:
-        """Bytes of a backlog, -1 for any number."""
+        """The size limit of a backlog in bytes; -1: unlimited."""
 
     @property
     def backlog_quota_s(self) -> int:
-        """The age of a backlog in seconds, -1 for any."""
+        """The age limit of a backlog in seconds; -1: unlimited."""
 
 
 def typed(kind: Kind, value: Any, what: str) -> Any:
-    """A value as Java's class would have it.
+    """Converts a value to the type of Java's class.
 
     Raises:
-        InvalidPolicy: 400, it is of another type.
+        InvalidPolicy: status 400, the value has another type.
     """
     if isinstance(kind, dict):
         return _record(kind, value, what)
@@ -252,7 +252,7 @@ def _whole(least: int, most: int) -> Callable[[Any, str], int]:
 
 
 def _number(value: Any) -> int | float | None:
-    """The number that a JSON number, or a string of a whole one, is for Jackson; None if it is not a valid number."""
+    """Converts a JSON number, or a string of a whole number, as Jackson does; None if it is not a valid number."""
     if isinstance(value, str):
         return int(value) if WHOLE.fullmatch(value.strip()) else None
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
@@ -293,18 +293,18 @@ _SCALARS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
 }
 
 
-def _wrong(what: str, wanted: str, found: Any) -> InvalidPolicy:
-    return InvalidPolicy(BAD_REQUEST, f"{what} must be {wanted}, not {str(found)[:100]!r}")
+def _wrong(what: str, expected: str, found: Any) -> InvalidPolicy:
+    return InvalidPolicy(BAD_REQUEST, f"{what} must be {expected}, not {str(found)[:100]!r}")
 
 
 def checked(key: str, value: Any, config: PolicyLimits | None = None) -> Any:
-    """A policy as it is stored, by its key in a namespace's policies; None, which removes it, stays.
+    """Validates a policy of a namespace by its key and returns the value to store; None removes the policy.
 
     Args:
-        config: has the most that may be asked for, where that is known.
+        config: the limits of the broker's configuration; None: unknown.
 
     Raises:
-        InvalidPolicy: 400 for another type, 412 for a value that cannot be.
+        InvalidPolicy: status 400 for another type or an invalid number of bookies, 412 for another invalid value.
     """
     if value is None:
         return None
@@ -319,7 +319,11 @@ def checked(key: str, value: Any, config: PolicyLimits | None = None) -> Any:
 
 
 def full_rate(key: str, value: Any) -> Json:
-    """Returns a rate with all its fields. Raises: InvalidPolicy, not valid (400)."""
+    """Returns a rate with all its fields.
+
+    Raises:
+        InvalidPolicy: status 400, the rate is not valid.
+    """
     found: Json = typed(FULL_RATES[key], value, key)
     return found
 
@@ -375,7 +379,7 @@ _RULES: Final[Mapping[str, Callable[[Json], None]]] = {
 
 
 def stored_quota(value: Json) -> Json:
-    """A backlog quota with all keys that Java tells; `limit` is the old name of limitSize."""
+    """Returns a backlog quota with all keys that Java returns; `limit` is the old name of limitSize."""
     size = value.get("limitSize", value.get("limit", -1))
     return {
         "limit": size,
@@ -386,7 +390,7 @@ def stored_quota(value: Json) -> Json:
 
 
 def check_room(config: PolicyLimits | None, quota: Json | None, retention: Json | None, refusal: str) -> None:
-    """Checks that retention keeps more than a backlog may hold.
+    """Checks that the retention limits exceed the backlog quota.
 
     Args:
         config: its quota applies without `quota`; None: unknown.
@@ -395,7 +399,7 @@ def check_room(config: PolicyLimits | None, quota: Json | None, retention: Json 
         refusal: the reason of the error.
 
     Raises:
-        InvalidPolicy: 412, it keeps less.
+        InvalidPolicy: status 412, a retention limit does not exceed the quota.
     """
     retention = retention or {}
     size, minutes = int(retention.get("retentionSizeInMB", 0)), int(retention.get("retentionTimeInMinutes", 0))
@@ -407,7 +411,7 @@ def check_room(config: PolicyLimits | None, quota: Json | None, retention: Json 
 
 
 def merged(policies: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """A namespace's policies with what a topic's own say instead."""
+    """Returns a namespace's policies, overridden by the policies of a topic."""
     found = dict(policies)
     for field, key in TOPIC_KEYS.items():
         value = own.get(field)

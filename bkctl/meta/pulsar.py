@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Stores:
-    """The metadata of a cluster, part by part."""
+    """The stores of a cluster's metadata."""
 
     store: MetadataStore
     ledgers: ManagedLedgerStore
@@ -24,5 +24,5 @@ class Stores:
 
     @classmethod
     def of(cls, store: MetadataStore) -> Stores:
-        """All on one session."""
+        """Returns all stores on one session."""
         return cls(store, ManagedLedgerStore(store), NamespaceStore(store), TopicStore(store))

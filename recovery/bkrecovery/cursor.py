@@ -1,8 +1,8 @@
-"""Changes to a topic that no broker has: cursors, ledgers, the topic itself. Compare-and-set only; never fences.
+"""Changes cursors, ledgers or the nodes of a topic that no broker has loaded. Compare-and-set only; never fences.
 
-Every change names the version of the topic's node that was looked at, so that a broker that takes the topic meanwhile
-makes the change fail and not the other way round. A topic counts as loaded where its bundle has an owner and its last
-ledger is open: a broker that closed it, or died, left nothing that it could write later.
+Every change names the version of the topic's node that was read, so that the change fails if a broker loads the topic
+meanwhile, and the broker does not. A topic is treated as loaded if its bundle has an owner and its last ledger is open
+or unknown, or if the bundle has an owner and the topic is terminated.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ if TYPE_CHECKING:
 
 
 async def owner_of(stores: Stores, topic: TopicName) -> Owner | None:
-    """The broker that owns a topic's bundle, whether it has loaded the topic or not."""
+    """Returns the broker that owns a topic's bundle, even if it has not loaded the topic; None without an owner."""
     bundle = (await stores.namespaces.bundles(topic.namespace_name)).of(str(topic))
     return await BrokerStore(stores.store).owner(bundle)
 
 
 def is_loaded(cold: ColdTopic, owner: Owner | None) -> bool:
-    """True if the owner of the topic's bundle may have it open."""
+    """Returns True if the owner of the topic's bundle may have the topic open."""
     if owner is None:
         return False
     if cold.info.terminated is not None:
-        return True  # open or not, it has no open ledger
+        return True  # A terminated topic has no open ledger, loaded or not.
     if not cold.info.ledgers:
-        return False  # who opens it adds one first
+        return False  # A broker that loads the topic creates a ledger first.
     last = cold.records.get(cold.info.ledgers[-1].ledger_id)
     return last is None or not last.metadata.closed
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One topic that is changed: the stores, and the topic as it was looked at."""
+    """The changes of one topic: the stores, and the topic as it was read."""
 
     stores: Stores
     bookkeeper: BookKeeper
@@ -57,10 +57,10 @@ class Edit:
     # -- cursors ----------------------------------------------------------------------------------------------------
 
     async def set_cursor(self, name: str, state: CursorState) -> None:
-        """Replaces a cursor's state, numbers and properties kept; its own ledger, which no node names then, is deleted.
+        """Replaces a cursor's state and keeps its properties; deletes the cursor's ledger, which no node names then.
 
         Raises:
-            NotFound: it has gone. Conflict: it was changed, or a broker took the topic.
+            NotFound: the cursor was deleted. Conflict: it was changed, or a broker loaded the topic.
         """
         cursor = self.cold.cursors[name]
         info = replace(cursor.info, ledger_id=NO_CURSOR_LEDGER, state=state)
@@ -68,19 +68,19 @@ class Edit:
         await self._forget(cursor)
 
     async def create_cursor(self, name: str, at: Position) -> None:
-        """A new cursor before an entry.
+        """Creates a cursor whose next entry is `at`.
 
         Raises:
-            AlreadyExists: it is there. Conflict: a broker took the topic.
+            AlreadyExists: the cursor exists. Conflict: a broker loaded the topic.
         """
         info = ManagedCursorInfo(NO_CURSOR_LEDGER, CursorState(mark_before(self.cold, at)))
         await self.stores.ledgers.create_cursor(self.cold.topic.path, name, info, self.cold.version)
 
     async def delete_cursor(self, name: str) -> None:
-        """Forgets a cursor, and deletes its ledger.
+        """Deletes a cursor and its ledger.
 
         Raises:
-            Conflict: it was changed, or a broker took the topic.
+            Conflict: the cursor was changed, or a broker loaded the topic.
         """
         cursor = self.cold.cursors[name]
         await self.stores.ledgers.delete_cursor(self.cold.topic.path, name, cursor.version, self.cold.version)
@@ -93,10 +93,10 @@ class Edit:
     # -- ledgers and the topic --------------------------------------------------------------------------------------
 
     async def drop_ledgers(self, ledger_ids: Collection[int]) -> None:
-        """Takes ledgers out of the list, then deletes them.
+        """Removes ledgers from the topic's list, then deletes them.
 
         Raises:
-            Refused: one is open, or a cursor is before its end. Conflict: a broker took the topic.
+            Refused: one is open, or contains the next entry of a cursor. Conflict: a broker loaded the topic.
         """
         cold, gone = self.cold, set(ledger_ids)
         for name, cursor in cold.cursors.items():
@@ -111,16 +111,16 @@ class Edit:
             await delete_ledger(self.bookkeeper, ledger_id)
 
     async def delete_topic(self) -> None:
-        """Deletes the nodes of the topic and its cursors in one step, then every ledger of theirs.
+        """Deletes the nodes of the topic and its cursors in one step, then their ledgers.
 
         Raises:
-            Conflict: something of it was changed, or a broker took it. Unavailable: bookies do not tell which ledger
-                has what was compacted.
+            Conflict: the topic or a cursor was changed. Unavailable: the state of the compaction cursor, which names
+                the compacted ledger, cannot be read.
         """
         cold, ledgers = self.cold, self.stores.ledgers
         for cursor in cold.silent:
             if cursor.name == COMPACTION_CURSOR:
-                raise Unavailable(f"what {cursor.name} names is not known: {cursor.unknown}")
+                raise Unavailable(f"cannot read the compacted ledger of cursor {cursor.name}: {cursor.unknown}")
         rows = await ledgers_of(self.bookkeeper, self.stores, cold)
         operations = [
             Delete(ledgers.cursor_path(cold.topic.path, cursor.name), cursor.version)
@@ -133,7 +133,7 @@ class Edit:
 
 
 def mark_before(cold: ColdTopic, at: Position) -> Position:
-    """The mark-delete position of a cursor whose next entry is `at`, or the first behind it."""
+    """Returns the mark-delete position of a cursor whose next entry is `at`, or the first entry after it."""
     ledgers = cold.ledgers
     if at == EARLIEST:
         return ledgers.before_first
@@ -143,13 +143,13 @@ def mark_before(cold: ColdTopic, at: Position) -> Position:
 
 
 def moved(cold: ColdTopic, cursor: ColdCursor, at: Position) -> CursorState:
-    """The state of a cursor whose next entry is `at`, whatever it had acknowledged."""
+    """Returns the state of a cursor whose next entry is `at`, without its former acknowledgements."""
     acks = Acks(cold.ledgers, mark_before(cold, at))
     return acks.state(dict(cursor.state.longs))
 
 
 def skipped(cold: ColdTopic, cursor: ColdCursor, entries: int) -> CursorState:
-    """The state of a cursor that has acknowledged so many more entries of its backlog, the oldest."""
+    """Returns the state of a cursor after it acknowledged this number of the oldest entries of its backlog."""
     ledgers = cold.ledgers
     fresh = Acks(ledgers, ledgers.before_first)
     fresh.load(cursor.state)
