@@ -50,8 +50,8 @@ ALLOWED: Final = {
 }
 
 
-PENDING: Final = ("bkctl/log/", "daemon/bkdaemon/broker/")
-"""Sources that came from the broker and whose texts are not rewritten yet; none may be added."""
+PENDING: Final = ("daemon/bkdaemon/broker/",)
+"""Sources whose texts are not rewritten yet; none may be added."""
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:

@@ -1,7 +1,7 @@
-"""What one cursor knows to be acknowledged: a mark-delete position, ranges above it, parts of batches. Touches nothing.
+"""The acknowledgements of one cursor: a mark-delete position, ranges above it, parts of batches. Without I/O.
 
-Ranges are kept by ledger, as ascending, disjoint, never touching pairs of entry ids. What is acknowledged without a gap
-behind the mark-delete position moves it. Source: ManagedCursorImpl.java, OpenLongPairRangeSet.java.
+Ranges are kept by ledger, as ascending, disjoint, never touching pairs of entry ids. Entries that are acknowledged
+without a gap after the mark-delete position move it. Source: ManagedCursorImpl.java, OpenLongPairRangeSet.java.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Ranges:
     def add(self, start: int, end: int) -> int:
         """Adds start to end, both included; returns how many entries are new."""
         starts, ends = self.starts, self.ends
-        first = bisect_left(ends, start - 1)  # ranges from here on touch or lie behind
+        first = bisect_left(ends, start - 1)  # ranges from here on touch or lie after
         last = bisect_right(starts, end + 1)  # those before here touch or lie before
         if first == last:
             starts.insert(first, start)
@@ -94,7 +94,7 @@ class Acks:
     # -- acknowledging ------------------------------------------------------------------------------------------------
 
     def ack(self, position: Position) -> bool:
-        """Acknowledges an entry; False if that is no news, or it is no entry of the row."""
+        """Acknowledges an entry; False if it was acknowledged before or does not exist."""
         if position <= self.mark_delete or not self._ledgers.contains(position):
             return False
         new = self._add(position.ledger_id, position.entry_id, position.entry_id)
@@ -115,13 +115,13 @@ class Acks:
         return True
 
     def ack_range(self, ledger_id: int, start: int, end: int) -> bool:
-        """Acknowledges the entries of a ledger from start to end, both included; False if that is no news."""
+        """Acknowledges the entries of a ledger from start to end, both included; False if none is new."""
         for position in [p for p in self.batches if p.ledger_id == ledger_id and start <= p.entry_id <= end]:
             del self.batches[position]
         return self._load(ledger_id, start, end)
 
     def ack_until(self, position: Position) -> bool:
-        """Acknowledges everything up to position; False if that is no news."""
+        """Acknowledges all entries up to position; False if the mark-delete position stays."""
         position = min(position, self._ledgers.last)
         if position <= self.mark_delete:
             return False
@@ -129,7 +129,7 @@ class Acks:
         return True
 
     def advance(self) -> bool:
-        """Moves the mark-delete position over what is acknowledged behind it; True if it moved."""
+        """Moves the mark-delete position over the acknowledged entries after it; True if it moved."""
         before = self.mark_delete
         while self._ranges:
             following = self._ledgers.next(self.mark_delete)
@@ -140,7 +140,7 @@ class Acks:
         return self.mark_delete != before
 
     def reset(self, mark_delete: Position) -> None:
-        """Forgets everything but this."""
+        """Discards all acknowledgements except those up to mark_delete."""
         self.mark_delete = mark_delete
         self._ranges.clear()
         self.batches.clear()
@@ -192,7 +192,7 @@ class Acks:
     # -- storing ------------------------------------------------------------------------------------------------------
 
     def state(self, longs: dict[str, int], ranges_max: int = RANGES_MAX) -> CursorState:
-        """What is to be stored, at most ranges_max ranges and as many batches, the lowest."""
+        """Returns the state to store, with the lowest ranges_max ranges and batches."""
         batches = sorted(self.batches)[:ranges_max]
         return CursorState(
             self.mark_delete,
@@ -208,7 +208,7 @@ class Acks:
                 yield AckedRange(Position(ledger_id, start - 1), Position(ledger_id, end))
 
     def load(self, state: CursorState) -> None:
-        """Takes over what was stored, as far as it is still about entries of the row."""
+        """Loads a stored state; entries that are not in the ledgers any more are ignored."""
         self.reset(self._settled(state.mark_delete))
         for one in state.ranges:
             self._load_range(one)
@@ -222,7 +222,7 @@ class Acks:
         self.advance()
 
     def settle(self) -> None:
-        """Ledgers have gone from the row: what is known of the others stays, however much that is."""
+        """Adapts the state to removed ledgers; all acknowledgements of the others are kept."""
         self.load(self.state({}, max(self.range_count, len(self.batches))))
 
     def _settled(self, position: Position) -> Position:

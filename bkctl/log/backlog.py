@@ -1,4 +1,4 @@
-"""How many bytes lie behind a position: what is stored, without what is before, by the average of its ledger.
+"""The size of a backlog: the bytes of all entries after a position, by the average entry size of its ledger.
 
 Source: ManagedLedgerImpl.java (estimateBacklogFromPosition).
 """
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def bytes_behind(ledgers: LedgerList, mark_delete: Position) -> int:
-    """Bytes of the entries behind a mark-delete position."""
+    """Estimates the bytes of the entries after a mark-delete position."""
     ledger_id, entry_id = mark_delete
     size = sum(ledgers.size(other) for other in ledgers.ids if other >= ledger_id)
     entries = ledgers.entries(ledger_id)

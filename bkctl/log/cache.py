@@ -1,9 +1,9 @@
-"""Entries in memory: the tail of every topic, and beside it what slow subscriptions are catching up on.
+"""Entries in memory: the tail of every topic, and the chunks that slow subscriptions are catching up on.
 
 The two have bounds of their own, so that a subscription that reads a day of backlog cannot push out the tail. The tail
 holds what was just written, oldest out first, over all topics of the broker. Catch-up reads fetch chunks of a ledger,
 one fetch however many subscriptions ask, and the next chunk while this one is being delivered. A chunk is as many
-entries as have a topic's share of bytes; what all fetches have under way is bounded too, and who finds no room waits.
+entries as fit into a topic's share of bytes. The bytes in flight of all fetches are bounded too; further fetches wait.
 Source of the idea: EntryCacheImpl.java, RangeEntryCacheManagerImpl.java.
 """
 
@@ -21,7 +21,7 @@ from bkctl.model.topic import Position
 
 CHUNK_ENTRIES_MAX: Final = 512  # of the tail: what is found by one comparison, and goes at once
 CHUNK_BYTES_MAX: Final = 256 * 1024
-CHUNKS_MIN: Final = 16  # into which the tails are cut at least
+CHUNKS_MIN: Final = 16  # into which the tails are divided at least
 READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
 """Of one chunk."""
 READ_AHEAD_ENTRIES_MAX: Final = 2_000
@@ -30,7 +30,7 @@ SHARE_BYTES_MIN: Final = 64 * 1024
 CATCHING_UP_S: Final = 1.0
 """A topic that fetched nothing for so long leaves its share to others."""
 FLIGHT_BYTES_MAX: Final = 64 * 1024 * 1024
-"""What fetches of all topics have under way."""
+"""Limit of the bytes in flight of all fetches."""
 CATCH_UP_CHUNKS_MAX: Final = 20_000
 ENTRY_OVERHEAD_BYTES: Final = 48
 """Of an entry that waits to be delivered, besides its own: its object, and its place in the row."""
@@ -60,10 +60,10 @@ class EntryCache:
     """The memory of one broker for entries.
 
     Attributes:
-        tail_bytes, catch_up_bytes: what is here.
-        flight_bytes: what fetches have under way.
-        unconfirmed_bytes: what was added to logs and is not safe yet.
-        skipped: entries that were passed over, as they are lost for good.
+        tail_bytes, catch_up_bytes: bytes of the cached entries.
+        flight_bytes: bytes that fetches have in flight.
+        unconfirmed_bytes: bytes that were added to logs and are not confirmed yet.
+        skipped: entries that were skipped because they are lost for good.
     """
 
     def __init__(
@@ -83,13 +83,13 @@ class EntryCache:
 
     @property
     def full(self) -> bool:
-        """True while so much is not safe yet that no log should be given more."""
+        """True while so many bytes are unconfirmed that no log should accept more."""
         return self.unconfirmed_bytes > UNCONFIRMED_BYTES_HIGH
 
     # -- the tails ----------------------------------------------------------------------------------------------------
 
     def added(self, tail: Tail, chunk: _Chunk, size: int, *, new: bool) -> None:
-        """A tail has grown; the oldest chunks of all tails go where there is no room."""
+        """Accounts for a grown tail and removes the oldest chunks of all tails above the limit."""
         self.tail_bytes += size
         if new:
             self._order.append((tail, chunk))
@@ -100,16 +100,16 @@ class EntryCache:
     # -- catching up --------------------------------------------------------------------------------------------------
 
     async def chunk(self, ledger_id: int, entry_id: int, last: int, fetch: Fetch) -> tuple[int, list[bytes]]:
-        """(first entry, entries) of a chunk that has this entry, and goes to `last` at most.
+        """Returns (first entry, entries) of a chunk that contains this entry and ends at `last` or before.
 
-        It is fetched once for all who ask meanwhile.
+        Concurrent callers share one fetch.
         """
         while True:
             known = self._known(ledger_id, entry_id)
             if known is not None:
                 return known
-            under_way = self._under_way(ledger_id, entry_id)
-            first, task = under_way or (entry_id, self._start(ledger_id, entry_id, last, fetch))
+            in_flight = self._in_flight(ledger_id, entry_id)
+            first, task = in_flight or (entry_id, self._start(ledger_id, entry_id, last, fetch))
             try:
                 entries = await asyncio.shield(task)
             except BkctlError:
@@ -120,12 +120,12 @@ class EntryCache:
                 return first, entries
 
     def ahead(self, ledger_id: int, first: int, last: int, fetch: Fetch) -> None:
-        """Fetches a chunk that will be asked for soon; its failure is for those who ask."""
-        if self._known(ledger_id, first) is None and self._under_way(ledger_id, first) is None:
+        """Starts to fetch a chunk that will be requested soon; a failure is reported to its readers."""
+        if self._known(ledger_id, first) is None and self._in_flight(ledger_id, first) is None:
             self._start(ledger_id, first, last, fetch)
 
     def share(self, topic: object) -> int:
-        """Bytes of a topic's next chunk: this one and the one ahead shall stay until they were delivered."""
+        """Returns the bytes of a topic's next chunk, so that it and the one ahead stay until they are delivered."""
         now = asyncio.get_running_loop().time()
         active = self._catching_up
         active[id(topic)] = now
@@ -136,7 +136,7 @@ class EntryCache:
 
     @asynccontextmanager
     async def flight(self, size: int) -> AsyncIterator[None]:
-        """Room for so many bytes that are under way; who came first has it first."""
+        """Reserves room for this number of bytes in flight; waits in the order of arrival."""
         size = min(size, FLIGHT_BYTES_MAX)
         if self._waiting or self.flight_bytes + size > FLIGHT_BYTES_MAX:
             room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -147,7 +147,7 @@ class EntryCache:
                 if room.done() and not room.cancelled():
                     self._landed(size)
                 else:
-                    with suppress(ValueError):  # who landed since has passed over it
+                    with suppress(ValueError):  # A fetch that ended meanwhile has skipped it.
                         self._waiting.remove((size, room))
                     self._landed(0)
                 raise
@@ -178,17 +178,17 @@ class EntryCache:
         self._chunks.move_to_end((ledger_id, first))
         return first, entries
 
-    def _under_way(self, ledger_id: int, entry_id: int) -> tuple[int, asyncio.Task[list[bytes]]] | None:
+    def _in_flight(self, ledger_id: int, entry_id: int) -> tuple[int, asyncio.Task[list[bytes]]] | None:
         for first, (last, task) in self._fetches.get(ledger_id, {}).items():
-            if first <= entry_id <= last and not task.done():  # one that has ended would be waited for without a pause
+            if first <= entry_id <= last and not task.done():  # a wait for a finished one would never yield to the loop
                 return first, task
         return None
 
     def _start(self, ledger_id: int, first: int, last: int, fetch: Fetch) -> asyncio.Task[list[bytes]]:
         starts, fetches = self._starts.get(ledger_id, ()), self._fetches.setdefault(ledger_id, {})
         at = bisect_right(starts, first)
-        behind = [*starts[at : at + 1], *(other for other in fetches if other > first)]
-        last = min(last, *(other - 1 for other in behind)) if behind else last
+        later = [*starts[at : at + 1], *(other for other in fetches if other > first)]
+        last = min(last, *(other - 1 for other in later)) if later else last
         task = asyncio.ensure_future(self._fetch(ledger_id, first, last, fetch))
         fetches[first] = last, task
         task.add_done_callback(lambda t: self._fetched(ledger_id, first, t))
@@ -224,7 +224,7 @@ class EntryCache:
             task.exception()  # its waiters have it, if any
 
     def forget(self, ledger_id: int) -> None:
-        """A ledger is gone."""
+        """Removes the chunks of a deleted ledger."""
         for first in list(self._starts.get(ledger_id, ())):
             self._drop((ledger_id, first))
 
@@ -242,13 +242,13 @@ class Tail:
         self._chunks: deque[_Chunk] = deque()
 
     def expect(self, size: int) -> int:
-        """So many bytes more are on their way to the log; returns them."""
+        """Counts bytes as unconfirmed, or no longer if negative; returns them."""
         self._expected += size
         self._cache.unconfirmed_bytes += size
         return size
 
     def add(self, ledger_id: int, first: int, entries: list[bytes]) -> None:
-        """Entries that were just confirmed, from `first` on."""
+        """Adds entries that were just confirmed, from `first` on."""
         size = sum(map(len, entries))
         self.expect(-min(size, self._expected))
         chunk = self._chunks[-1] if self._chunks else None
@@ -267,7 +267,7 @@ class Tail:
         self._cache.added(self, chunk, size, new=new)
 
     def get(self, start: Position, entries_max: int, bytes_max: int) -> Found:
-        """Entries from start on, as many as are here in a row; [] if that one is not."""
+        """Returns the cached consecutive entries from start on; [] if start is not cached."""
         ledger_id, entry_id = start
         for index in range(len(self._chunks) - 1, -1, -1):
             chunk = self._chunks[index]
@@ -299,15 +299,15 @@ class Tail:
             chunk = following
 
     def drop(self, chunk: _Chunk) -> None:
-        """Makes room: a chunk goes, which is the first but for those that clear() let go."""
+        """Removes a chunk to make room, unless clear() removed it before."""
         if self._chunks and self._chunks[0] is chunk:
             self._chunks.popleft()
             self._cache.tail_bytes -= chunk.size
 
     def clear(self) -> None:
-        """The topic is closed; what was still on its way is not waited for."""
+        """Removes all entries of a closed topic, and its unconfirmed bytes from the account."""
         self.expect(-self._expected)
         for chunk in self._chunks:
             self._cache.tail_bytes -= chunk.size
-            chunk.entries = []  # the broker's row of chunks still has it for a while
+            chunk.entries = []  # The broker's queue of chunks still refers to it for a while.
         self._chunks.clear()

@@ -1,4 +1,4 @@
-"""What a managed ledger has under way by itself: tasks, timers, and the pauses between ledgers that took no add."""
+"""Background tasks and timers of a managed ledger, and the pauses between ledgers that stored no add."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 def known_error(error: BaseException, what: str) -> BkctlError:
-    """An error of our tree: this one, or one that tells what a bug of ours, or a cancellation, has ended."""
+    """Returns the error if it is a BkctlError, else an Unavailable that wraps it, as after a bug or a cancellation."""
     return error if isinstance(error, BkctlError) else Unavailable(f"{what}: {error!r}")
 
 
@@ -50,7 +50,7 @@ class Chores:
         self._timers.append(self._loop.call_later(delay_s, work))
 
     def stop_timers(self) -> None:
-        """Nothing is called later, now and from now on."""
+        """Cancels all timers; later ones are ignored."""
         self._stopped = True
         for timer in self._timers:
             timer.cancel()

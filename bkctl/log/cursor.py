@@ -48,13 +48,13 @@ STORE_RETRY_S: Final = 1.0
 LEDGER_RETRY_S: Final = 10.0
 """After a ledger that is full could not be followed by another."""
 NODE_BYTES_MAX: Final = 512 * 1024
-"""Of a state: ZooKeeper ends the session of who sends it more than 1 MiB."""
+"""Limit of a state: ZooKeeper closes the session of a client that sends more than 1 MiB."""
 
 _log = logging.getLogger(__name__)
 
 
 class CursorLog(Protocol):
-    """What a cursor sees of its managed ledger."""
+    """The interface of a managed ledger for its cursors."""
 
     context: LedgerContext
     name: str
@@ -78,7 +78,7 @@ class Cursor:
 
     Attributes:
         mark_delete: everything up to here is acknowledged.
-        stored_mark_delete: as far as the next owner would know it; what lies behind is still needed.
+        stored_mark_delete: the durable mark-delete position; entries after it are still needed.
         read_position: the next entry to be read; the dispatcher moves it, acks only push it forward.
         properties: the subscription's own, text by text.
         longs: numbers by name, as `pulsar.dedup` keeps its sequence ids; `touch` stores a change.
@@ -128,7 +128,7 @@ class Cursor:
         return self._acks.is_acked(position)
 
     def ack_set(self, position: Position) -> list[int] | None:
-        """What is left of a batch that is acknowledged in part; None otherwise."""
+        """Returns the unacknowledged messages of a partly acknowledged batch as words of bits; None otherwise."""
         bits = self._acks.batches.get(position)
         return None if bits is None else list(words_of(bits))
 
@@ -147,12 +147,12 @@ class Cursor:
 
     @property
     def ranges(self) -> tuple[AckedRange, ...]:
-        """What is acknowledged above the mark-delete position."""
+        """The acknowledged ranges above the mark-delete position."""
         return self._acks.state(self.longs, self._log.settings.ranges_max).ranges
 
     @property
     def range_count(self) -> int:
-        """How many ranges that are."""
+        """The number of acknowledged ranges above the mark-delete position."""
         return self._acks.range_count
 
     @property
@@ -168,7 +168,7 @@ class Cursor:
     # -- acknowledging ---------------------------------------------------------------------------------------------
 
     def ack(self, positions: Iterable[Position]) -> None:
-        """Acknowledges single entries, whole. Those that are no entries of the log are passed over."""
+        """Acknowledges single entries, whole. Positions without an entry are ignored."""
         acks = self._acks
         news = 0
         for position in positions:
@@ -284,7 +284,7 @@ class Cursor:
                 self._wake(None)
                 if not self._waiting:
                     break
-        except Exception as e:  # noqa: BLE001 - of a bug of ours too: who waits would wait for ever
+        except Exception as e:  # noqa: BLE001 - an internal error must fail waiting callers too
             error = known_error(e, f"the state of cursor {self.name} is not stored")
             _log.warning("%s: %s", self._log.name, error, exc_info=error is not e)
             if isinstance(e, Conflict | LedgerFenced):
@@ -359,29 +359,29 @@ class Cursor:
             writer.append_many([encode_cursor_state(one) for one in states])
             await writer.flush()
         except BaseException as e:
-            await self._give_up(writer, e)
+            await self._discard(writer, e)
             raise
         return writer
 
     async def _switch_to(self, writer: LedgerWriter, before: CursorState) -> None:
-        """The node names this ledger; the one before it goes."""
+        """Makes the node name this ledger, and deletes the one before it."""
         try:
             await self._write_node(writer.ledger_id, CursorState(before.mark_delete))
         except BaseException as e:
-            await self._give_up(writer, e, named=isinstance(e, Unavailable))
+            await self._discard(writer, e, named=isinstance(e, Unavailable))
             raise
         old, self._writer, self._writer_since = self._writer, writer, self._loop.time()
         self.switched_ms = self._log.context.world.clock.now_ms()
         await self._drop(old)
 
-    async def _give_up(self, writer: LedgerWriter, error: BaseException, *, named: bool = False) -> None:
-        """Lets go of a ledger, and deletes it but where the node may name it."""
+    async def _discard(self, writer: LedgerWriter, error: BaseException, *, named: bool = False) -> None:
+        """Abandons a ledger, and deletes it unless the node may name it."""
         writer.abandon()
         if isinstance(error, Exception) and not named:
             await self._log.delete_ledgers((writer.ledger_id,))
 
     def _for_node(self) -> CursorState:
-        """What a node gets in place of the ledger: the same, if that is not too much for it."""
+        """Returns the state for the node in place of the ledger, reduced if it is too large for a node."""
         settings = self._log.settings
         state = self._acks.state(self.longs, settings.ranges_max)
         if len(encode_cursor_state(state)) <= NODE_BYTES_MAX:
@@ -405,7 +405,7 @@ class Cursor:
     async def _write_node(self, ledger_id: int = NO_CURSOR_LEDGER, state: CursorState | None = None) -> None:
         log, store = self._log, self._log.context.store
         async with log.node.lock:
-            if state is None:  # what it has by now: a write before this one may have named another ledger
+            if state is None:  # Read here: a write before this one may have named another ledger.
                 ledger_id, state = self.ledger_id, self._in_node
             info = ManagedCursorInfo(ledger_id, state, self.last_active_ms, dict(self.properties))
             if self._version is None:
@@ -430,11 +430,11 @@ class Cursor:
         await self._write_node()
 
     def active(self) -> None:
-        """A consumer came or went; the time is stored with the next write of the node."""
+        """Records that a consumer connected or left; the next write of the node stores the time."""
         self.last_active_ms = self._log.context.world.clock.now_ms()
 
     async def load(self, stored: StoredCursor) -> None:
-        """Takes over what an owner before us stored.
+        """Loads the state that the previous owner stored.
 
         Raises:
             Unavailable: the cursor's ledger cannot be read now.
@@ -493,7 +493,7 @@ class Cursor:
         if self._writer is not None:
             try:
                 await self._writer.close()
-            except Unavailable as e:  # it has the state: who opens it next finds out its end
+            except Unavailable as e:  # It has the state: the next owner recovers its end.
                 _log.warning("%s: the ledger of cursor %s stays open: %s", self._log.name, self.name, e)
                 self._writer.abandon()
 

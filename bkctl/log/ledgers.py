@@ -58,7 +58,7 @@ class LedgerList:
         return Position(self._closed.ledger_id, self.entries(self._closed.ledger_id) - 1)
 
     def remove(self, ledger_ids: Iterable[int]) -> None:
-        """Ledgers that were trimmed."""
+        """Removes trimmed ledgers."""
         for ledger_id in ledger_ids:
             self.infos.pop(ledger_id, None)
         self._rebuild()
@@ -103,7 +103,7 @@ class LedgerList:
 
     @property
     def before_first(self) -> Position:
-        """What a cursor at the very beginning has as its mark-delete: entry -1 of the first ledger."""
+        """The mark-delete position of a cursor at the beginning: entry -1 of the first ledger."""
         return Position(self._ids[0], -1) if self._ids else _NOWHERE
 
     @property
@@ -135,7 +135,7 @@ class LedgerList:
         return Position(last.ledger_id, last.entry_id + 1)
 
     def next(self, position: Position) -> Position:
-        """The entry behind a position; behind the last one that which comes next."""
+        """Returns the entry after a position; after the last one, the next position to be written."""
         return self.at_or_after(Position(position.ledger_id, position.entry_id + 1))
 
     def previous(self, position: Position) -> Position:
@@ -144,7 +144,7 @@ class LedgerList:
         return self.at(index) if index >= 0 else self.before_first
 
     def index(self, position: Position) -> int:
-        """How many entries lie before a position."""
+        """Counts the entries before a position."""
         place = bisect_left(self._ids, position.ledger_id)
         if place == len(self._ids):
             return self.entries_total
@@ -153,7 +153,7 @@ class LedgerList:
         return self._before[place] + min(max(position.entry_id, 0), self.entries(position.ledger_id))
 
     def at(self, index: int) -> Position:
-        """The entry before which so many lie; behind the last one that which comes next."""
+        """Returns the entry with `index` entries before it; after the last one, the next position to be written."""
         if index >= self.entries_total:
             return self.next(self.last)
         place = bisect_right(self._before, max(index, 0)) - 1
@@ -161,6 +161,6 @@ class LedgerList:
         return Position(self._ids[place], max(index, 0) - self._before[place])
 
     def between(self, after: Position, until: Position) -> int:
-        """Entries behind `after`, up to and including `until`."""
+        """Counts the entries after `after`, up to and including `until`."""
         upper = self.index(Position(until.ledger_id, until.entry_id + 1))
         return max(0, upper - self.index(Position(after.ledger_id, after.entry_id + 1)))

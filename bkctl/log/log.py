@@ -38,7 +38,7 @@ READ_ENTRIES: Final = 500
 READ_BYTES: Final = 4 * 1024 * 1024
 NAME_PARTS: Final = 4
 KEEP: Final = LedgerSettings(rollover_min_s=0, retention_s=FOR_EVER, retention_bytes=FOR_EVER)
-"""Nothing goes by itself: `truncate` says what may."""
+"""Ledgers are deleted by `truncate` alone."""
 
 
 class Log:
@@ -56,17 +56,17 @@ class Log:
     async def open(
         cls, bookkeeper: BookKeeper, name: str, recover: RecoverLedger, settings: LedgerSettings = KEEP
     ) -> Log:
-        """Takes the log of that name over, or makes it; name is tenant/namespace/persistent/name.
+        """Opens the log of that name, or creates it; name is tenant/namespace/persistent/name.
 
-        recover fences and closes the last ledger of the writer before.
+        recover fences and closes the last ledger of the previous writer.
 
         Raises:
-            UsageError: it is no such name. Conflict: another opened it at the same time.
+            UsageError: the name is not valid. Conflict: another process opened the log at the same time.
             Unavailable, NotEnoughBookies: it cannot be opened now.
         """
         parts = name.split("/")
         if len(parts) != NAME_PARTS or parts[2] != "persistent" or not all(parts):
-            raise UsageError(f"{name!r} is no name of a log", hint="tenant/namespace/persistent/name")
+            raise UsageError(f"{name!r} is not a valid name of a log", hint="tenant/namespace/persistent/name")
         store = ManagedLedgerStore(bookkeeper.ledgers.store)
         context = LedgerContext(bookkeeper, store, EntryCache(), bookkeeper.context.world, recover)
         return cls(await ManagedLedger.open(context, name, settings))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bkctl.log.reads import LedgerReads
     from bkctl.log.settings import LedgerSettings
 
-TOLD_MAX: Final = 1_000
+LOGGED_MAX: Final = 1_000
 """Ledgers of one topic that are logged by name."""
 SINGLE_READS_MAX: Final = 100
 """Entries that are read one by one where a read of many has failed."""
@@ -52,20 +52,20 @@ class ReadLog(Protocol):
 
 
 class LostData:
-    """What is lost of one managed ledger.
+    """Reads one managed ledger and skips its lost entries.
 
     Attributes:
-        skipped: entries that were passed over, each time a cursor came to them.
+        skipped: entries that were skipped, counted for each read that came to them.
     """
 
     def __init__(self, log: ReadLog, reads: LedgerReads) -> None:
         self.skipped = 0
         self._log = log
         self._reads = reads
-        self._told: set[int] = set()
+        self._logged: set[int] = set()
 
     async def read(self, start: Position, entries_max: int, bytes_max: int, cursor: Cursor | None) -> Found:
-        """Entries at or after start, behind what is lost; what that is, cursor acknowledges."""
+        """Returns entries at or after start without the lost ones, which the cursor acknowledges."""
         while True:
             position = self._log.ledgers.at_or_after(start)
             try:
@@ -112,7 +112,7 @@ class LostData:
     async def _read_singly(
         self, first: Position, entries_max: int, bytes_max: int, cursor: Cursor | None
     ) -> tuple[Found, Position]:
-        """Entries from first on, up to one that cannot be read; of lost ones nothing, but the position behind them."""
+        """Reads entries from first on, up to an unreadable one; for lost entries, returns the position after them."""
         ledger_id, entry_id = first
         found: Found = []
         size = lost = 0
@@ -173,11 +173,11 @@ class LostData:
                 entries,
                 len(log.cursors),
             )
-        behind = log.ledgers.at_or_after(Position(ledger_id, entries))
+        after = log.ledgers.at_or_after(Position(ledger_id, entries))
         for cursor in list(log.cursors.values()):
             cursor.ack_range(ledger_id, 0, entries - 1)
             if cursor.read_position.ledger_id == ledger_id:
-                cursor.read_position = behind
+                cursor.read_position = after
         return True
 
     async def _is_lost(self, ledger_id: int) -> bool:
@@ -193,7 +193,7 @@ class LostData:
             _log.debug("%s: ledger %d may be lost or not: %s", self._log.name, ledger_id, e)
         return False
 
-    # -- telling ----------------------------------------------------------------------------------------------------
+    # -- logging ----------------------------------------------------------------------------------------------------
 
     def _count(self, entries: int) -> None:
         self.skipped += entries
@@ -201,9 +201,9 @@ class LostData:
 
     def _is_news(self, ledger_id: int) -> bool:
         """True once for each ledger."""
-        if ledger_id in self._told or len(self._told) >= TOLD_MAX:
+        if ledger_id in self._logged or len(self._logged) >= LOGGED_MAX:
             return False
-        self._told.add(ledger_id)
+        self._logged.add(ledger_id)
         return True
 
 

@@ -2,7 +2,7 @@
 
     open    read the node → recover (fence) the last ledger → create a new one → compare-and-set of the node
     add     to the open ledger; while it is being changed adds wait, and go to the next one in order
-    roll    when full or old: close → create the next → one compare-and-set that tells both
+    roll    when full or old: close → create the next → one compare-and-set that stores both
     close   the ledger and the cursors; the list stays as it is, the next open completes it
 
 Positions come from BookKeeper, in order; only this object writes the topic's node. A fence by another client, or a
@@ -150,7 +150,7 @@ class ManagedLedger:
         self._roll_later(writer)
 
     def _known(self, old: Sequence[LedgerInfo]) -> list[LedgerInfo]:
-        """The ledgers of a list that are still ours, with the figures that are settled by now."""
+        """The ledgers of a list that are still ours, with their final sizes where known."""
         known = self.ledgers.infos
         return [known[info.ledger_id] for info in old if info.ledger_id in known]
 
@@ -161,15 +161,15 @@ class ManagedLedger:
     # -- adding ----------------------------------------------------------------------------------------------------
 
     def add_many(self, entries: Sequence[bytes]) -> None:
-        """Queues entries to be appended, in order; `on_confirmed` tells their positions. Never blocks.
+        """Queues entries to be appended, in order; `on_confirmed` reports their positions. Never blocks.
 
         Raises:
-            LedgerFenced, LedgerClosed, Unavailable, …: why it takes no more.
+            LedgerFenced, LedgerClosed, Unavailable, …: the log accepts no more entries.
         """
         if self.state not in (State.OPEN, State.SWITCHING):
             raise self._refusal()
         if self._queue_bytes > QUEUE_BYTES_MAX:
-            raise Unavailable(f"{self.name}: {self._queue_bytes} bytes wait to be stored")
+            raise Unavailable(f"{self.name}: {self._queue_bytes} bytes are queued; accepting no more")
         self._queue.extend(entries)
         self._queue_bytes += self._reads.tail.expect(sum(map(len, entries)))
         self._drain()
@@ -271,8 +271,10 @@ class ManagedLedger:
                 await self._close_writer()
                 if self._still(State.SWITCHING):
                     await self._next_ledger()
-            except Exception as e:  # noqa: BLE001 - of a bug of ours too: adds would wait for ever
-                _log.error("%s: no next ledger: %s", self.name, e, exc_info=not isinstance(e, BkctlError))
+            except Exception as e:  # noqa: BLE001 - an internal error must fail queued adds too
+                _log.error(
+                    "%s: failed to create the next ledger: %s", self.name, e, exc_info=not isinstance(e, BkctlError)
+                )
                 self.failed(known_error(e, f"{self.name}: no next ledger"))
                 return
         if self._still(State.SWITCHING):
@@ -285,7 +287,7 @@ class ManagedLedger:
         return self.state is state
 
     async def _close_writer(self) -> None:
-        """Closes the open ledger and settles its figures; one that cannot be closed is recovered.
+        """Closes the open ledger and records its size; one that cannot be closed is recovered.
 
         Raises:
             LedgerFenced, LedgerClosed, Conflict: it has another owner. Unavailable: its end cannot be found.
@@ -298,7 +300,7 @@ class ManagedLedger:
         except DEPOSED:
             raise
         except BkctlError as e:
-            _log.warning("%s: ledger %d cannot be closed, it is recovered: %s", self.name, writer.ledger_id, e)
+            _log.warning("%s: failed to close ledger %d; recovering it: %s", self.name, writer.ledger_id, e)
             report = await self.context.recover(self.context.bookkeeper, writer.ledger_id, self.settings.password)
             metadata = report.metadata
             self._confirmed(writer, metadata.last_entry_id)  # stored by enough bookies, though not all had answered
@@ -319,7 +321,7 @@ class ManagedLedger:
         self._sent.clear()
 
     async def _watch(self, writer: LedgerWriter) -> None:
-        """Hears why a writer ends by itself."""
+        """Waits for the end of a writer, and creates the next ledger if it failed."""
         error = await writer.ended()
         if error is None or writer is not self._writer or self.state is not State.OPEN:
             return
@@ -329,7 +331,9 @@ class ManagedLedger:
         self.state = State.SWITCHING
         pause_s = self._pauses.next_s(self.added)
         if pause_s:
-            _log.warning("%s: the next ledger is made in %g s, no add was stored: %s", self.name, pause_s, error)
+            _log.warning(
+                "%s: creating the next ledger in %g s, the last one stored no add: %s", self.name, pause_s, error
+            )
             await asyncio.sleep(pause_s)
         await self._roll()
 
@@ -337,7 +341,7 @@ class ManagedLedger:
         """Fails the log, which has another owner now; its user is notified once."""
         if self.state in (State.FAILED, State.CLOSED):
             return
-        _log.warning("%s: the log ends here: %s", self.name, error)
+        _log.warning("%s: closing the failed log: %s", self.name, error)
         self.state, self.error = State.FAILED, error
         self._let_go()
         self._loop.call_soon(self.on_failed, error)
@@ -360,11 +364,11 @@ class ManagedLedger:
         return self.ledgers.first
 
     def next_position(self, position: Position) -> Position:
-        """The entry behind a position, over ledger borders; behind the last one that which comes next."""
+        """Returns the entry after a position, across ledgers; after the last one, the next position to be written."""
         return self.ledgers.next(position)
 
     def entries_between(self, after: Position, until: Position) -> int:
-        """How many entries lie behind `after`, up to and including `until`."""
+        """Counts the entries after `after`, up to and including `until`."""
         return self.ledgers.between(after, until)
 
     async def read(self, start: Position, entries_max: int, bytes_max: int) -> list[tuple[Position, bytes]]:
@@ -483,7 +487,7 @@ class ManagedLedger:
                 for close in (self._close_writer, *(cursor.close for cursor in self.cursors.values())):
                     try:
                         await close()
-                    except Exception as e:  # noqa: BLE001 - of a bug of ours too: the others are to be stored
+                    except Exception as e:  # noqa: BLE001 - an internal error must not keep the others from being stored
                         known = isinstance(e, BkctlError)
                         _log.warning("error while closing %s: %s", self.name, e, exc_info=not known)
         finally:
@@ -579,8 +583,8 @@ async def first_published(log: ManagedLedger, ms: int) -> Position:
     """
     ledgers = log.ledgers
     low, high = ledgers.first, ledgers.next(ledgers.last)
-    while (before := ledgers.index(low)) < (behind := ledgers.index(high)):
-        middle = ledgers.at((before + behind) // 2)
+    while (before := ledgers.index(low)) < (until := ledgers.index(high)):
+        middle = ledgers.at((before + until) // 2)
         found = await log.lost.look(middle, high)
         if found is None or publish_time(found[1]) >= ms:
             high = middle
@@ -642,7 +646,7 @@ class Trimmer:
                 log.failed(e)
                 return []
             except BkctlError as e:
-                _log.warning("%s: not trimmed: %s", log.name, e)
+                _log.warning("%s: failed to trim: %s", log.name, e)
                 return []
             return gone
 

@@ -50,10 +50,11 @@ class RecoverLedger(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LedgerContext:
-    """What the managed ledgers of one broker share; compacting is held by topics that are being compacted.
+    """The resources that the managed ledgers of one broker share.
 
     Attributes:
         recover: fences and closes the ledgers of a log whose writer is gone.
+        compacting: is held by each topic that is being compacted.
         workers: threads for work on entries that takes long.
     """
 
@@ -67,7 +68,7 @@ class LedgerContext:
 
     @property
     def compactor(self) -> Worker:
-        """Looks at the messages of topics that are compacted, away from the event loop."""
+        """The thread that reads the messages of topics that are being compacted."""
         return self.workers.get(self.world, "compaction")
 
     @property
@@ -126,7 +127,7 @@ class LedgerNode:
         """Replaces a cursor's node and returns its version; the lock is held.
 
         A Java broker that was deposed and has not noticed closes its topics as usual: it asks for the cursor's version
-        alone, which its successor may not have changed yet. While the topic is ours its word does not count.
+        alone, which its successor may not have changed yet. That write is replaced while the topic is ours.
 
         Raises:
             Conflict: the topic has another owner.

@@ -6,10 +6,10 @@ from bkctl.model.topic import EARLIEST, Position
 
 
 class Origin:
-    """Remembers what a mark-delete position does not tell: how far before the topic's first entry a cursor begins.
+    """The start of a cursor before the topic's first entry, which a mark-delete position cannot express.
 
-    Who reads a compacted topic begins there. A cursor that was loaded at the very beginning of a ledger, of which
-    and it is unknown whether something before that was acknowledged, starts at the first entry.
+    A reader of a compacted topic starts there. A cursor that was loaded at the beginning of a ledger starts at
+    EARLIEST, because it is unknown whether an entry before that was acknowledged.
     """
 
     def __init__(self, asked: Position, mark_delete: Position) -> None:
@@ -19,16 +19,16 @@ class Origin:
     @classmethod
     def loaded(cls, stored: Position, mark_delete: Position) -> Origin:
         """Of a cursor whose stored mark-delete position became this one."""
-        return cls(_behind(stored) if stored.entry_id >= 0 else EARLIEST, mark_delete)
+        return cls(_after(stored) if stored.entry_id >= 0 else EARLIEST, mark_delete)
 
     def start(self, mark_delete: Position) -> Position:
         """The first place that is not acknowledged, with what may lie before the topic's first entry."""
-        return self._asked if mark_delete == self._mark_delete else _behind(mark_delete)
+        return self._asked if mark_delete == self._mark_delete else _after(mark_delete)
 
     def trimmed(self, before: Position, mark_delete: Position) -> Origin:
         """After the topic lost ledgers, which moved the mark-delete position, and nothing was acknowledged."""
         return Origin(self.start(before), mark_delete)
 
 
-def _behind(position: Position) -> Position:
+def _after(position: Position) -> Position:
     return Position(position.ledger_id, position.entry_id + 1)

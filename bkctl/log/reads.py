@@ -56,9 +56,9 @@ class LedgerReads:
     async def _from_bookies(self, position: Position, entries_max: int, bytes_max: int) -> Found:
         ledger_id, entry_id = position
         first, entries = await self._cache.chunk(ledger_id, entry_id, self._last(ledger_id, entry_id), self._fetch)
-        behind = first + len(entries)
-        if behind < self._ledgers.entries(ledger_id):
-            self._cache.ahead(ledger_id, behind, self._last(ledger_id, behind), self._fetch)
+        following = first + len(entries)
+        if following < self._ledgers.entries(ledger_id):
+            self._cache.ahead(ledger_id, following, self._last(ledger_id, following), self._fetch)
         found: Found = []
         size = 0
         at = entry_id - first

@@ -65,7 +65,7 @@ async def recovered_list(context: LedgerContext, info: ManagedLedgerInfo, settin
         try:
             report = await context.recover(context.bookkeeper, last.ledger_id, settings.password, settings.digest_type)
         except NoSuchLedger:
-            _log.warning("ledger %d is in the list of a topic and nowhere else: dropped", last.ledger_id)
+            _log.warning("removing ledger %d from the list of a topic: its metadata does not exist", last.ledger_id)
         else:
             metadata = report.metadata
             now_ms = context.world.clock.now_ms()
@@ -81,7 +81,7 @@ async def listed_ledger(
     settings: LedgerSettings,
     known: Callable[[Sequence[LedgerInfo]], Sequence[LedgerInfo]],
 ) -> tuple[LedgerWriter, LedgerInfo]:
-    """A new ledger which the node of a log names as its last one, behind those that `known` leaves in the list.
+    """A new ledger which the node of a log names as its last one, after those that `known` keeps in the list.
 
     Raises:
         Conflict: the log has another owner; the ledger is deleted. Unavailable: the node may name it or not: it stays.
@@ -124,6 +124,6 @@ async def delete_ledger(bookkeeper: BookKeeper, ledger_id: int) -> bool:
     except NotFound:
         pass
     except BkctlError as e:
-        _log.warning("ledger %d stays behind as an orphan: %s", ledger_id, e)
+        _log.warning("failed to delete ledger %d, which no node names: %s", ledger_id, e)
         return False
     return True

@@ -1,6 +1,6 @@
 """Which ledgers of a topic may go: those that every durable cursor has passed, as far as retention allows. Pure.
 
-Oldest first, never the last one, which is open or was when the topic was terminated, and none behind one that is kept.
+Oldest first, never the last one, which is open or was when the topic was terminated, and none after one that is kept.
 A ledger that all cursors passed goes when its time is over, or when what is left is still enough for the size to be
 retained. Source: ManagedLedgerImpl.java (internalTrimLedgers)."""
 
@@ -15,7 +15,7 @@ from bkctl.model.topic import Position
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What is kept after all cursors passed: -1 for ever, 0 nothing. Seconds and bytes."""
+    """The retention of ledgers that all cursors passed, in seconds and bytes: -1 unlimited, 0 none."""
 
     seconds: float
     size: int
@@ -43,7 +43,13 @@ def judge(
             verdicts.append(Verdict(ledger_id, "it is open" if ledger_id == ledgers.open_id else "it is the last one"))
         elif slowest is not None and not _passed(ledgers, slowest[1], ledger_id):
             left = ledgers.between(slowest[1], ledgers.last)
-            verdicts.append(Verdict(ledger_id, f"subscription {slowest[0]} is {left} entries behind", slowest[0]))
+            verdicts.append(
+                Verdict(
+                    ledger_id,
+                    f"subscription {slowest[0]} has {left} entries after its mark-delete position",
+                    slowest[0],
+                )
+            )
         elif blocked:
             verdicts.append(Verdict(ledger_id, "an older one is retained"))
         else:

@@ -40,7 +40,7 @@ def test_append_read_truncate_subscribe() -> None:
         async with await Log.open(bookkeeper, NAME, recover_ledger, SHORT) as log:
             cursor = await log.subscribe("billing")
             assert [e async for part in log.read(cursor.read_position) for _, e in part] == payloads(30, 20)
-        with pytest.raises(UsageError, match="no name of a log"):
+        with pytest.raises(UsageError, match="not a valid name of a log"):
             await Log.open(bookkeeper, "orders", recover_ledger)
 
     on_brokers(scenario)
