@@ -81,7 +81,7 @@ async def run(
         old, new = before.acks.backlog(), after.backlog()
         step = f"mark-delete {shown(before.acks.mark_delete)} → {shown(state.mark_delete)}, backlog {old} → {new}"
         env.confirm(Plan(f"set cursor {cursor} of {target.name}", (step,), subject=cursor, typed=new < old))
-        backup = _keep(env, target, before)
+        backup = _back_up(env, target, before)
         await Edit(access.stores, access.bookkeeper, log).set_cursor(cursor, state)
     return {
         "topic": target.name,
@@ -107,7 +107,7 @@ def _state(before: ColdCursor, mark_delete: Position) -> CursorState:
     return CursorState(mark_delete, longs=dict(before.state.longs))
 
 
-def _keep(env: Env, target: Target, cursor: ColdCursor) -> Path:
+def _back_up(env: Env, target: Target, cursor: ColdCursor) -> Path:
     """Writes the state that is replaced to a backup file."""
     from bkctl.codec.managed_ledger import encode_cursor_state
     from bkctl.world import PrivateDisk

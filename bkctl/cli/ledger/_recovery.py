@@ -40,7 +40,7 @@ EXPLAIN_WIDE: Final = ("last_confirmed_found", "fencing_covered", "end_entry_id"
 class Planner(Protocol):
     """Describes a recovery as a plan."""
 
-    def __call__(self, records: list[LedgerRecord], lost: list[BookieId], told: dict[int, str]) -> Plan:
+    def __call__(self, records: list[LedgerRecord], lost: list[BookieId], verdicts: dict[int, str]) -> Plan:
         """The plan."""
 
 
@@ -60,15 +60,15 @@ async def recover_each(
         given = password_of(env, password, password_file)
         for record in records:
             check_digest(digest, record.metadata, record.ledger_id)
-        told = await _told(cluster, records, given, lost, digest) if lost else {}
+        verdicts = await _verdicts(cluster, records, given, lost, digest) if lost else {}
         if records:
-            env.confirm(plan(records, list(lost), told))
+            env.confirm(plan(records, list(lost), verdicts))
         how: dict[str, Any] = {"digest_type": digest} | ({"lost": frozenset(lost)} if lost else {})
         items = await _recover(env, cluster, names, records, given, recover, how)
     return items[0] if is_one(names) else items
 
 
-async def _told(
+async def _verdicts(
     cluster: ClusterAccess,
     records: list[LedgerRecord],
     given: bytes,
@@ -93,14 +93,14 @@ async def _told(
             f"bookie {', '.join(alive)} is registered, so it is not lost",
             hint="stop it permanently before you declare it lost",
         )
-    told: dict[int, str] = {}
+    verdicts: dict[int, str] = {}
     async with cluster.bookkeeper() as client:
         for record in records:
             password = given or record.metadata.password or b""
-            told[record.ledger_id] = (
+            verdicts[record.ledger_id] = (
                 await explain_recovery(client, record.ledger_id, password, frozenset(lost), digest)
             ).verdict
-    return told
+    return verdicts
 
 
 async def _recover(

@@ -40,7 +40,7 @@ async def run(
     return await recover_each(env, ledgers, password, password_file, _plan, fence_ledger)
 
 
-def _plan(records: list[LedgerRecord], lost: list[BookieId], told: dict[int, str]) -> Plan:
+def _plan(records: list[LedgerRecord], lost: list[BookieId], verdicts: dict[int, str]) -> Plan:
     steps = [f"fence ledger {r.ledger_id} on {', '.join(r.metadata.last_ensemble.bookies)}" for r in records]
     count = f"ledger {records[0].ledger_id}" if len(records) == 1 else f"{len(records)} ledgers"
     return Plan(f"fence {count}: stop the writer permanently, without closing", tuple(steps), subject=count)

@@ -78,7 +78,7 @@ async def run(
     return await recover_each(env, ledgers, password, password_file, _plan, recover_ledger, lost, given)
 
 
-def _plan(records: list[LedgerRecord], lost: list[BookieId], told: dict[int, str]) -> Plan:
+def _plan(records: list[LedgerRecord], lost: list[BookieId], verdicts: dict[int, str]) -> Plan:
     steps = []
     for r in records:
         bookies = ", ".join(b for b in r.metadata.last_ensemble.bookies if b not in lost)
@@ -86,8 +86,8 @@ def _plan(records: list[LedgerRecord], lost: list[BookieId], told: dict[int, str
             steps.append(f"ledger {r.ledger_id} is closed at entry {r.metadata.last_entry_id}: nothing to do")
         else:
             steps.append(f"fence ledger {r.ledger_id} on {bookies or 'no bookie'}; recover its last entries; close it")
-        if r.ledger_id in told:
-            steps.append(f"ledger {r.ledger_id}: {told[r.ledger_id]}")
+        if r.ledger_id in verdicts:
+            steps.append(f"ledger {r.ledger_id}: {verdicts[r.ledger_id]}")
     count = f"ledger {records[0].ledger_id}" if len(records) == 1 else f"{len(records)} ledgers"
     summary = f"recover {count}: stop the writer permanently and close"
     if not lost:

@@ -72,7 +72,7 @@ async def run(
                     raise
                 some_failed(env, error)
         if plans:
-            env.confirm(_words(plans))
+            env.confirm(_plan_of(plans))
         for plan in plans:
             try:
                 items.append(await _reopen(env, client, plan))
@@ -83,7 +83,7 @@ async def run(
     return items[0] if is_one(ledgers) else items
 
 
-def _words(plans: list[ReopenPlan]) -> Plan:
+def _plan_of(plans: list[ReopenPlan]) -> Plan:
     steps: list[str] = []
     for plan in plans:
         if plan.metadata.state is LedgerState.IN_RECOVERY:
@@ -103,7 +103,7 @@ async def _reopen(env: Env, client: BookKeeper, plan: ReopenPlan) -> dict[str, A
     from bkrecovery.reopen import reopen_ledger
 
     changes = plan.metadata.state is LedgerState.CLOSED
-    kept = _keep(env, plan) if changes else None
+    kept = _back_up(env, plan) if changes else None
     version = await reopen_ledger(client, plan)
     if changes:
         env.note(f"the old metadata is in {kept}; next: bkctl ledger recover {plan.ledger_id}")
@@ -119,7 +119,7 @@ async def _reopen(env: Env, client: BookKeeper, plan: ReopenPlan) -> dict[str, A
     }
 
 
-def _keep(env: Env, plan: ReopenPlan) -> Path:
+def _back_up(env: Env, plan: ReopenPlan) -> Path:
     """Writes the bytes of the metadata to a file before it is changed."""
     from bkctl.codec.ledger_metadata import encode_metadata
     from bkctl.world import PrivateDisk

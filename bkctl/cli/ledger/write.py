@@ -140,16 +140,16 @@ async def _write(
     feeding = asyncio.create_task(_feed(writer, source, splitter, moved), name="feed the writer")
     feeding.add_done_callback(lambda _: moved.set())
     progress = env.progress("entries")
-    told = 0
+    reported = 0
     try:
         yield range(0)
         while True:
             await moved.wait()
             moved.clear()
-            if writer.confirmed >= told:
-                yield range(told, writer.confirmed + 1)
-                progress.add(writer.confirmed + 1 - told)
-                told = writer.confirmed + 1
+            if writer.confirmed >= reported:
+                yield range(reported, writer.confirmed + 1)
+                progress.add(writer.confirmed + 1 - reported)
+                reported = writer.confirmed + 1
             if writer.error is not None:
                 raise writer.error
             if feeding.done():
@@ -160,7 +160,7 @@ async def _write(
             await writer.tell_confirmed()
         else:
             await writer.close()
-        yield range(told, writer.confirmed + 1)
+        yield range(reported, writer.confirmed + 1)
     except BaseException:
         env.note(
             f"ledger {writer.ledger_id} stays open; the last confirmed entry of this writer is {writer.confirmed} "

@@ -50,7 +50,7 @@ async def run(
     async with env.cluster() as cluster:
         stores = Stores.of(await cluster.pulsar())
         for name in names:
-            await attempt(env, namespaces, name, _look(stores, name, bundle, found))
+            await attempt(env, namespaces, name, _find_bundles(stores, name, bundle, found))
         work = tuple(f"unload {one} by broker {owner.broker_id}" for one, owner in found if owner is not None)
         if work:
             env.confirm(Plan(f"unload {len(work)} bundles", work))
@@ -59,7 +59,9 @@ async def run(
     return rows
 
 
-async def _look(stores: Stores, name: str, wanted: str | None, found: list[tuple[Bundle, Owner | None]]) -> None:
+async def _find_bundles(
+    stores: Stores, name: str, wanted: str | None, found: list[tuple[Bundle, Owner | None]]
+) -> None:
     from bkctl.meta.brokers import BrokerStore
 
     await stores.namespaces.policies(name)

@@ -36,7 +36,7 @@ async def run(
         every = await targets(access, topic)
         found: dict[str, list[Target]] = {}
         for name in names:
-            await attempt(env, subscriptions, name, _look(every, name, topic, found))
+            await attempt(env, subscriptions, name, _find(every, name, topic, found))
         if not found:
             return rows
         steps = tuple(
@@ -51,7 +51,7 @@ async def run(
     return rows
 
 
-async def _look(every: list[Target], name: str, topic: str, found: dict[str, list[Target]]) -> None:
+async def _find(every: list[Target], name: str, topic: str, found: dict[str, list[Target]]) -> None:
     found[name] = having(every, name, topic)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bkctl.meta.brokers import Owner
 
 METADATA = "metadata"
-NOBODY = "without a broker, in the metadata"
+IN_METADATA = "without a broker, in the metadata"
 
 
 class Target(NamedTuple):
@@ -35,7 +35,7 @@ class Target(NamedTuple):
     @property
     def by(self) -> str:
         """The performer of the action, for plans."""
-        return f"by broker {self.owner.broker_id}" if self.owner is not None else NOBODY
+        return f"by broker {self.owner.broker_id}" if self.owner is not None else IN_METADATA
 
 
 class Request(NamedTuple):

@@ -99,7 +99,7 @@ async def logs_by_name(
             if isinstance(found, BaseException):
                 raise found
             for log in found:
-                tell_unknown(env, log)
+                warn_of_unknown(env, log)
             yield name, found
 
 
@@ -112,7 +112,7 @@ async def warn_of_hidden_owners(env: Env, access: Access) -> None:
         env.warn(words)
 
 
-def tell_unknown(env: Env, log: ColdTopic) -> None:
+def warn_of_unknown(env: Env, log: ColdTopic) -> None:
     """Warns about data of a log that its bookies do not return now."""
     if log.unknown is not None:
         env.warn(f"{log.topic}: the length of its open ledger is unknown: {log.unknown}")

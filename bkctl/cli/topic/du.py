@@ -60,13 +60,13 @@ async def _item(access: Access, log: ColdTopic, *, first: bool) -> dict[str, obj
         "entries": log.ledgers.entries_total if log.whole() else None,
         "size": sum(sizes.values()),
         "stored": stored,
-        "backlog_size": _behind(log),
+        "backlog_size": _slowest_backlog(log),
         **sizes,
         "unknown": unknown,
     }
 
 
-def _behind(log: ColdTopic) -> int | None:
+def _slowest_backlog(log: ColdTopic) -> int | None:
     """Bytes in the backlog of the slowest subscription; None if unknown."""
     if not all(log.whole(cursor) for cursor in log.cursors.values()):
         return None

@@ -53,7 +53,7 @@ async def run(
     from bkctl.meta.pulsar import Stores
 
     wanted = [namespace_name(name) for name in env.names(namespaces or ())]
-    untold: list[object] = []
+    incomplete: list[object] = []
     async with AsyncExitStack() as opened:
         cluster = await opened.enter_async_context(env.cluster())
         bookkeeper = None if no_bookies else await opened.enter_async_context(cluster.bookkeeper())
@@ -69,12 +69,11 @@ async def run(
                 found = [(t, n) for t, n in await stores.topics.all_topics(namespace) if t.persistent]
             for some in _batches(found, TOPICS_AT_A_TIME):
                 rows = await asyncio.gather(*(_item(stores, bookkeeper, *one) for one in some))
-                untold += [row["topic"] for row in rows if isinstance(row["entries"], AtLeast)]
+                incomplete += [row["topic"] for row in rows if isinstance(row["entries"], AtLeast)]
                 yield rows
-        if untold and bookkeeper is not None:
-            env.warn(
-                f"bookies do not return the length of the open ledgers of {len(untold)} topics, including {untold[0]}"
-            )
+        if incomplete and bookkeeper is not None:
+            count = f"{len(incomplete)} topics, including {incomplete[0]}"
+            env.warn(f"bookies do not return the length of the open ledgers of {count}")
 
 
 def _batches(items: Sequence[_Item], count: int) -> Iterator[Sequence[_Item]]:

@@ -57,15 +57,15 @@ async def _item(env: Env, target: Target) -> dict[str, object]:
         cursors = {name: cursor_item(log, cursor) for name, cursor in log.cursors.items()}
         rates = dict.fromkeys(("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out"))
         return {**common, **rates, "producers": 0, "consumers": 0, "publishers": [], "subscriptions": cursors}
-    told = snake(await ask_owner(env, target, Request("GET", ("stats",))))
-    subscriptions = told.get("subscriptions") or {}
+    stats = snake(await ask_owner(env, target, Request("GET", ("stats",))))
+    subscriptions = stats.get("subscriptions") or {}
     assert target.owner is not None
     return {
         **common,
-        **told,
+        **stats,
         "served_by": target.owner.broker_id,
         "backlog": max((s.get("msg_backlog", 0) for s in subscriptions.values()), default=0),
-        "producers": len(told.get("publishers") or ()),
+        "producers": len(stats.get("publishers") or ()),
         "consumers": sum(len(s.get("consumers") or ()) for s in subscriptions.values()),
     }
 

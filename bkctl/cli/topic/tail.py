@@ -27,7 +27,7 @@ COMMAND = Command(
     timeout_s=None,
     live=True,
 )
-LOOK_S: Final = 1.0
+POLL_S: Final = 1.0
 """Between two polls for new entries."""
 
 
@@ -68,7 +68,7 @@ async def run(
                     env.note(f"{topic} is terminated")
                     left.remove(topic)
             if left:
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
 
 
 def _last(log: ColdTopic, lines: int) -> Position:

@@ -31,7 +31,7 @@ async def run(env: Env, topics: Topics) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     async with opened(env, *names) as access:
         every = (await targets_of_each(env, access, topics, names, whole=False)).values()
-        found = [(target, await _gone(access, target)) for targets in every for target in targets]
+        found = [(target, await _deletable(access, target)) for targets in every for target in targets]
         work = [(target, gone) for target, gone in found if gone or target.owner is not None]
         if work:
             steps = tuple(f"{t.name}: {_listed(gone)}; {t.by}" for t, gone in work)
@@ -58,7 +58,7 @@ def _listed(gone: list[int]) -> str:
     return f"delete ledgers {', '.join(map(str, gone))}" if gone else "delete ledgers by the broker's own settings"
 
 
-async def _gone(access: Access, target: Target) -> list[int]:
+async def _deletable(access: Access, target: Target) -> list[int]:
     from bkctl.log.trimming import judge
 
     log = target.log

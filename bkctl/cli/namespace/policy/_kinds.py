@@ -121,10 +121,10 @@ def value_of(kind: Kind, text: str) -> Any:
         raise UsageError(f"{text!r} is not {wanted[kind.types[0]]}, which {kind.key} takes", hint=hint)
     if isinstance(value, dict) and (unknown := sorted(value.keys() - set(kind.fields))):
         raise UsageError(f"{kind.key} has no field {unknown[0]!r}", hint=hint)
-    return _proved(kind, value)
+    return _checked(kind, value)
 
 
-def _proved(kind: Kind, value: Any) -> Any:
+def _checked(kind: Kind, value: Any) -> Any:
     """The value in the form that Java stores."""
     from bkctl.meta.policies import InvalidPolicy, checked
 
