@@ -10,10 +10,13 @@ from tests.unit.cli.topic.live import Live
 
 
 def test_acknowledged_ranges_are_those_of_java(java: Live) -> None:
-    told = golden.rest("internal-stats-roll")["response"]["body"]["cursors"]["holes"]
+    recorded = golden.rest("internal-stats-roll")["response"]["body"]["cursors"]["holes"]
     item = java.bkctl("cursor", "show", ROLL, "holes", "-o", "json").json()
-    assert (item["mark_delete"], item["stored_in"]) == (told["markDeletePosition"], f"ledger {told['cursorLedger']}")
-    assert len(item["ranges"]) == told["totalNonContiguousDeletedMessagesRange"] == 13
+    assert (item["mark_delete"], item["stored_in"]) == (
+        recorded["markDeletePosition"],
+        f"ledger {recorded['cursorLedger']}",
+    )
+    assert len(item["ranges"]) == recorded["totalNonContiguousDeletedMessagesRange"] == 13
     assert (item["ranges"][0], item["ranges"][1]) == ("62:45..62:49", "63:0..63:4"), "(62:44..62:49], (63:-1..63:4]"
     assert (item["batches"], item["lost"]) == ({}, None)
 

@@ -9,10 +9,10 @@ from tests.unit.cli.topic.live import PUBLISHED_MS, Live
 
 
 def test_backlogs_are_those_of_java_and_the_size_of_whole_ledgers_is_exact(java: Live) -> None:
-    told = golden.rest("stats-roll")["response"]["body"]["subscriptions"]
+    recorded = golden.rest("stats-roll")["response"]["body"]["subscriptions"]
     rows = {r["subscription"]: r for r in java.bkctl("subscription", "backlog", ROLL, "-o", "json").json()["items"]}
-    assert {name: row["backlog"] for name, row in rows.items()} == {k: one["msgBacklog"] for k, one in told.items()}
-    assert (rows["behind"]["size"], rows["behind"]["ledgers"]) == (told["behind"]["backlogSize"], 3)
+    assert {name: row["backlog"] for name, row in rows.items()} == {k: one["msgBacklog"] for k, one in recorded.items()}
+    assert (rows["behind"]["size"], rows["behind"]["ledgers"]) == (recorded["behind"]["backlogSize"], 3)
     assert (rows["mid"]["oldest"], rows["mid"]["ledgers"]) == ("63:21", 2)
 
 

@@ -10,9 +10,11 @@ from tests.unit.cli.topic.live import Live
 
 
 def test_backlogs_are_those_of_java(java: Live) -> None:
-    told = golden.rest("stats-roll")["response"]["body"]["subscriptions"]
+    recorded = golden.rest("stats-roll")["response"]["body"]["subscriptions"]
     rows = java.bkctl("subscription", "list", ROLL, "-o", "json").json()["items"]
-    assert {row["subscription"]: row["backlog"] for row in rows} == {k: one["msgBacklog"] for k, one in told.items()}
+    assert {row["subscription"]: row["backlog"] for row in rows} == {
+        k: one["msgBacklog"] for k, one in recorded.items()
+    }
     head = java.bkctl("subscription", "list", ROLL).stdout.splitlines()[0]
     assert head.split() == ["topic", "subscription", "backlog", "mark_delete", "acked_above", "last_active"]
     assert java.bkctl("subscription", "list", ROLL, "-o", "name").stdout.split() == ["behind", "holes", "mid"]

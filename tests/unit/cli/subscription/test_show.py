@@ -10,12 +10,12 @@ from tests.unit.cli.topic.live import Live
 
 
 def test_a_subscription_has_the_numbers_of_java(java: Live) -> None:
-    told = golden.rest("internal-stats-roll")["response"]["body"]["cursors"]["holes"]
+    recorded = golden.rest("internal-stats-roll")["response"]["body"]["cursors"]["holes"]
     backlog = golden.rest("stats-roll")["response"]["body"]["subscriptions"]["holes"]["msgBacklog"]
     item = java.bkctl("subscription", "show", ROLL, "holes", "-o", "json").json()
     assert (item["topic"], item["subscription"], item["backlog"]) == (ROLL, "holes", backlog)
-    assert (item["mark_delete"], item["cursor_ledger"]) == (told["markDeletePosition"], told["cursorLedger"])
-    consumed = told["messagesConsumedCounter"]
+    assert (item["mark_delete"], item["cursor_ledger"]) == (recorded["markDeletePosition"], recorded["cursorLedger"])
+    consumed = recorded["messagesConsumedCounter"]
     assert item["acked_above"] == consumed - 40, (
         "entries 0 to 39 of the first ledger are before the mark-delete position"
     )

@@ -32,10 +32,10 @@ def test_tenants_are_read_below_the_path_of_pulsar() -> None:
     tree, beside = MemoryTree(), {"BKCTL_METADATA_URI": "zk://memory:2181/pulsar/ledgers"}
     assert bkctl("tenant", "list", tree=tree, environ=beside).stdout.count("public") == 0
     for path, tenant in (("/", "whole"), ("/far", "far"), ("/pulsar", "near")):
-        told = beside | ({} if path != "/far" else {"BKCTL_PULSAR_PATH": path})
+        environ = beside | ({} if path != "/far" else {"BKCTL_PULSAR_PATH": path})
         asyncio.run(_cluster_below(tree, path))
-        assert bkctl("tenant", "create", tenant, "--yes", tree=tree, environ=told).code == Exit.OK
-        names = bkctl("tenant", "list", "-o", "name", tree=tree, environ=told).stdout.split()
+        assert bkctl("tenant", "create", tenant, "--yes", tree=tree, environ=environ).code == Exit.OK
+        names = bkctl("tenant", "list", "-o", "name", tree=tree, environ=environ).stdout.split()
         assert names == sorted([tenant, "public", "pulsar"])
     wrong = beside | {"BKCTL_PULSAR_PATH": "far"}
     assert bkctl("tenant", "list", tree=tree, environ=wrong).code == Exit.USAGE

@@ -99,8 +99,8 @@ def test_a_broker_that_keeps_owners_in_a_topic_is_asked_with_the_token(recorder:
         away, recorder, loadManagerClassName="org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
     )
     for verb, path in (("trim", "/trim"), ("delete", "?force=false")):
-        told = bkctl("topic", verb, "golden/ns1/roll", "--yes", "-o", "json", tree=away, environ=known)
-        assert (told.code, Recorder.asked[-1]) == (Exit.OK, f"/admin/v2/persistent/golden/ns1/roll{path}")
+        answer = bkctl("topic", verb, "golden/ns1/roll", "--yes", "-o", "json", tree=away, environ=known)
+        assert (answer.code, Recorder.asked[-1]) == (Exit.OK, f"/admin/v2/persistent/golden/ns1/roll{path}")
     unloaded = bkctl("namespace", "unload", "new/ns", "--yes", "-o", "json", tree=tree, environ=known)
     assert [row["unloaded"] for row in unloaded.json()["items"]] == [True] * 4
     where = bkctl("topic", "where", *EMPTY, "-o", "json", tree=tree)

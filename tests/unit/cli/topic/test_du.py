@@ -10,10 +10,10 @@ from tests.unit.cli.topic.live import Live
 
 
 def test_sizes_are_those_of_java_and_stored_counts_the_copies(java: Live) -> None:
-    told = golden.rest("stats-roll")["response"]["body"]
+    recorded = golden.rest("stats-roll")["response"]["body"]
     (used,) = java.bkctl("topic", "du", ROLL, "-o", "json").json()["items"]
-    assert (used["ledgers"], used["entries"], used["data"]) == (5, 130, told["storageSize"])
-    assert used["backlog_size"] == told["backlogSize"]
+    assert (used["ledgers"], used["entries"], used["data"]) == (5, 130, recorded["storageSize"])
+    assert used["backlog_size"] == recorded["backlogSize"]
     assert (used["size"], used["stored"], used["unknown"]) == (used["data"], used["size"], 2), "two open cursor ledgers"
 
 

@@ -10,11 +10,11 @@ from tests.unit.cli.topic.live import Live
 
 
 def test_a_topic_of_java_has_the_numbers_of_java(java: Live) -> None:
-    told = golden.rest("internal-stats-roll")["response"]["body"]
+    recorded = golden.rest("internal-stats-roll")["response"]["body"]
     shown = java.bkctl("topic", "show", "golden/ns1/roll", "-o", "json").json()
     assert (shown["topic"], shown["managed_ledger"]) == (ROLL, "golden/ns1/persistent/roll")
-    assert (shown["entries"], shown["size"]) == (told["numberOfEntries"], told["totalSize"])
-    assert (shown["first"], shown["last_confirmed"]) == ("62:0", told["lastConfirmedEntry"])
+    assert (shown["entries"], shown["size"]) == (recorded["numberOfEntries"], recorded["totalSize"])
+    assert (shown["first"], shown["last_confirmed"]) == ("62:0", recorded["lastConfirmedEntry"])
     backlogs = [one["msgBacklog"] for one in golden.rest("stats-roll")["response"]["body"]["subscriptions"].values()]
     assert (shown["backlog"], shown["subscriptions"], shown["ledgers"]) == (max(backlogs), len(backlogs), 3)
     assert (shown["owner"], shown["terminated"], shown["missing_ledgers"]) == (None, False, [])

@@ -11,13 +11,13 @@ from tests.unit.cli.topic.live import Live
 
 
 def test_names_of_java_become_snake_case_and_names_of_users_stay() -> None:
-    told = {
+    recorded = {
         "msgRateIn": 1.5,
         "publishers": [{"producerName": "aB", "msgThroughputIn": 2}],
         "subscriptions": {"mySub": {"msgBacklog": 3, "subscriptionProperties": {"aKey": "v"}}},
         "topicEpoch": None,
     }
-    assert snake(told) == {
+    assert snake(recorded) == {
         "msg_rate_in": 1.5,
         "publishers": [{"producer_name": "aB", "msg_throughput_in": 2}],
         "subscriptions": {"mySub": {"msg_backlog": 3, "subscription_properties": {"aKey": "v"}}},
@@ -26,12 +26,12 @@ def test_names_of_java_become_snake_case_and_names_of_users_stay() -> None:
 
 
 def test_a_topic_without_an_owner_has_the_numbers_of_java_and_no_rates(java: Live) -> None:
-    told = golden.rest("stats-roll")["response"]["body"]
+    recorded = golden.rest("stats-roll")["response"]["body"]
     (item,) = java.bkctl("topic", "stats", ROLL, "-o", "json").json()["items"]
     assert (item["served_by"], item["msg_rate_in"], item["producers"]) == (None, None, 0)
-    assert item["storage_size"] == told["storageSize"]
+    assert item["storage_size"] == recorded["storageSize"]
     backlogs = {name: one["backlog"] for name, one in item["subscriptions"].items()}
-    assert backlogs == {name: one["msgBacklog"] for name, one in told["subscriptions"].items()}
+    assert backlogs == {name: one["msgBacklog"] for name, one in recorded["subscriptions"].items()}
     assert item["backlog"] == max(backlogs.values())
 
 

@@ -38,9 +38,9 @@ def test_retention_keeps_consumed_ledgers(live: Live) -> None:
 
 
 def test_reasons_that_need_no_bookie_are_shown_while_bookies_are_away() -> None:
-    told = bkctl("topic", "why-kept", ROLL, "-o", "json", tree=java_cluster())
-    assert told.code == Exit.OK, told.stderr
-    rows = told.json()["items"]
+    answer = bkctl("topic", "why-kept", ROLL, "-o", "json", tree=java_cluster())
+    assert answer.code == Exit.OK, answer.stderr
+    rows = answer.json()["items"]
     assert [(row["ledger_id"], row["entries"]) for row in rows] == [(62, 50), (63, 50), (64, None)]
     behind = "subscription behind has not consumed it"
     assert [(row["kept"], row["subscription"]) for row in rows] == [
@@ -48,7 +48,7 @@ def test_reasons_that_need_no_bookie_are_shown_while_bookies_are_away() -> None:
         (behind, "behind"),
         ("it is open", None),
     ]
-    assert len(told.json()["warnings"]) == 2
+    assert len(answer.json()["warnings"]) == 2
     tree = golden.memory_tree()
     delete_nodes(tree, "/managed-ledgers/golden/ns1/persistent/roll/behind")
     rows = bkctl("topic", "why-kept", ROLL, "-o", "json", tree=tree).json()["items"]
