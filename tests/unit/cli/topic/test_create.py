@@ -27,13 +27,20 @@ def test_a_partitioned_topic_is_created_with_its_partitions() -> None:
     assert names == [*EMPTY, *(f"persistent://new/ns/t-partition-{k}" for k in range(2))]
 
 
-def test_nothing_is_created_when_one_of_the_topics_exists() -> None:
+def test_the_remaining_topics_are_created_when_one_exists_or_has_no_namespace() -> None:
     tree = empty_topics()
-    answer = bkctl("topic", "create", "new/ns/c", "new/ns/a", "--yes", "-o", "json", tree=tree)
-    assert (answer.code, answer.stdout, answer.error()["kind"]) == (Exit.CONFLICT, "", "already_exists")
-    assert bkctl("topic", "list", "new/ns", "-o", "name", tree=tree).stdout.split() == list(EMPTY)
-    partitioned = bkctl("topic", "create", "golden/ns1/parts", "--yes", tree=tree)
-    assert (partitioned.code, partitioned.stdout) == (Exit.CONFLICT, "")
+    names = ("new/ns/c", "new/ns/a", "new/none/t", "persistent://new/ns/c", "new/ns/d")
+    made = bkctl("topic", "create", *names, "--yes", "-o", "json", tree=tree)
+    assert made.code == Exit.FINDINGS, made.stderr
+    assert [row["topic"] for row in made.json()["items"]] == ["persistent://new/ns/c", "persistent://new/ns/d"]
+    assert [warning.partition(": ")[0] for warning in made.json()["warnings"]] == [EMPTY[0], "persistent://new/none/t"]
+    assert bkctl("topic", "show", "new/ns/c", "new/ns/d", tree=tree).code == Exit.OK
+
+
+def test_a_topic_that_exists_is_a_conflict() -> None:
+    for name in (EMPTY[0], "golden/ns1/parts"):
+        answer = bkctl("topic", "create", name, "--yes", "-o", "json", tree=empty_topics())
+        assert (answer.code, answer.stdout, answer.error()["kind"]) == (Exit.CONFLICT, "", "already_exists")
 
 
 def test_nothing_is_created_without_confirmation_or_in_a_dry_run() -> None:
