@@ -21,12 +21,12 @@ def cut(data: bytes, splitter: Splitter, size: int) -> list[bytes]:
 
 
 @given(PAYLOADS, st.integers(1, 30))
-def test_length_prefixed_in_any_pieces(records: list[bytes], size: int) -> None:
+def test_records_are_the_same_in_pieces_of_any_size(records: list[bytes], size: int) -> None:
     assert cut(b"".join(map(prefixed, records)), LengthPrefixed(), size) == records
 
 
 @given(st.lists(st.binary(max_size=20).filter(lambda b: b"\n" not in b), max_size=10), st.integers(1, 30))
-def test_lines_in_any_pieces(lines: list[bytes], size: int) -> None:
+def test_lines_are_the_same_in_pieces_of_any_size(lines: list[bytes], size: int) -> None:
     assert cut(b"".join(line + b"\n" for line in lines), Lines(), size) == lines
 
 

@@ -55,7 +55,7 @@ def ledgers_of(tree: MemoryTree) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("manager", LAYOUTS)
 @pytest.mark.parametrize("format_version", [1, 2, 3])
-def test_metadata_comes_back_byte_for_byte(tmp_path: Path, manager: LedgerManager, format_version: int) -> None:
+def test_metadata_is_restored_byte_for_byte(tmp_path: Path, manager: LedgerManager, format_version: int) -> None:
     metadata = replace(CLOSED, format_version=format_version)
     if format_version == 1:
         metadata = replace(metadata, digest_type=None, password=None, ctime_ms=None, custom_metadata={})
