@@ -243,12 +243,6 @@ class Auditor:
         """Marks every ledger that names an unregistered bookie."""
         return await self.run_check(CheckName.BOOKIES)
 
-    async def check_ledgers(self) -> CheckResult:
-        """Asks bookies for the first and last entries of every fragment of every ledger; marks ledgers that lack
-        copies.
-        """
-        return await self.run_check(CheckName.ALL)
-
     async def _check_for_ever(self, name: CheckName, interval_s: float) -> None:
         """Runs a check when it is due, and when it is requested; interval_s <= 0: only then."""
         while True:
