@@ -293,7 +293,7 @@ class Bookie:
             return Status.OK
         record = b"" if ledger.fenced else encode_fence(ledger_id)
 
-        def journalled(status: int) -> None:
+        def journaled(status: int) -> None:
             if status == Status.OK:
                 ledger.fence_durable = True
             elif not ledger.fence_durable:
@@ -302,7 +302,7 @@ class Bookie:
 
         ledger.fenced = True
         self.storage.save(ledger)
-        self._adds.journal_of(ledger_id).put(record, journalled)
+        self._adds.journal_of(ledger_id).put(record, journaled)
         ledger.wake()
         return Status.OK
 

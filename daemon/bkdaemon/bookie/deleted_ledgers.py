@@ -28,7 +28,7 @@ ASKED_MAX: Final = (
 KEPT_REMEMBERED_MAX: Final = 100_000
 
 
-class Catalogue(Protocol):
+class Catalog(Protocol):
     """The ledgers of the cluster in metadata. It raises a BkctlError in any case of doubt."""
 
     def ids(self) -> AsyncIterator[list[Any]]:
@@ -45,9 +45,9 @@ class DeletedLedgers:
         kept: (directory number, log id) → a ledger because of which it is kept.
     """
 
-    def __init__(self, bookie: Bookie, catalogue: Catalogue) -> None:
+    def __init__(self, bookie: Bookie, catalog: Catalog) -> None:
         self.bookie = bookie
-        self.catalogue = catalogue
+        self.catalog = catalog
         self.kept: dict[tuple[int, int], int] = {}
 
     def round(self, gone: Iterable[int] = ()) -> Round:
@@ -106,7 +106,7 @@ class Round:
     async def _ask(self, log: ClosedLog, ledger_ids: list[int]) -> bool:
         self._asked += len(ledger_ids)
         try:
-            gone = await self._ledgers.catalogue.gone(ledger_ids)
+            gone = await self._ledgers.catalog.gone(ledger_ids)
         except UsageError as e:  # no node can have such an id: its state is unknown
             self._ledgers.keep(log, ledger_ids[0], f"and the metadata store cannot be asked: {e}")
             return False

@@ -8,7 +8,7 @@
                                      where unknown ledgers are checked too; an unreadable log is kept
     6  compaction, if it is due      beside the next cycles: its rate is limited (compaction.py)
 
-The catalogue of ledgers is an argument: a bookie has no client of its own.
+The catalog of ledgers is an argument: a bookie has no client of its own.
 Source: ScanAndCompareGarbageCollector.java, GarbageCollectorThread.java.
 """
 
@@ -26,7 +26,7 @@ from bkdaemon.bookie.entry_log_catalog import EntryLogCatalog
 
 if TYPE_CHECKING:
     from bkdaemon.bookie.bookie import Bookie
-    from bkdaemon.bookie.deleted_ledgers import Catalogue
+    from bkdaemon.bookie.deleted_ledgers import Catalog
 
 logger = logging.getLogger(__name__)
 
@@ -52,15 +52,15 @@ class GarbageCollector:
         deleted_ledgers, deleted_bytes: removed by all cycles.
     """
 
-    def __init__(self, bookie: Bookie, catalogue: Catalogue) -> None:
+    def __init__(self, bookie: Bookie, catalog: Catalog) -> None:
         self._bookie = bookie
-        self._catalogue = catalogue
+        self._catalog = catalog
         self._task: asyncio.Task[None] | None = None
         self._compaction: asyncio.Task[None] | None = None
         self._forced: asyncio.Task[None] | None = None
         self._one_at_a_time = asyncio.Lock()
         self.logs = EntryLogCatalog(bookie)
-        self.deleted = DeletedLedgers(bookie, catalogue)
+        self.deleted = DeletedLedgers(bookie, catalog)
         self.compactor = Compactor(bookie, self.logs, self.deleted)
         self.cycles = self.deleted_ledgers = self.deleted_bytes = 0
         self.last: Collected | None = None
@@ -150,11 +150,11 @@ class GarbageCollector:
         missing = set(self._bookie.storage.ids())
         if not missing:
             return []
-        async for part in self._catalogue.ids():
+        async for part in self._catalog.ids():
             missing.difference_update(part)
         candidates, collected = sorted(missing), list[int]()
         for start in range(0, len(candidates), DELETE_BATCH):
-            gone = sorted(await self._catalogue.gone(candidates[start : start + DELETE_BATCH]))
+            gone = sorted(await self._catalog.gone(candidates[start : start + DELETE_BATCH]))
             if gone:
                 await self._bookie.delete(gone)
                 collected += gone

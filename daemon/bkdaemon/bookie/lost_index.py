@@ -181,14 +181,14 @@ class IndexGuard:
             file.close()
         return keys
 
-    def _replayed(self, wanted: set[bytes]) -> set[bytes]:
+    def _replayed(self, keys: set[bytes]) -> set[bytes]:
         """Returns those of the given keys whose entries the replay of the journals adds."""
         found: set[bytes] = set()
 
         def take(record: JournalRecord) -> None:
             if record.kind is RecordKind.ENTRY and record.ledger_id >= 0:
                 key = location_key(record.ledger_id, record.entry_id)
-                if key in wanted:
+                if key in keys:
                     found.add(key)
 
         marks = read_marks(self._disk, self._config)

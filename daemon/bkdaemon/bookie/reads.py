@@ -73,9 +73,9 @@ class Reads:
         return answers
 
     def _fetch(self, misses: list[tuple[Ledger, int, Any]], done: Done) -> None:
-        wanted = [miss for miss in misses if miss[1] >= 0]
+        by_id = [miss for miss in misses if miss[1] >= 0]
         highest = [(ledger, token) for ledger, entry_id, token in misses if entry_id < 0]
-        pairs = [(ledger.id, entry_id) for ledger, entry_id, _ in wanted]
+        pairs = [(ledger.id, entry_id) for ledger, entry_id, _ in by_id]
         tails = {ledger.id for ledger, _, _ in misses if not ledger.loaded}
         flushes = self._checkpointer.checkpoints
         self.waiting += len(misses)
@@ -90,7 +90,7 @@ class Reads:
             self._learn(found, keep_ahead=flushes == self._checkpointer.checkpoints)
             answers: list[Answer] = [
                 (_absent(ledger) if status == Status.NO_ENTRY else status, body, token)
-                for (ledger, _, token), (status, body) in zip(wanted, found.answers, strict=True)
+                for (ledger, _, token), (status, body) in zip(by_id, found.answers, strict=True)
             ]
             answers += [(Status.IO_ERROR, None, token) for ledger, token in highest if not ledger.loaded]
             if answers:

@@ -70,7 +70,7 @@ SWITCH_INTERVAL_S: Final = 0.0005  # the flush thread yields to the event loop t
 GC_THRESHOLD: Final = 200_000  # of Python's garbage collector: entries are not in cycles, and its runs cause pauses
 
 
-class LedgerCatalogue:
+class LedgerCatalog:
     """The ledgers in metadata, for garbage collection."""
 
     def __init__(self, ledgers: LedgerStore, instance_id: str | None) -> None:
@@ -170,7 +170,7 @@ class BookieService:
         self.disks.start()
         self._restore_status()
         identity.set_dirty(disk, config)
-        self._garbage = GarbageCollector(self.bookie, LedgerCatalogue(self._ledgers, self.instance_id))
+        self._garbage = GarbageCollector(self.bookie, LedgerCatalog(self._ledgers, self.instance_id))
         self._garbage.start()
         await self._open_ports()
         self._undo.append(self.store.on_session(self._session_changed))

@@ -380,7 +380,7 @@ class Storage:
         """Returns locations of the entries of a ledger, see Index.location_rows; blocks, any thread."""
         return self._shard(ledger_id).index.location_rows(ledger_id, entry_id, count)
 
-    def fetch(self, wanted: list[tuple[int, int]], tails: set[int]) -> Fetched:
+    def fetch(self, pairs: list[tuple[int, int]], tails: set[int]) -> Fetched:
         """Read worker: reads (ledger id, entry id) pairs from disk, and the ends of some ledgers."""
         found = Fetched()
         for ledger_id in tails:
@@ -389,7 +389,7 @@ class Storage:
             except (OSError, BadBytes, NotFound) as e:
                 self.report_unreadable(f"the end of ledger {ledger_id}", e)
         answer, ahead_of, ok = found.answers.append, found.ahead, Status.OK
-        for ledger_id, entry_id in wanted:
+        for ledger_id, entry_id in pairs:
             ahead = ahead_of.get(ledger_id)
             if ahead is None:
                 ahead = ahead_of[ledger_id] = {}

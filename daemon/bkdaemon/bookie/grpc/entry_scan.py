@@ -248,18 +248,18 @@ def answer(task: Task, logs: Logs) -> bytes:
     return rows.encoded()
 
 
-def serve(asked: BinaryIO, told: BinaryIO) -> None:
+def serve(tasks: BinaryIO, batches: BinaryIO) -> None:
     """Processes tasks until the end of the input."""
     logs = Logs()
     while True:
         try:
-            task = pickle.load(asked)
+            task = pickle.load(tasks)
         except EOFError:
             return
         data = answer(task, logs)
-        told.write(SIZE.pack(len(data)))
-        told.write(data)
-        told.flush()
+        batches.write(SIZE.pack(len(data)))
+        batches.write(data)
+        batches.flush()
 
 
 def main() -> None:

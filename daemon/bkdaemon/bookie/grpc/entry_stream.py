@@ -217,14 +217,14 @@ class _Scanner:
             OSError, EOFError: the process ended.
         """
         process = self._started()
-        asked, told = process.stdin, process.stdout
-        assert asked is not None
-        assert told is not None
-        pickle.dump(task, asked, pickle.HIGHEST_PROTOCOL)
-        asked.flush()
-        head = told.read(SIZE.size)
+        stdin, stdout = process.stdin, process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        pickle.dump(task, stdin, pickle.HIGHEST_PROTOCOL)
+        stdin.flush()
+        head = stdout.read(SIZE.size)
         size = SIZE.unpack(head)[0] if len(head) == SIZE.size else 0
-        data = told.read(size)
+        data = stdout.read(size)
         if len(head) < SIZE.size or len(data) < size:
             raise EOFError("the scan process ended")
         return data

@@ -7,7 +7,7 @@ from pathlib import Path
 from bkdaemon.bookie.compaction import MAJOR, Compactor, Level
 from bkdaemon.bookie.deleted_ledgers import DeletedLedgers
 from bkdaemon.bookie.entry_log_catalog import EntryLogCatalog
-from bkdaemon.bookie.service import LedgerCatalogue
+from bkdaemon.bookie.service import LedgerCatalog
 
 from bkctl.meta.cluster import init_cluster, open_ledgers
 from bkctl.meta.memory import MemoryStore, MemoryTree
@@ -30,7 +30,7 @@ class Tools:
     async def __aenter__(self) -> Tools:
         instance_id = await init_cluster(self.store, "/ledgers")
         self.ledgers = await open_ledgers(self.store, "/ledgers", write=True)
-        self.deleted = DeletedLedgers(self.bookie, LedgerCatalogue(self.ledgers, instance_id))
+        self.deleted = DeletedLedgers(self.bookie, LedgerCatalog(self.ledgers, instance_id))
         self.compactor = Compactor(self.bookie, self.logs, self.deleted)
         return self
 
@@ -53,5 +53,5 @@ async def half_dead(calls: Calls) -> None:
 
 
 def entry_of(entry_id: int) -> bytes:
-    """What half_dead() stored."""
+    """An entry that half_dead() stored."""
     return entry(ALIVE, entry_id, BODY)

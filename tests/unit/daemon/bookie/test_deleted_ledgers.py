@@ -114,7 +114,7 @@ async def test_a_compaction_drops_no_entry_of_a_ledger_that_exists(
         assert await Calls(service.bookie).has(3, range(30), payload=BODY)
 
 
-async def test_a_kept_log_costs_one_read_a_round(tmp_path: Path) -> None:
+async def test_a_kept_log_needs_one_read_per_round(tmp_path: Path) -> None:
     ledgers = await open_ledgers(MemoryStore(tree := await new_cluster()), ROOT, write=True)
     async with serving(tree, config(tmp_path)) as service:
         await written(service, ledgers, range(5))
@@ -127,15 +127,15 @@ async def test_a_kept_log_costs_one_read_a_round(tmp_path: Path) -> None:
 
 async def reads_of(service: BookieService) -> int:
     """The ledger nodes that one collection reads."""
-    catalogue, count = service.garbage.deleted.catalogue, 0
-    gone = catalogue.gone
+    catalog, count = service.garbage.deleted.catalog, 0
+    gone = catalog.gone
 
     async def counted(ledger_ids: list[int]) -> set[int]:
         nonlocal count
         count += len(ledger_ids)
         return await gone(ledger_ids)
 
-    catalogue.gone = counted  # type: ignore[method-assign]
+    catalog.gone = counted  # type: ignore[method-assign]
     await service.garbage.collect()
     return count
 
