@@ -272,7 +272,7 @@ async def test_a_request_that_is_not_valid_is_400_and_closed(data: bytes) -> Non
         assert app.bodies == []
 
 
-async def test_an_answer_before_the_body_has_come_closes_the_connection() -> None:
+async def test_an_answer_before_the_end_of_the_body_closes_the_connection() -> None:
     async def hasty(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})

@@ -34,7 +34,7 @@ def test_a_cache_that_is_filled_again_costs_no_page_faults() -> None:
     assert faults["keep"] < pages / 10 < faults["leave"]
 
 
-def test_it_says_whether_there_is_such_an_allocator() -> None:
+def test_keep_memory_reports_whether_the_allocator_supports_it() -> None:
     script = "from bkdaemon.memory import keep_memory; print(keep_memory())"  # in a process of its own: it lasts
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout.strip()
     assert said == str(platform.libc_ver()[0] == "glibc")
@@ -56,6 +56,6 @@ print(slack.give_back())  # nothing has grown since
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="malloc_trim is glibc's")
-def test_what_lies_free_between_what_is_used_is_given_back_once() -> None:
+def test_free_memory_between_used_pieces_is_returned_once() -> None:
     said = subprocess.run([sys.executable, "-c", FRAGMENTED], capture_output=True, check=True, text=True).stdout
     assert said.split() == ["False", "True", "True", "False"]

@@ -104,7 +104,7 @@ def test_a_bookie_that_does_not_reply_is_reported_once_by_the_check_of_replicas(
 @pytest.mark.parametrize("size", [(3, 3, 2), (4, 2, 2)], ids=str)
 def test_ledgers_that_violate_placement_are_reported_and_moved_if_configured(size: tuple[int, int, int]) -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
-        ledger_id = await write(bookkeeper, size)  # nobody knows racks yet
+        ledger_id = await write(bookkeeper, size)  # before the racks are known
         before = await bookies_of(bookkeeper, ledger_id)
         racks = {f"b{i}": "/old" if f"b{i}:3181" in before else f"/new{i % 2}" for i in range(8)}
         await put_racks(cluster, racks)
@@ -112,7 +112,7 @@ def test_ledgers_that_violate_placement_are_reported_and_moved_if_configured(siz
             await until(lambda: holds(recovery.audit_counts.bookie_checks == 1))
             result = await request_check(cluster, CheckName.PLACEMENT)
             assert (result.figures["not_adhering"], result.figures["repairable"]) == (1, 1)
-            assert await marked(cluster) == []  # Java's default: it is only told
+            assert await marked(cluster) == []  # Java's default: it is only reported
         moving = RecoverySettings(ledger_check_s=0, placement_check_s=0, repair_placement=True)
         async with recovering(bookkeeper, "ar", moving) as recovery:
             await until(lambda: holds(recovery.audit_counts.bookie_checks == 1))

@@ -37,7 +37,7 @@ def job_of(bookkeeper: BookKeeper, open_ledgers: OpenLedgers, *bookies: BookieId
     return MoveJob(bookkeeper, frozenset(bookies), replicator, JobOptions(open_ledgers))
 
 
-def test_a_living_bookie_is_emptied_even_of_what_only_it_has() -> None:
+def test_a_running_bookie_is_emptied_even_of_entries_without_another_copy() -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
         ledgers = [await write(bookkeeper, size, 200) for size in ((1, 1, 1), (3, 3, 2), (3, 2, 2)) for _ in range(6)]
         await read_only(cluster, B0)
@@ -78,7 +78,7 @@ def test_open_ledgers_are_waited_for_and_their_writers_are_not_fenced() -> None:
     simulate(scenario, bookies=6, version=2)
 
 
-def test_who_does_not_wait_for_ever_is_told_what_is_left() -> None:
+def test_a_drain_with_a_time_limit_reports_the_remaining_ledgers() -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
         writer = await bookkeeper.create(3, 3, 2)
         writer.append_many(PAYLOADS[:50])
@@ -96,7 +96,7 @@ def test_who_does_not_wait_for_ever_is_told_what_is_left() -> None:
     simulate(scenario, bookies=6, version=2)
 
 
-def test_a_ledger_that_comes_while_others_are_copied_has_its_turn() -> None:
+def test_a_ledger_created_during_the_drain_is_moved_too() -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
         first = await write(bookkeeper, (6, 2, 2), 300)
         await cluster.start_bookie("b6")
@@ -149,7 +149,7 @@ CLAIM = DrainClaim("ann@a", 1_700_000_000_123)
 OTHER = DrainClaim("bob@b", 1_700_000_099_999)
 
 
-def test_one_drains_and_the_other_is_told(stores: Stores) -> None:
+def test_a_second_drain_of_a_bookie_is_refused(stores: Stores) -> None:
     async def scenario(a: MetadataStore, b: MetadataStore, root: str) -> None:
         await init_cluster(a, root)
         ours, theirs = DrainClaims(a, root), DrainClaims(b, root)
@@ -170,7 +170,7 @@ def test_one_drains_and_the_other_is_told(stores: Stores) -> None:
     stores.run(scenario, sessions=2)
 
 
-def test_whose_process_died_goes_on(stores: Stores) -> None:
+def test_a_drain_of_a_dead_process_is_resumed(stores: Stores) -> None:
     async def scenario(a: MetadataStore, b: MetadataStore, root: str) -> None:
         await init_cluster(a, root)
         await DrainClaims(a, root).take(B0, CLAIM)
@@ -187,7 +187,7 @@ async def cancelled(claims: DrainClaims) -> DrainClaim | None:
         return was
 
 
-def test_a_cancel_that_breaks_off_is_done_by_the_next(stores: Stores) -> None:
+def test_an_interrupted_cancel_is_completed_by_the_next(stores: Stores) -> None:
     """The claim, which knows how the bookie was, is there until the bookie has its mode back."""
 
     async def scenario(store: MetadataStore, root: str) -> None:
@@ -220,7 +220,7 @@ def test_a_drain_that_is_taken_up_while_it_is_cancelled_keeps_its_claim(stores: 
     stores.run(scenario)
 
 
-def test_a_cancel_stops_who_is_at_it(stores: Stores) -> None:
+def test_a_cancel_stops_the_running_drain(stores: Stores) -> None:
     async def scenario(a: MetadataStore, b: MetadataStore, root: str) -> None:
         await init_cluster(a, root)
         ours, theirs = DrainClaims(a, root), DrainClaims(b, root)
@@ -236,7 +236,7 @@ def test_a_cancel_stops_who_is_at_it(stores: Stores) -> None:
     stores.run(scenario, sessions=2)
 
 
-def test_claims_are_in_nobodys_way(stores: Stores) -> None:
+def test_claims_are_invisible_to_other_operations(stores: Stores) -> None:
     """The listing of ledgers passes them over, and a cluster with claims can be deleted."""
 
     async def scenario(store: MetadataStore, root: str) -> None:

@@ -1,4 +1,4 @@
-"""What explaining a recovery says, against what the recovery then does, on real bookies in virtual time."""
+"""Explanations of a recovery, compared with the result of the recovery, on real bookies in virtual time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_it_changes_nothing_and_the_writer_goes_on() -> None:
     simulate(scenario)
 
 
-def test_the_tail_that_only_one_bookie_has() -> None:
+def test_recovery_waits_for_a_bookie_that_alone_may_have_the_tail() -> None:
     """Qa = 1: recovery has to wait for it, and says so; who declares it lost is told what that costs."""
 
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
@@ -71,7 +71,7 @@ def test_the_tail_that_only_one_bookie_has() -> None:
     simulate(scenario, bookies=5, read_timeout_s=2.0)
 
 
-def test_the_end_of_a_writer_that_had_much_under_way_is_found() -> None:
+def test_the_last_entry_of_a_writer_with_many_pending_adds_is_found() -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
         writer = await bookkeeper.create(3, 2, 2)
         writer.append_many([b"x"] * 1_500)  # sent at once: none of them says that another is confirmed
@@ -84,7 +84,7 @@ def test_the_end_of_a_writer_that_had_much_under_way_is_found() -> None:
     simulate(scenario)
 
 
-def test_what_lies_behind_a_lost_entry_is_cut_off_too_and_that_is_said() -> None:
+def test_entries_after_a_lost_entry_are_truncated_and_reported() -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
         ledger_id, bookies = await opened(bookkeeper, (3, 1, 1), 10, batch=10)  # none knows that another is confirmed
         cluster.kill(bookies[0])
@@ -96,7 +96,7 @@ def test_what_lies_behind_a_lost_entry_is_cut_off_too_and_that_is_said() -> None
     simulate(scenario, bookies=5, read_timeout_s=2.0)
 
 
-def test_a_bookie_that_is_declared_lost_costs_nothing_where_others_have_it_all() -> None:
+def test_declaring_a_bookie_lost_loses_nothing_if_others_have_all_its_entries() -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
         ledger_id, bookies = await opened(bookkeeper, (3, 3, 3), 10)
         cluster.kill(bookies[2])
@@ -110,7 +110,7 @@ def test_a_bookie_that_is_declared_lost_costs_nothing_where_others_have_it_all()
     simulate(scenario, bookies=6, read_timeout_s=2.0)
 
 
-def test_who_is_declared_lost_does_not_outvote_a_bookie_that_may_have_the_entry() -> None:
+def test_a_bookie_declared_lost_does_not_outvote_one_that_may_have_the_entry() -> None:
     """Qa = 2 of 3: an entry may be on the lost one and on one that is only down; that one is waited for."""
 
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
@@ -135,7 +135,7 @@ def test_who_is_declared_lost_does_not_outvote_a_bookie_that_may_have_the_entry(
 
 
 @pytest.mark.parametrize("seed", [*range(40), 130, 288, 329])  # the last ones: the lost spoke before the others
-def test_recovery_does_what_was_explained(seed: int) -> None:
+def test_recovery_has_the_explained_result(seed: int) -> None:
     """Any quorum, any bookies dead: it closes where that was said, or waits where that was said; declared lost too."""
     random = Random(seed)
     ensemble = random.randint(1, 4)

@@ -247,7 +247,7 @@ async def test_a_rebuild_that_was_killed_at_any_step_can_be_run_again(tmp_path: 
         assert not (index_of(killed) / INDEX_REBUILT_NAME).exists()
 
 
-async def test_rows_that_are_no_ledgers_are_kept(tmp_path: Path) -> None:
+async def test_rows_that_are_not_ledgers_are_kept(tmp_path: Path) -> None:
     config = small(tmp_path)
     await written(config)
     index = RocksIndex(index_of(config), config)

@@ -1,4 +1,4 @@
-"""Moving ledgers by hand, on real bookies in virtual time."""
+"""Jobs that move ledgers, on real bookies in virtual time."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_lost_bookie_is_cleared(skip_open: bool) -> None:
     simulate(scenario, bookies=6, version=2)
 
 
-def test_what_cannot_be_moved_is_told_and_the_rest_is_done() -> None:
+def test_ledgers_that_cannot_be_moved_are_reported_and_others_are_moved() -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
         single = await write(bookkeeper, (1, 1, 1), 50)
         gone = (await bookkeeper.ledgers.read(single))[0].last_ensemble.bookies[0]

@@ -38,7 +38,7 @@ def test_anything_else_is_refused(data: bytes) -> None:
         assert JobControl.decode(data, "test").encode()
 
 
-def test_requests_are_heard_once_each_and_a_damaged_file_is_not_obeyed(tmp_path: Path) -> None:
+def test_requests_are_read_once_and_a_damaged_file_is_ignored(tmp_path: Path) -> None:
     file = ControlFile(SystemDisk(), tmp_path / "job.json")
     heard: list[JobControl] = []
     faults: list[str] = []
@@ -62,7 +62,7 @@ def test_requests_are_heard_once_each_and_a_damaged_file_is_not_obeyed(tmp_path:
     assert len(faults) == 1
 
 
-def test_what_is_asked_between_two_pieces_of_a_run_is_kept_until_the_run_ends(tmp_path: Path) -> None:
+def test_a_request_between_two_parts_of_a_run_is_kept_until_its_end(tmp_path: Path) -> None:
     disk, path = SystemDisk(), tmp_path / "job.json"
     control, file = ControlFile(disk, path), JobFile(disk, path)
     control.ask(cancelled_by="of the run before")
@@ -73,13 +73,13 @@ def test_what_is_asked_between_two_pieces_of_a_run_is_kept_until_the_run_ends(tm
     async def piece(loop: SimLoop) -> str:
         return await control.obey(lambda _: None, pytest.fail)
 
-    assert run(piece) == "ann@a", "though it was asked while nobody looked"
+    assert run(piece) == "ann@a", "although it was requested between two runs"
     assert run(piece) == "ann@a"
     file.close()
     assert control.read() == JobControl()
     control.ask(rate=5.0)
     file.close()
-    assert control.read() == JobControl(rate=5.0), "who does not hold the lock removes nothing"
+    assert control.read() == JobControl(rate=5.0), "a file without its lock removes nothing"
 
 
 def test_known_jobs(tmp_path: Path) -> None:
@@ -101,9 +101,9 @@ def test_known_jobs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1)])
-def test_more_ledgers_at_a_time_and_fewer(before: int, after: int) -> None:
+def test_the_number_of_parallel_ledgers_is_changed_while_a_job_runs(before: int, after: int) -> None:
     class Counted(MoveJob):
-        """Counts the ledgers that are under way together."""
+        """Counts the ledgers that are copied at the same time."""
 
         at_once = most = 0
 
@@ -132,19 +132,19 @@ def test_more_ledgers_at_a_time_and_fewer(before: int, after: int) -> None:
                 job.set_parallel(after)
                 Counted.most = 0
             elif done == before + 1:
-                Counted.most = 0  # those that were under way have ended
+                Counted.most = 0  # those in progress have ended
 
         results = await job.apply(plan, heard)
         assert all(result.error is None for result in results)
         assert len(results) == len(plan.moves)
         assert Counted.most == after
-        job.set_parallel(8)  # nothing is under way: for the next time
+        job.set_parallel(8)  # no ledger is in progress: for the next one
         assert await job.verify() == []
 
     simulate(scenario, bookies=6, version=2)
 
 
-def test_a_job_becomes_faster_while_it_copies() -> None:
+def test_the_rate_of_a_running_job_is_raised() -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
         loop = asyncio.get_running_loop()
         for _ in range(6):

@@ -21,7 +21,7 @@ DISK = real_world().disk
 KEY = ("bookie drain", "zk1/ledgers", ["b2:1", "b1:1"])
 
 
-def test_what_was_saved_is_found_again(tmp_path: Path) -> None:
+def test_saved_state_is_read_again(tmp_path: Path) -> None:
     path = state_path(tmp_path / "jobs", *KEY)
     assert path == state_path(tmp_path / "jobs", "bookie drain", "zk1/ledgers", ["b1:1", "b2:1"])
     assert path != state_path(tmp_path / "jobs", "bookie drain", "zk2/ledgers", ["b1:1", "b2:1"])
@@ -38,7 +38,7 @@ def test_what_was_saved_is_found_again(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == []
 
 
-def test_a_second_run_of_the_same_job_is_kept_out(tmp_path: Path) -> None:
+def test_a_second_run_of_the_same_job_is_refused(tmp_path: Path) -> None:
     path = state_path(tmp_path, *KEY)
     first, second = JobFile(DISK, path), JobFile(DISK, path)
     first.acquire()

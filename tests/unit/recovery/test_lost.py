@@ -54,7 +54,7 @@ def test_entries_on_no_bookie_are_recorded_and_the_lock_is_released() -> None:
             await asyncio.sleep(120)
             assert (await board.lost([ledger_id]))[ledger_id].tries == 2
             assert "bkctl_ledgers_with_lost_entries 1\n" in render(recovery.samples())
-            await bookkeeper.delete(ledger_id)  # what is lost is given up
+            await bookkeeper.delete(ledger_id)  # the lost entries are abandoned
             await board.forget_lost(ledger_id)  # as `queue requeue` does
             await until(lambda: quiet(cluster))
             assert await board.lost_ids() == set()
@@ -80,7 +80,7 @@ def test_entries_that_are_available_again_are_copied_at_the_next_retry() -> None
                 return bool(await board.lost_ids()) and not recovery.worker.working_on
 
             await until(tried)
-            # somebody finds the disk again
+            # the disk is available again
             await add_entries(bookkeeper.context, first, ledger_id, master_key(b"pw"), stored, Flag.RECOVERY_ADD)
             await board.forget_lost(ledger_id)
             await until(lambda: quiet(cluster))
@@ -94,7 +94,7 @@ def test_entries_that_are_available_again_are_copied_at_the_next_retry() -> None
 def test_the_record_of_a_ledger_that_left_the_queue_is_deleted() -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
         board, queue = board_of(cluster), queue_of(cluster)
-        await board.note_lost(next_note(None, 77, [1], "nobody has it", "ar", 10**15))
+        await board.note_lost(next_note(None, 77, [1], "on no bookie", "ar", 10**15))
         async with recovering(bookkeeper, "ar", QUIET):
             await queue.ensure()
             await queue.mark(5, [])

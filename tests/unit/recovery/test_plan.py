@@ -28,7 +28,7 @@ def planned(
     return with_targets(move, TargetChoice(PLACEMENT, candidates - bookies), frozenset(B) - gone)
 
 
-def test_targets_are_chosen_among_those_that_are_no_members() -> None:
+def test_targets_are_not_members_of_the_ensemble() -> None:
     move, why = planned(CLOSED, {B[1]}, set(B))
     assert why is None
     assert move is not None
@@ -39,7 +39,7 @@ def test_targets_are_chosen_among_those_that_are_no_members() -> None:
     assert move.target_of(11) == {}
 
 
-def test_what_no_other_bookie_can_take_is_blocked_and_the_rest_is_not() -> None:
+def test_a_fragment_without_a_target_is_blocked_and_others_are_not() -> None:
     move, why = planned(CLOSED, {B[1]}, {B[1], B[2], B[3]})  # b3 is a member of the second segment
     assert why == "no other writable bookie for the fragment at entry 10"
     assert move is not None
@@ -47,7 +47,7 @@ def test_what_no_other_bookie_can_take_is_blocked_and_the_rest_is_not() -> None:
     assert planned(CLOSED, {B[1]}, {B[1]})[0] is None
 
 
-def test_some_of_the_copies_are_better_than_none() -> None:
+def test_copies_are_planned_for_the_available_targets_only() -> None:
     move, why = planned(CLOSED, {B[1], B[2]}, {B[4]})
     assert why == "no other writable bookie for the fragment at entry 0"
     assert move is not None
@@ -62,7 +62,7 @@ def test_entries_whose_copies_are_all_gone_are_blocked() -> None:
     assert (move is not None, why) == (True, None)
 
 
-def test_who_gives_and_who_takes() -> None:
+def test_sources_and_targets_of_a_fragment() -> None:
     move, _ = planned(CLOSED, {B[0]}, {B[0], B[5]})
     assert move is not None
     plan = MovePlan(frozenset({B[0]}), (move,), ())
@@ -73,7 +73,7 @@ def test_who_gives_and_who_takes() -> None:
     assert plan.seconds(0) is None
 
 
-def test_the_plan_is_followed_where_it_still_can_be() -> None:
+def test_the_plan_is_applied_where_it_is_still_valid() -> None:
     placement = PlannedPlacement(DefaultPlacement(Random(1)), avoided=frozenset({B[4]})).following({1: B[5]})
     assert placement.replace(B[:3], 1, 2, set(B)) == B[5]
     assert placement.replace(B[:3], 1, 2, set(B) - {B[5]}) == B[3]

@@ -26,7 +26,7 @@ from tests.unit.recovery.recovering import (
 GONE = BookieId("b0:3181")
 
 
-def test_a_short_queue_is_seen_whole() -> None:
+def test_a_short_queue_is_returned_completely() -> None:
     async def scenario(cluster: SimCluster, _: BookKeeper) -> None:
         under = queue_of(cluster)
         await under.ensure()
@@ -43,7 +43,7 @@ def test_a_short_queue_is_seen_whole() -> None:
     simulate(scenario)
 
 
-def test_a_long_queue_is_given_out_in_pieces_and_looked_through_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_queue_is_returned_in_pieces_and_scanned_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue, "LOOK_AT_ALL_MAX", 5)
 
     async def scenario(cluster: SimCluster, _: BookKeeper) -> None:
@@ -76,7 +76,7 @@ def test_a_long_queue_is_worked_off(monkeypatch: pytest.MonkeyPatch) -> None:
         async with recovering(bookkeeper, "one"), recovering(bookkeeper, "two"):
             took_s = await until(lambda: gone_from(bookkeeper, GONE))
             await until(lambda: quiet(cluster))
-        assert took_s < LOOK_AGAIN_S  # nobody had to wait to look again
+        assert took_s < LOOK_AGAIN_S  # no worker had to wait for the next scan
         for ledger_id in ledgers:
             await assert_replicated(cluster, bookkeeper, ledger_id, len(PAYLOADS[:20]))
 

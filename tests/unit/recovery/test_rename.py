@@ -32,7 +32,7 @@ def test_every_segment_is_changed_and_nothing_else() -> None:
     assert renamed(after, NEW, A) == metadata
 
 
-def test_what_is_renamed_and_what_is_left(stores: Stores) -> None:
+def test_only_segments_with_the_old_name_are_renamed(stores: Stores) -> None:
     async def scenario(store: MetadataStore, root: str) -> None:
         await init_cluster(store, root)
         ledgers = LedgerStore(store, root)
@@ -50,14 +50,17 @@ def test_what_is_renamed_and_what_is_left(stores: Stores) -> None:
         assert await rename.apply(plan) == [MoveResult(0), MoveResult(3, fragments=2)]
         assert (await ledgers.read(3))[0].ensembles == renamed(OPEN, B, NEW).ensembles
         plan = await Rename(ledgers, A, NEW).plan()
-        assert (plan.ledgers, [e for e, _ in plan.blocked]) == ([1, 4], [3])  # open, but nobody writes to a any more
+        assert (plan.ledgers, [e for e, _ in plan.blocked]) == (
+            [1, 4],
+            [3],
+        )  # open, but no writer uses bookie a any more
         plan = await Rename(ledgers, C, D, open_too=True).plan()
         assert (plan.ledgers, plan.open_ledgers) == ([1, 3, 4], 2)
 
     stores.run(scenario)
 
 
-def test_a_change_by_somebody_else_is_not_lost(stores: Stores) -> None:
+def test_a_concurrent_change_is_not_lost(stores: Stores) -> None:
     async def scenario(store: MetadataStore, root: str) -> None:
         await init_cluster(store, root)
         ledgers = LedgerStore(store, root)
@@ -76,7 +79,7 @@ def test_a_change_by_somebody_else_is_not_lost(stores: Stores) -> None:
     stores.run(scenario)
 
 
-def test_it_goes_on_behind_the_last_one_done(stores: Stores, tmp_path: Path) -> None:
+def test_a_rename_resumes_after_the_last_completed_ledger(stores: Stores, tmp_path: Path) -> None:
     async def scenario(store: MetadataStore, root: str) -> None:
         await init_cluster(store, root)
         ledgers = LedgerStore(store, root)

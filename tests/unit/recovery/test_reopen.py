@@ -34,7 +34,7 @@ def test_a_ledger_closed_too_early_gets_its_entries_back() -> None:
 def test_reopening_is_refused_if_the_ledger_would_become_shorter() -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
         ledger_id = await write(bookkeeper, (3, 3, 2), 20)
-        await bookkeeper.ledgers.update(ledger_id, lambda m: m.closed_at(29, 1))  # entries that nobody has
+        await bookkeeper.ledgers.update(ledger_id, lambda m: m.closed_at(29, 1))  # entries that no bookie has
         plan = await plan_reopen(bookkeeper, ledger_id)
         assert "before its end at 29" in (plan.refusal or "")
         for bookie in plan.metadata.last_ensemble.bookies[:2]:

@@ -34,7 +34,7 @@ async def swap(bookkeeper: BookKeeper, ledger_id: int, old: BookieId, new: Booki
 
 
 @pytest.mark.parametrize("others", [True, False], ids=["another bookie", "the same bookie"])
-def test_entries_that_a_bookie_lacks_come_back(others: bool) -> None:
+def test_entries_that_a_bookie_lacks_are_restored(others: bool) -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
         ledger_id = await write(bookkeeper, (3, 3, 2), 300)
         bookies = (await bookkeeper.ledgers.read(ledger_id))[0].last_ensemble.bookies
@@ -76,7 +76,7 @@ def test_a_ledger_of_format_1_is_copied_with_its_own_digest_and_key(
     simulate(scenario, bookies=5, version=2)
 
 
-def test_off_a_bookie_that_lives_and_only_to_those_named() -> None:
+def test_entries_move_off_a_running_bookie_only_to_named_targets() -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
         ledger_id = await write(bookkeeper, (3, 2, 2), 300)
         bookies = (await bookkeeper.ledgers.read(ledger_id))[0].last_ensemble.bookies
@@ -102,7 +102,7 @@ def test_the_end_of_an_open_ledger_is_left_or_closed_first() -> None:
     simulate(scenario, bookies=6, version=2)
 
 
-def test_entries_that_nobody_gives_are_told() -> None:
+def test_unreadable_entries_are_reported() -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
         ledger_id = await write(bookkeeper, (1, 1, 1), 30)
         (only,) = (await bookkeeper.ledgers.read(ledger_id))[0].last_ensemble.bookies

@@ -39,7 +39,7 @@ def test_a_target_that_fails_is_replaced_by_another() -> None:
     simulate(scenario, bookies=4, version=2)
 
 
-def test_what_somebody_else_has_repaired_is_left_as_it_is() -> None:
+def test_a_fragment_repaired_by_another_process_is_not_changed() -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
         ledger_id = await write(bookkeeper, (3, 3, 2), 100)
         fragment, metadata = await whole(bookkeeper, ledger_id, 1)
@@ -81,7 +81,7 @@ def test_entries_with_a_wrong_digest_are_never_copied(version: int) -> None:
     simulate(scenario, bookies=4, version=version)
 
 
-def test_entries_that_are_gone_are_called_lost() -> None:
+def test_entries_without_a_copy_are_reported_as_lost() -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
         ledger_id = await write(bookkeeper, (2, 2, 2), 40)
         fragment, metadata = await whole(bookkeeper, ledger_id, 0)
@@ -99,7 +99,7 @@ def test_entries_that_are_gone_are_called_lost() -> None:
     simulate(scenario, bookies=4, version=2)
 
 
-def test_progress_is_told_while_copies_are_made() -> None:
+def test_progress_is_reported_during_a_copy() -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
         ledger_id = await write(bookkeeper, (3, 2, 2), 300)
         fragment, metadata = await whole(bookkeeper, ledger_id, 0)
@@ -120,13 +120,13 @@ def test_progress_is_told_while_copies_are_made() -> None:
     simulate(scenario, bookies=5, version=2)
 
 
-def test_what_is_known_of_a_ledger_saves_a_read_and_is_what_was_written() -> None:
+def test_the_known_record_of_a_ledger_saves_a_read() -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
         for stale in (False, True):
             ledger_id = await write(bookkeeper, (3, 2, 2), 30)
             fragment, metadata = await whole(bookkeeper, ledger_id, 1)
             known = Known(*await bookkeeper.ledgers.read(ledger_id))
-            if stale:  # somebody changes another part of the record meanwhile
+            if stale:  # another process changes another part of the record meanwhile
                 changed = replace(metadata, custom_metadata={"who": b"else"})
                 await bookkeeper.ledgers.write(ledger_id, changed, known.version)
             targets = await Replicator(bookkeeper.context).repair(fragment, metadata, KEYS, known)
@@ -138,7 +138,7 @@ def test_what_is_known_of_a_ledger_saves_a_read_and_is_what_was_written() -> Non
     simulate(scenario, bookies=6, version=2)
 
 
-def test_a_bookie_that_went_since_the_last_look_is_replaced_as_a_target() -> None:
+def test_a_target_that_became_unavailable_is_replaced() -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
         first, second = [await write(bookkeeper, (2, 2, 2), 20) for _ in range(2)]
         replicator = Replicator(bookkeeper.context)

@@ -25,7 +25,7 @@ def finding(
     return {**place, "subject": f"{code} of ledger {ledger_id}", "next": "look", "evidence": evidence}
 
 
-def test_what_a_plan_takes_on() -> None:
+def test_a_plan_contains_the_repairable_findings() -> None:
     findings = [
         finding("BKC401", 5, 3, "b1:3181", last_entry_id=7),
         finding("BKC107", 4, 9, "b2:3181"),
@@ -62,14 +62,14 @@ def test_what_a_plan_takes_on() -> None:
     assert [left.code for left in marked.left] == ["BKC404", "BKC402"]
 
 
-def test_a_record_whose_size_was_hit_is_put_back_where_it_is_known() -> None:
+def test_a_record_with_a_corrupt_size_is_restored_at_its_known_place() -> None:
     known, unknown = finding("BKC103", 5, 3, "b1:3181"), finding("BKC103", None, None, "b1:3181")
     plan = plan_of([known, unknown])
     assert plan.holes == (Hole(5, BookieId("b1:3181"), 3, 3, "BKC103"),)
     assert [left.code for left in plan.left] == ["BKC103"]
 
 
-def test_a_plan_has_an_end() -> None:
+def test_a_plan_is_bounded() -> None:
     plan = plan_of(finding("BKC401", 5, n, "b1:3181") for n in range(HOLES_MAX + 2))
     assert len(plan.holes) == HOLES_MAX
     assert [left.next.partition(":")[0] for left in plan.left] == [f"more than {HOLES_MAX} at once"] * 2
@@ -119,7 +119,7 @@ def test_wrong_copies_are_replaced_by_those_of_the_others() -> None:
     simulate(scenario, bookies=3, version=2)
 
 
-def test_what_has_no_sound_copy_is_told_and_nothing_is_invented() -> None:
+def test_entries_without_a_valid_copy_are_reported_and_not_restored() -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
         ledger_id = await write(bookkeeper, (2, 2, 1), 10)
         bookies = (await bookkeeper.ledgers.read(ledger_id))[0].last_ensemble.bookies
@@ -137,7 +137,7 @@ def test_what_has_no_sound_copy_is_told_and_nothing_is_invented() -> None:
     simulate(scenario, bookies=2, version=2)
 
 
-def test_marks_bring_the_workers() -> None:
+def test_marked_ledgers_are_repaired_by_the_workers() -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
         ledger_id = await write(bookkeeper, (3, 3, 2))
         gone = (await bookkeeper.ledgers.read(ledger_id))[0].last_ensemble.bookies[0]

@@ -1,4 +1,4 @@
-"""The copy of a large fragment goes on where it was, and only on what its target has acknowledged and still lists."""
+"""The copy of a large fragment is resumed, after the entries that its target has acknowledged and still lists."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_first_missing(wanted: set[int], there: set[int]) -> None:
 
 
 def job_of(bookkeeper: BookKeeper, gone: BookieId, state: JobState, rate: float = 0.0) -> MoveJob:
-    """A job that goes on with what this state remembers."""
+    """A job that resumes from this state."""
     record = JobRecord(state)
     replicator = Replicator(bookkeeper.context, ByteRate(rate))
     replicator.log = record.copies
@@ -84,10 +84,10 @@ def resumed(
 
 
 async def nothing(*_: object) -> None:
-    """What happens between the two runs."""
+    """Called between the two runs."""
 
 
-def test_a_large_fragment_goes_on_where_it_was() -> None:
+def test_the_copy_of_a_large_fragment_is_resumed() -> None:
     due, noted, copied = resumed((3, 3, 2), nothing)
     assert (due, COUNT // 3 <= noted < COUNT) == (COUNT, True)
     assert copied == due - noted
@@ -117,7 +117,7 @@ def test_a_target_that_lost_its_data_gets_all_of_it_again() -> None:
 
 
 @pytest.mark.parametrize("rubbish", [7, "x", {"targets": []}, {"targets": {"x": 1}, "through": 4}, {"through": "z"}])
-def test_what_makes_no_sense_is_as_good_as_nothing(rubbish: Any) -> None:
+def test_notes_of_progress_that_are_not_valid_are_ignored(rubbish: Any) -> None:
     async def damaged(cluster: SimCluster, ledger_id: int, note: dict[str, Any]) -> None:
         note.clear()
         note.update(rubbish if isinstance(rubbish, dict) else {"through": rubbish})

@@ -46,7 +46,7 @@ def test_the_list_of_keys_is_what_is_read() -> None:
     assert set(recorder) == RECOVERY_KEYS
 
 
-def test_a_key_of_javas_that_has_no_use_here_is_told_not_obeyed() -> None:
+def test_an_unused_key_of_java_is_reported_and_ignored() -> None:
     assert UNUSED_KEYS.keys().isdisjoint(RECOVERY_KEYS)
     (line,) = unused({"rereplicationEntryBatchSize": "100", "replicationRateByBytes": "1"})
     assert line.startswith("rereplicationEntryBatchSize is ignored: ")
@@ -62,7 +62,7 @@ def test_defaults_are_javas_but_for_the_daily_check_of_placement() -> None:
 
 
 @pytest.mark.parametrize("key", ["rwRereplicateBackoffMs", "repairedPlacementPolicyNotAdheringBookieEnabled"])
-def test_nonsense_is_refused_by_its_key(key: str) -> None:
+def test_a_value_that_is_not_valid_is_refused_with_its_key(key: str) -> None:
     with pytest.raises(UsageError, match=key):
         RecoverySettings.of({key: "soon"})
 

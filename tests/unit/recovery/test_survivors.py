@@ -1,4 +1,4 @@
-"""What bookies still hold of a ledger, in all states of the ledger and of the bookies."""
+"""Surviving entries of a ledger, in all states of the ledger and of the bookies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def left(bookkeeper: BookKeeper, ledger_id: int, metadata: LedgerMetadata,
 
 
 async def forget(cluster: SimCluster, ledger_id: int, *hosts: str) -> None:
-    """What garbage collection does to a ledger that is deleted from the metadata."""
+    """Removes a ledger as garbage collection does, which is deleted from the metadata."""
     for host in hosts:
         await cluster.bookies[host].delete([ledger_id])
 
@@ -96,7 +96,7 @@ def test_an_open_ledger_is_read_to_its_last_confirmed_entry_without_fencing() ->
     simulate(scenario)
 
 
-def test_a_copy_with_a_bad_digest_does_not_count() -> None:
+def test_a_copy_with_a_bad_digest_is_not_a_survivor() -> None:
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
         ledger_id = await write(bookkeeper, (2, 2, 2), 10, DigestType.HMAC)
         metadata, _ = await bookkeeper.ledgers.read(ledger_id)

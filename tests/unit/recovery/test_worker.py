@@ -105,7 +105,9 @@ def test_no_writer_is_fenced_while_auto_recovery_is_disabled() -> None:
             assert (await marked(cluster), await queue.locks()) == ([ledger_id], [])
             await queue.enable()
             await asyncio.sleep(19.0)
-            assert (await bookkeeper.ledgers.read(ledger_id))[0].state is LedgerState.OPEN, "its time begins anew"
+            assert (await bookkeeper.ledgers.read(ledger_id))[0].state is LedgerState.OPEN, (
+                "the grace period starts again"
+            )
             await until(lambda: gone_from(bookkeeper, gone))
             await until(lambda: quiet(cluster))
 
@@ -124,7 +126,7 @@ def test_an_interrupted_recovery_is_completed_after_the_grace_period() -> None:
         start = loop.time()
         async with recovering(bookkeeper) as recovery:
             await until(lambda: closed(bookkeeper, begun))
-            assert loop.time() - start >= 5.0, "whoever began it has the grace period"
+            assert loop.time() - start >= 5.0, "the process that started it has the grace period"
             await until(lambda: quiet(cluster))
         await assert_replicated(cluster, bookkeeper, begun, 50)
         assert recovery.worker.counts.ledgers_recovered == 1
@@ -181,7 +183,7 @@ def test_entries_of_unavailable_bookies_are_copied_when_a_bookie_returns() -> No
             for bookie in both:
                 cluster.kill(bookie)
             await until(lambda: holds(ledger_id in recovery.worker.unreadable))
-            assert recovery.worker.unreadable[ledger_id].lost == []  # nobody said that they are gone
+            assert recovery.worker.unreadable[ledger_id].lost == []  # no bookie reported them as missing
             await until(lambda: holds(ledger_id in recovery.worker.holding))
             assert await marked(cluster) == [ledger_id]
             assert [lock.ledger_id for lock in await queue_of(cluster).locks()] == [ledger_id]
@@ -229,7 +231,7 @@ def test_a_ledger_whose_repair_raises_is_not_retried_at_once(
     async def broken(self: LedgerChecker, ledger_id: int, *arguments: Any) -> list[Fragment]:
         asked.append(ledger_id)
         if ledger_id == asked[0]:
-            raise KeyError("what nobody thought of")
+            raise KeyError("a bug")
         return await check(self, ledger_id, *arguments)
 
     async def scenario(cluster: SimCluster, bookkeeper: BookKeeper) -> None:
@@ -244,7 +246,7 @@ def test_a_ledger_whose_repair_raises_is_not_retried_at_once(
             assert [lock.ledger_id for lock in await queue.locks()] == [asked[0]], "the others are done"
             assert asked.count(asked[0]) == 1
         assert await queue.locks() == []
-        assert "what nobody thought of" in caplog.text
+        assert "a bug" in caplog.text
 
     simulate(scenario, version=2)
 
@@ -326,7 +328,7 @@ def test_few_ledgers_are_tried_at_a_time_while_no_bookie_is_available() -> None:
             await until(lambda: holds(recovery.audit_counts.bookie_checks == 2))
             await asyncio.sleep(9.0)
             tries = recovery.worker.counts.pass_ms.failed_count
-            assert 4 <= tries <= 12  # four at a time, each with five seconds behind it: rwRereplicateBackoffMs
+            assert 4 <= tries <= 12  # four at a time, each followed by five seconds: rwRereplicateBackoffMs
             await asyncio.get_running_loop().create_task(cluster.start_bookie("b9"))
             await until(lambda: gone_from(bookkeeper, BookieId("b0:3181")))
             await until(lambda: quiet(cluster))

@@ -40,7 +40,7 @@ async def holds_all(calls: Calls, golden: Golden, name: str, *, only_if_there: b
         digest = digest_for(ledger.digest_type, ledger.password)
         for entry_id, (status, body) in zip(entries, await calls.read(ledger.id, *entries), strict=True):
             if status != OK and (only_if_there or ledger.row["state"] != "CLOSED"):
-                continue  # nobody promised that this bookie has it
+                continue  # this bookie need not have it
             assert status == OK, f"entry {entry_id} of ledger {ledger.id}"
             assert body is not None
             found = decode_entry(body, digest, ledger.id, entry_id)

@@ -58,7 +58,7 @@ async def serving(tree: MemoryTree, config: BookieConfig) -> AsyncIterator[Booki
 
 
 async def until(holds: Callable[[], Any]) -> None:
-    """Waits for a condition that no event tells, a turn of the loop at a time."""
+    """Polls a condition until it holds."""
     async with asyncio.timeout(WAIT_S):
         while True:
             answer = holds()

@@ -39,7 +39,7 @@ async def test_a_full_write_cache_pauses_servers_and_then_rejects_adds() -> None
             answers += [status for status, _ in bookie.add_batch([add], lambda *_: None)]
         assert bookie.throttled
         assert heard == [True]
-        assert set(answers) == {TOO_MANY}, "beyond the room for what was under way"
+        assert set(answers) == {TOO_MANY}, "above the reserve for pending adds"
         while bookie.throttled:
             await bookie.flush()
         assert heard == [True, False]

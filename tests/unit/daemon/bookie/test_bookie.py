@@ -35,7 +35,7 @@ from tests.unit.daemon.bookie.world import (
 )
 
 
-async def test_a_stop_and_a_start_keep_everything(place: tuple[BookieConfig, World, IndexFactory]) -> None:
+async def test_entries_fences_and_lacs_survive_a_restart(place: tuple[BookieConfig, World, IndexFactory]) -> None:
     packet = encode_lac(5, 60, DIGEST)
     async with running(*place) as calls:
         await calls.add(5, range(50))
@@ -107,7 +107,7 @@ async def test_deleted_ledgers_are_gone(place: tuple[BookieConfig, World, IndexF
         await calls.bookie.delete([5, 7])
         assert await calls.read(5, 0, 5) == [(NO_LEDGER, None)] * 2
         assert await calls.has(6, range(5))
-        assert await calls.add(5, [6]) == [FENCED], "its writer does not come back"
+        assert await calls.add(5, [6]) == [FENCED], "its old writer stays fenced"
         assert await calls.fence(5) == NO_LEDGER
         assert await calls.add(7, [0]) == [OK], "but an unfenced one may"
     async with running(*place) as calls:
@@ -141,7 +141,7 @@ async def test_several_directories(tmp_path: Path) -> None:
 
 
 def serious(folder: Path) -> list[Finding]:
-    """What inspection finds in a bookie's directories, but for what is only worth knowing."""
+    """The findings of an inspection of a bookie's directories, except information."""
     book = DigestBook()
     names, folders = [str(folder)], directories([folder])
     found = [

@@ -71,7 +71,7 @@ async def test_a_failed_checkpoint_is_retried(monkeypatch: pytest.MonkeyPatch) -
         disk.error_chance = 0.0
         assert "storage" in calls.bookie.admission.reasons
         assert not disk.door(lambda: True).exists(mark), "the mark waits for the data"
-        assert await calls.has(5, range(10)), "what is not flushed is read from memory"
+        assert await calls.has(5, range(10)), "unflushed entries are read from memory"
         await flushed(calls)
         assert not calls.bookie.read_only
         assert decode_mark(disk.door(lambda: True).read(mark), source="mark") == calls.bookie.journals[0].mark

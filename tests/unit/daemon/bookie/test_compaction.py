@@ -39,7 +39,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[BookieConfig,
     return config, real_world(1), rocks_index(config)
 
 
-async def test_what_lives_moves_and_its_logs_go(place: tuple[BookieConfig, World, IndexFactory]) -> None:
+async def test_live_entries_move_and_their_old_logs_are_removed(
+    place: tuple[BookieConfig, World, IndexFactory],
+) -> None:
     async with running(*place) as calls:
         await half_dead(calls)
         async with Tools(calls) as tools:
@@ -51,7 +53,7 @@ async def test_what_lives_moves_and_its_logs_go(place: tuple[BookieConfig, World
             assert tools.compactor.moved_bytes >= 10 * len(BODY)
             assert tools.compactor.reclaimed_bytes > tools.compactor.moved_bytes
             await tools.compactor.run(LEVEL)  # the log that was written until then
-            assert await tools.compactor.run(LEVEL) == 0, "what was compacted is full of life"
+            assert await tools.compactor.run(LEVEL) == 0, "all entries of the new log are live"
         assert await calls.has(ALIVE, range(30), payload=BODY)
         assert (await calls.read(DEAD, 0))[0][0] == NO_LEDGER
         assert await calls.add(ALIVE, [30], payload=BODY) == [0]
@@ -59,7 +61,7 @@ async def test_what_lives_moves_and_its_logs_go(place: tuple[BookieConfig, World
         assert await calls.has(ALIVE, range(31), payload=BODY), "after a restart"
 
 
-async def test_cold_eyes_find_nothing_wrong(tmp_path: Path) -> None:
+async def test_the_files_pass_inspection_after_a_compaction(tmp_path: Path) -> None:
     config = config_in(tmp_path, **FAST)
     async with running(config, real_world(1), rocks_index(config)) as calls:
         await half_dead(calls)
@@ -113,7 +115,7 @@ async def test_a_power_cut_at_any_moment_loses_nothing() -> None:
             assert (await calls.read(DEAD, 0))[0][0] == NO_LEDGER
             async with Tools(calls) as tools:
                 await tools.compactor.run(LEVEL)
-                assert await calls.has(ALIVE, range(30), payload=BODY), "and it goes on where it was"
+                assert await calls.has(ALIVE, range(30), payload=BODY), "and the compaction is resumed"
         if finished:
             break
     assert finished, "every change of a compaction was cut"
@@ -141,7 +143,7 @@ async def test_a_failing_disk_loses_nothing() -> None:
     assert failed > 10
 
 
-async def test_rows_that_were_written_after_all_lead_to_entries() -> None:
+async def test_rows_of_a_failed_compaction_point_to_entries() -> None:
     disk = sim_disk()
     world, config = world_on(disk.door(lambda: True)), config_in(HERE, **FAST)
     made: list[Unsure] = []
@@ -163,7 +165,7 @@ async def test_rows_that_were_written_after_all_lead_to_entries() -> None:
         assert await calls.has(ALIVE, range(30), payload=BODY)
 
 
-async def test_what_is_written_again_meanwhile_is_not_undone() -> None:
+async def test_entries_written_during_a_compaction_are_kept() -> None:
     async with running(config_in(HERE, **FAST), world_on(sim_disk().door(lambda: True))) as calls:
         await half_dead(calls)
         await calls.fence(ALIVE)
@@ -175,7 +177,7 @@ async def test_what_is_written_again_meanwhile_is_not_undone() -> None:
         assert await calls.has(ALIVE, range(30), payload=b"newer")
 
 
-async def test_adds_flushes_and_deletions_go_on_beside() -> None:
+async def test_adds_flushes_and_deletions_continue_during_a_compaction() -> None:
     async with running(config_in(HERE, **FAST), world_on(sim_disk().door(lambda: True))) as calls:
         await half_dead(calls)
         async with Tools(calls) as tools:
@@ -246,7 +248,7 @@ async def test_a_read_follows_an_entry_that_moves_meanwhile(sequential: bool) ->
         assert door.before_open is None, "the log was gone when it was opened"
 
 
-async def test_pieces_are_small_and_go_on_where_the_last_one_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tasks_are_bounded_and_continue_after_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bkdaemon.bookie.compaction.SLICE_ROWS", 4)
     monkeypatch.setattr("bkdaemon.bookie.compaction.SLICE_BYTES", 3_000)
     async with running(config_in(HERE, log_size_limit=1 << 20), world_on(sim_disk().door(lambda: True))) as calls:
@@ -262,7 +264,7 @@ async def test_pieces_are_small_and_go_on_where_the_last_one_ended(monkeypatch: 
         assert await calls.has(ALIVE, range(11), payload=BODY)
 
 
-async def test_when_a_compaction_is_due() -> None:
+async def test_a_compaction_is_due_after_its_interval() -> None:
     config = config_in(HERE, minor_compaction_interval_s=60, major_compaction_interval_s=600)
     async with running(config, world_on(sim_disk().door(lambda: True))) as calls, Tools(calls) as tools:
         compactor = tools.compactor
@@ -277,7 +279,7 @@ async def test_when_a_compaction_is_due() -> None:
         assert compactor.due() is None, "a major compaction does for a minor one"
 
 
-async def test_no_compaction_in_trouble_or_without_room() -> None:
+async def test_no_compaction_runs_after_a_failure_or_without_space() -> None:
     disk = sim_disk()
     config = config_in(HERE, disk_usage_warn_threshold=0.5, disk_usage_threshold=0.9)
     async with running(config, world_on(disk.door(lambda: True))) as calls, Tools(calls) as tools:
@@ -305,7 +307,7 @@ async def test_no_compaction_in_trouble_or_without_room() -> None:
         calls.bookie.admission.drop_reason("storage")
 
 
-def test_settings() -> None:
+def test_levels_and_rates_follow_the_configuration() -> None:
     both = levels(BookieConfig())
     assert [(level.name, level.threshold, level.interval_s, level.max_s) for level in both] == [
         (MAJOR, 0.8, 86_400, None),

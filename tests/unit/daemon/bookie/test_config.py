@@ -77,7 +77,7 @@ def test_defaults_are_bookkeepers() -> None:
         ("ledgerDirectories=,", "names no directory"),
     ],
 )
-def test_what_makes_no_sense(text: str, says: str | None) -> None:
+def test_values_that_are_not_valid_are_refused_with_file_and_line(text: str, says: str | None) -> None:
     with pytest.raises(UsageError, match=says):
         _ = config(text).bookie_id
 

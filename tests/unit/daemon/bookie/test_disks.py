@@ -45,7 +45,7 @@ def test_thresholds(config: BookieConfig, percents: tuple[float, ...], read_only
     assert (verdict.reason is not None) is turns
 
 
-def test_journals_need_room() -> None:
+def test_a_journal_directory_without_space_makes_the_bookie_read_only() -> None:
     verdict = judge(ANY, usage(10), {"j": (100 * GB, 1 << 20)}, read_only=False)
     assert verdict.reason is not None
     assert "journal directory j" in verdict.reason
@@ -61,7 +61,7 @@ def test_a_file_system_of_unknown_size_is_not_full() -> None:
     assert judge(ANY, {"l": (0, 0)}, FREE_JOURNAL, read_only=False).reason is None
 
 
-async def test_the_gate_follows() -> None:
+async def test_the_mode_follows_the_disk_usage() -> None:
     disk = sim_disk()
     door = disk.door(lambda: True)
     door.make_dirs(Path("/l"))

@@ -33,7 +33,7 @@ def logs_on(disk: Disk, limit: int = LIMIT) -> EntryLogs:
 
 
 class Rows:
-    """What an index would get."""
+    """The rows for an index."""
 
     def __init__(self) -> None:
         self.locations: dict[tuple[int, int], int] = {}
@@ -43,12 +43,12 @@ class Rows:
         self.locations[ids] = int.from_bytes(value, "big")
 
 
-def test_what_is_appended_is_read(disk: Disk) -> None:
+def test_appended_entries_are_read(disk: Disk) -> None:
     logs, rows = logs_on(disk), Rows()
     logs.append(5, [(e, entry(5, e, bytes(1000))) for e in range(20)], rows.put)
     logs.append(9, [(3, entry(9, 3))], rows.put)
     logs.sync()
-    assert rows.locations[5, 0] == 1028, "behind header and size, in log 0"
+    assert rows.locations[5, 0] == 1028, "after header and size, in log 0"
     for (ledger_id, entry_id), location in rows.locations.items():
         payload = bytes(1000) if ledger_id == 5 else b"payload"
         assert logs.read(location, ledger_id, entry_id) == entry(ledger_id, entry_id, payload)
@@ -56,7 +56,7 @@ def test_what_is_appended_is_read(disk: Disk) -> None:
     logs.close()
 
 
-def test_closed_logs_have_a_sound_map(disk: Disk) -> None:
+def test_closed_logs_have_a_valid_map(disk: Disk) -> None:
     logs, rows = logs_on(disk), Rows()
     for ledger_id in range(3):
         logs.append(ledger_id, [(e, entry(ledger_id, e, bytes(900))) for e in range(10)], rows.put)
@@ -78,7 +78,7 @@ def test_closed_logs_have_a_sound_map(disk: Disk) -> None:
     logs.close()
 
 
-def test_a_log_that_nobody_can_read_has_no_ledgers_to_name(disk: Disk) -> None:
+def test_the_ledgers_of_an_unreadable_log_are_unknown(disk: Disk) -> None:
     disk.replace(HERE / "0.log", b"BKLX" + bytes(2000))
     disk.replace(HERE / "1.log", b"")
     logs = logs_on(disk)
@@ -120,7 +120,7 @@ def test_reading_ahead_stays_with_the_ledger(disk: Disk) -> None:
     assert logs.read_ahead(rows.locations[5, 50], 5, 50)[1] == {}
 
 
-def test_large_entries(disk: Disk) -> None:
+def test_large_entries_are_read_completely(disk: Disk) -> None:
     logs, rows = logs_on(disk), Rows()
     bodies = {e: entry(5, e, bytes([e]) * 300_000) for e in range(3)}
     logs.append(5, bodies.items(), rows.put)
@@ -130,7 +130,7 @@ def test_large_entries(disk: Disk) -> None:
         assert logs.read_ahead(rows.locations[5, entry_id], 5, entry_id)[0] == body
 
 
-def test_a_location_that_lies(disk: Disk) -> None:
+def test_a_location_of_another_entry_is_reported_as_corrupt(disk: Disk) -> None:
     logs, rows = logs_on(disk), Rows()
     logs.append(5, [(0, entry(5, 0)), (1, entry(5, 1))], rows.put)
     logs.sync()
@@ -164,7 +164,7 @@ def test_every_append_can_be_read(appends: list[tuple[int, list[int]]]) -> None:
     assert {ids: logs.read(location, *ids) for ids, location in rows.locations.items()} == expected
 
 
-def test_what_a_failed_flush_wrote_is_taken_back(disk: Disk) -> None:
+def test_entries_of_a_failed_flush_are_removed(disk: Disk) -> None:
     logs, rows = logs_on(disk), Rows()
     logs.begin()
     logs.append(5, [(e, entry(5, e, bytes(1000))) for e in range(3)], rows.put)
@@ -179,7 +179,7 @@ def test_what_a_failed_flush_wrote_is_taken_back(disk: Disk) -> None:
     logs.begin()
     logs.append(5, [(3, entry(5, 3))], rows.put)
     logs.sync()
-    assert split_location(rows.locations[5, 3])[0] > 0, "not behind what an error left"
+    assert split_location(rows.locations[5, 3])[0] > 0, "not in a log with an error"
     assert logs.read(rows.locations[5, 0], 5, 0) == entry(5, 0, bytes(1000))
 
 

@@ -75,7 +75,7 @@ def test_an_empty_batch(open_index: Open) -> None:
     index.close()
 
 
-def test_memory_loses_what_was_not_synced_and_nothing_else() -> None:
+def test_the_memory_index_loses_only_unsynced_rows() -> None:
     for seed in range(40):
         disk = sim_disk(seed)
         door = disk.door(lambda: True)
@@ -83,7 +83,7 @@ def test_memory_loses_what_was_not_synced_and_nothing_else() -> None:
         index = MemoryIndex(door, Path("/i"))
         put(index, 5, *range(50))
         file = door.open(Path("/i") / MEMORY_INDEX_NAME, write=True)
-        file.pwrite(bytes(range(256)) * 8, file.size())  # of a write that was under way
+        file.pwrite(bytes(range(256)) * 8, file.size())  # of a write in progress
         disk.lose_power()
         door = disk.door(lambda: True)
         index = MemoryIndex(door, Path("/i"))
@@ -129,7 +129,7 @@ def test_memory_keeps_rows_whose_sync_failed_before_a_later_one_succeeded(restar
     assert index.state() == stored
 
 
-def test_rows_of_the_rebuild_tool_win_until_they_are_written_anew(tmp_path: Path) -> None:
+def test_rows_of_the_rebuild_tool_win_until_they_are_written_again(tmp_path: Path) -> None:
     index = RocksIndex(tmp_path, BookieConfig())
     index.store_ledgers({5: b"ours"})
     index._ledgers.put(rebuilt_ledger_key(5), b"rebuilt")
@@ -162,7 +162,7 @@ def test_two_at_a_time_are_refused(tmp_path: Path) -> None:
     index.close()
 
 
-def test_what_is_no_database_is_named(tmp_path: Path) -> None:
+def test_a_database_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     RocksIndex(tmp_path, BookieConfig()).close()
     (tmp_path / "locations/CURRENT").write_text("MANIFEST-999999\n")
     with pytest.raises(Corrupt, match="locations"):

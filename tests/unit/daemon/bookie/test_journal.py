@@ -16,7 +16,7 @@ from tests.unit.daemon.bookie.world import (
 
 
 async def test_a_group_interrupted_by_a_power_failure_is_replayed_wholly_or_not_at_all() -> None:
-    """The sectors of the last write reach the disk in any subset; no half entry may come back."""
+    """The sectors of the last write reach the disk in any subset; no partial entry may be read."""
     outcomes = set()
     for seed in range(60):
         disk = sim_disk(seed)
@@ -48,7 +48,7 @@ async def test_an_add_whose_sync_failed_is_not_acknowledged() -> None:
         assert "journal" in calls.bookie.admission.reasons
         assert await calls.add(5, [4]) == [READ_ONLY]
         assert await calls.fence(5) == IO_ERROR, "nor is a fence promised"
-        assert await calls.has(5, range(3)), "reads go on"
+        assert await calls.has(5, range(3)), "reads are served"
     async with running(config, world_on(disk.door(lambda: True))) as calls:
         assert await calls.has(5, range(3))
         assert await calls.add(5, [4]) == [OK]
@@ -64,7 +64,7 @@ async def test_adds_fail_on_a_full_disk_and_succeed_when_there_is_space_again() 
         assert [IO_ERROR] in statuses
         assert statuses[-1] == [READ_ONLY]
         taken = statuses.index([IO_ERROR])
-        assert await calls.has(5, range(3, 3 + taken), payload=bytes(100_000)), "reads go on"
+        assert await calls.has(5, range(3, 3 + taken), payload=bytes(100_000)), "reads are served"
         disk.capacity = 1 << 40
         calls.bookie.admission.drop_reason("disk")
         assert await calls.add(5, range(30, 40)) == [OK] * 10

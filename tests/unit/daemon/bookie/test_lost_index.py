@@ -185,7 +185,7 @@ async def test_a_bookie_killed_between_entry_logs_and_index_starts(tmp_path: Pat
 
 
 @pytest.mark.parametrize("state", [True, False])
-async def test_entry_logs_of_deleted_ledgers_refuse_no_start(tmp_path: Path, state: bool) -> None:
+async def test_entry_logs_of_deleted_ledgers_do_not_prevent_a_start(tmp_path: Path, state: bool) -> None:
     config = small(tmp_path)
     await filled(config)
     async with running(config, WORLD, rocks_index(config)) as calls:

@@ -1,4 +1,4 @@
-"""Journals read back: seals, torn tails, and damage that is told from a tail."""
+"""Replay of journals: seals, torn tails, and damage that is not a torn tail."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def ids_of(records: list[JournalRecord]) -> list[int]:
 ALL_IDS = [codec.KEY_ENTRY_ID, 0, 1, 2, codec.FENCE_ENTRY_ID, 3, 4]
 
 
-def test_a_sealed_journal_is_an_ordinary_one() -> None:
+def test_a_sealed_journal_is_readable_as_an_ordinary_one() -> None:
     """Every reader of BookKeeper's format passes the seals over."""
     data, _ = sealed(GROUPS)
     header = codec.decode_header(data, source="j")
@@ -83,7 +83,7 @@ def test_a_sealed_journal_is_an_ordinary_one() -> None:
 
 
 @given(st.integers(0, 5000), st.binary(max_size=3000), st.sampled_from([512, 4096]))
-def test_seals_come_back(offset: int, records: bytes, alignment: int) -> None:
+def test_a_seal_is_decoded_as_it_was_encoded(offset: int, records: bytes, alignment: int) -> None:
     padding = encode_seal(offset, records, alignment)
     assert (offset + len(records) + len(padding)) % alignment == 0
     seal = decode_seal(padding)
@@ -94,11 +94,11 @@ def test_seals_come_back(offset: int, records: bytes, alignment: int) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_what_is_no_seal_is_none(data: bytes) -> None:
+def test_bytes_without_a_seal_are_not_decoded_as_one(data: bytes) -> None:
     assert decode_seal(data) is None
 
 
-def test_all_of_it(files: Files) -> None:
+def test_all_records_are_replayed_and_the_mark_is_their_end(files: Files) -> None:
     data, starts = sealed(GROUPS)
     files.write(data, size=16384)
     found, mark = files.replay()
@@ -109,7 +109,7 @@ def test_all_of_it(files: Files) -> None:
 
 
 @pytest.mark.parametrize("preallocated", [False, True])
-def test_cut_at_any_byte_the_groups_before_are_whole(files: Files, preallocated: bool) -> None:
+def test_a_journal_truncated_at_any_byte_has_all_earlier_groups(files: Files, preallocated: bool) -> None:
     data, starts = sealed(GROUPS)
     counts = [0, 3, 4, 7]
     for cut in range(512 if preallocated else 0, len(data), 7):  # a header is one sector: all of it, or nothing
@@ -169,13 +169,13 @@ def test_journals_of_java(files: Files) -> None:
     plain = codec.encode_header() + b"".join(GROUPS[0]) + codec.encode_padding(512 + len(b"".join(GROUPS[0])))
     files.write(plain + record(2)[:-1])
     found, _ = files.replay()
-    assert ids_of(found) == ALL_IDS[:3], "a record cut short is a torn tail"
+    assert ids_of(found) == ALL_IDS[:3], "a truncated record is a torn tail"
     files.write(plain + b"\xff\xff\xff\xfe" + bytes(600))
     with pytest.raises(Corrupt):
         files.replay()
 
 
-def test_files_go_in_order_and_the_marked_one_must_be_there(files: Files) -> None:
+def test_files_are_replayed_in_order_and_the_marked_one_must_exist(files: Files) -> None:
     for number, group in enumerate(GROUPS):
         files.write(sealed([group])[0], journal_id=ID + number)
     found, mark = files.replay()
@@ -193,7 +193,7 @@ def test_files_go_in_order_and_the_marked_one_must_be_there(files: Files) -> Non
         files.replay(LogMark(ID, 512))
 
 
-def test_nothing_at_all(files: Files) -> None:
+def test_an_empty_directory_and_an_empty_file_are_replayed_as_nothing(files: Files) -> None:
     assert files.replay() == ([], NO_MARK)
     files.write(b"")
     assert files.replay() == ([], LogMark(ID, 0))

@@ -184,7 +184,7 @@ def test_a_fencing_read_is_answered_after_the_fence_is_durable(tmp_path: Path) -
         token, frame = peer.conversation.read(7, 0, Flag.FENCE, KEY)
         peer.writer.write(frame)
         plain, frame = peer.conversation.read(7, 1)
-        peer.writer.write(frame)  # needs no fence, and is looked up behind the fencing read
+        peer.writer.write(frame)  # needs no fence, and follows the fencing read
         assert (await peer.reply(plain)).status == Status.NO_ENTRY
         assert token not in peer.replies
         disk.free.set()

@@ -19,7 +19,7 @@ from tests.unit.golden_wire import FOLDER, frames, raw_cases
 
 
 def whole(sent: Any) -> bytes:
-    """Bytes of a hand-made frame; the long ones are kept as their start and go on with "x"."""
+    """Bytes of a hand-made frame; long ones are stored as their first bytes, and continue with "x"."""
     if isinstance(sent, str):
         return bytes.fromhex(sent)
     first = bytes.fromhex(sent["first"])
@@ -29,7 +29,7 @@ def whole(sent: Any) -> bytes:
 JAVA_DOES_NOT_ANSWER = "v3 list, known ledger"  # DbLedgerStorage has no such list; ours has
 
 
-def test_every_hand_made_frame_gets_javas_answer(tmp_path: Path) -> None:
+def test_every_handcrafted_frame_gets_the_reply_of_java(tmp_path: Path) -> None:
     async def replay(running: Running) -> None:
         for case in raw_cases():
             if case["case"] == JAVA_DOES_NOT_ANSWER:
@@ -62,7 +62,7 @@ SESSIONS = sorted(path.name for path in FOLDER.glob("v*.jsonl"))
 
 
 @pytest.mark.parametrize("file", SESSIONS)
-def test_what_javas_client_said_gets_what_javas_bookie_answered(tmp_path: Path, file: str) -> None:
+def test_requests_of_javas_client_get_the_replies_of_javas_bookie(tmp_path: Path, file: str) -> None:
     async def replay(running: Running) -> None:
         said = frames(file)
         peers: dict[int, Peer] = {}
@@ -75,7 +75,7 @@ def test_what_javas_client_said_gets_what_javas_bookie_answered(tmp_path: Path, 
             peer.writer.write(asked.data)
             head = await asyncio.wait_for(peer.reader.readexactly(4), PATIENCE_S)
             body = await asyncio.wait_for(peer.reader.readexactly(int.from_bytes(head, "big")), PATIENCE_S)
-            if "getBookieInfoResponse" in answer.decoded:  # the figures are those of another disk
+            if "getBookieInfoResponse" in answer.decoded:  # the sizes are those of another disk
                 assert body.startswith(answer.data[4:16])
             else:
                 assert (head + body).hex() == answer.data.hex()
@@ -172,7 +172,7 @@ def test_adds_beyond_the_bounds_wait_in_the_socket_and_all_are_answered(
     served(tmp_path, run)
 
 
-def test_connections_beyond_the_bound_are_turned_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_above_the_bound_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "CONNECTIONS_MAX", 2)
 
     async def run(running: Running) -> None:
@@ -187,7 +187,7 @@ def test_connections_beyond_the_bound_are_turned_away(tmp_path: Path, monkeypatc
     served(tmp_path, run)
 
 
-def test_a_client_that_leaves_in_the_middle_harms_nobody(tmp_path: Path) -> None:
+def test_a_client_that_disconnects_in_a_frame_does_not_affect_others(tmp_path: Path) -> None:
     async def run(running: Running) -> None:
         for cut in (3, 30, 70):
             peer = await running.connect(2)

@@ -37,7 +37,7 @@ def listening(service: BookieService) -> dict[int, str]:
     return found
 
 
-async def test_up_and_down(tmp_path: Path) -> None:
+async def test_a_bookie_registers_serves_and_unregisters(tmp_path: Path) -> None:
     tree, config = await new_cluster(), config_at(tmp_path, http_enabled=True, http_port=0, http_host="127.0.0.1")
     registry = BookieRegistry(MemoryStore(tree), ROOT)
     async with serving(tree, config) as service:
@@ -98,12 +98,12 @@ async def test_a_lost_session_stops_writes_until_registered_again(tmp_path: Path
         calls, store = Calls(service.bookie), service.store
         assert isinstance(store, MemoryStore)
         assert await calls.add(5, [0]) == [OK]
-        other = MemoryStore(tree)  # somebody keeps our id, for a while
+        other = MemoryStore(tree)  # another process keeps the id for a while
         store.expire()
         await other.create(f"{ROOT}/available/{ID}", b"", ephemeral=True)
         await until(lambda: not service.registered)
         assert await calls.add(5, [1]) == [READ_ONLY]
-        assert await calls.fence(6) == OK, "fences and reads go on"
+        assert await calls.fence(6) == OK, "fences and reads are served"
         assert await calls.has(5, [0])
         assert service.bookie.admission.reasons.keys() == {"session"}
         await other.close()

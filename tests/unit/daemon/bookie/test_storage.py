@@ -67,7 +67,7 @@ async def test_index_rows_of_a_failed_flush_point_to_entries() -> None:
         flush.entries[0][1][3] = entry(5, 3)  # it has just come, and no journal has it yet
         with pytest.raises(OSError, match="input/output"):
             calls.bookie.storage.flush(flush)
-    for _ in range(2):  # once with what the journal tells, once with the index alone
+    for _ in range(2):  # first with the journal, then with the index only
         async with running(config, world_on(disk.door(lambda: True)), factory) as calls:
             assert await calls.has(5, range(3))
             ((status, body),) = await calls.read(5, 3)

@@ -1,4 +1,4 @@
-"""What Java's transactional compaction leaves at a crash: it counts where the index says so, and is gone afterwards."""
+"""Copies of an unfinished compaction of Java's bookie: completed if the index points to them, else removed."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def add_more(calls: Calls) -> None:
     await bookie.flush()
 
 
-async def test_a_copy_that_was_being_written_goes() -> None:
+async def test_a_partial_copy_is_removed() -> None:
     disk = sim_disk()
     data = await written(disk)
     disk.door(lambda: True).replace(CURRENT / compacting_name(NEW), data[:-5])
@@ -74,7 +74,7 @@ async def test_a_copy_that_was_being_written_goes() -> None:
 
 
 @pytest.mark.parametrize("linked", [False, True])
-async def test_a_copy_that_no_row_points_to_goes(linked: bool) -> None:
+async def test_a_copy_without_rows_is_removed(linked: bool) -> None:
     disk = sim_disk()
     data = await written(disk)
     disk.door(lambda: True).replace(COPY, data)
@@ -84,7 +84,7 @@ async def test_a_copy_that_no_row_points_to_goes(linked: bool) -> None:
 
 
 @pytest.mark.parametrize("linked", [False, True])
-async def test_a_copy_with_rows_is_a_log(linked: bool) -> None:
+async def test_a_copy_with_rows_becomes_a_log(linked: bool) -> None:
     disk = sim_disk()
     data = await written(disk)
     disk.door(lambda: True).replace(COPY, data)
@@ -95,7 +95,7 @@ async def test_a_copy_with_rows_is_a_log(linked: bool) -> None:
 
 
 @pytest.mark.parametrize("linked", [False, True])
-async def test_a_copy_that_is_all_there_is_stays_as_a_log_when_no_row_points_to_it(linked: bool) -> None:
+async def test_a_copy_is_kept_as_a_log_if_the_original_is_missing(linked: bool) -> None:
     disk = sim_disk()
     door, data = disk.door(lambda: True), await written(disk)
     door.replace(COPY, data)
@@ -108,7 +108,7 @@ async def test_a_copy_that_is_all_there_is_stays_as_a_log_when_no_row_points_to_
         assert door.read(CURRENT / log_name(NEW)) == data
 
 
-async def test_a_damaged_copy_stays_and_names_that_are_none() -> None:
+async def test_a_damaged_copy_and_files_with_other_names_are_kept() -> None:
     disk = sim_disk()
     data = await written(disk)
     door = disk.door(lambda: True)

@@ -1,4 +1,4 @@
-"""What tests of a bookie's storage share: directories, entries, and calls that wait for their answer."""
+"""Tools for tests of a bookie: directories, entries, and calls that wait for their reply."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HERE = Path("/bookie")
 
 
 class Unsure(MemoryIndex):
-    """An index that may take a batch and say that it failed, as a disk does that fails behind the write."""
+    """An index that may report a failure of a batch that it has written, as a failing disk does."""
 
     fails = False
 
@@ -163,7 +163,7 @@ def each_cut(data: bytes) -> Iterator[bytes]:
 
 
 async def flushed(calls: Calls) -> None:
-    """Flushes, whatever a try that was under way may say."""
+    """Flushes, and retries if a running attempt fails."""
     while True:
         try:
             await calls.bookie.flush()

@@ -1,4 +1,4 @@
-"""What a local cluster decides and writes without starting anything; the real thing is in tests/e2e."""
+"""Decisions and files of a local cluster, without starting a process; the real thing is in tests/e2e."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_no_port_is_handed_out_again_soon() -> None:
     assert len(set(ports)) == len(ports)
 
 
-def test_processes_that_look_at_once_find_different_ports() -> None:
+def test_processes_that_search_at_the_same_time_find_different_ports() -> None:
     look = "from bkdaemon.local.cluster import free_ports; print(*free_ports(18))"
     processes = [subprocess.Popen([sys.executable, "-c", look], stdout=subprocess.PIPE) for _ in range(8)]
     ports = [port for process in processes for port in process.communicate()[0].split()]
@@ -84,7 +84,7 @@ def test_a_recycled_process_id_is_neither_stopped_nor_killed(tmp_path: Path) -> 
     assert asyncio.run(cluster.stop("bookie", 1)) is True
 
 
-def test_delete_takes_its_own_and_nothing_else(tmp_path: Path) -> None:
+def test_delete_removes_only_directories_of_the_cluster(tmp_path: Path) -> None:
     home = tmp_path / "cluster"
     (home / "bookie-1").mkdir(parents=True)
     (home / "mine").mkdir()
@@ -102,7 +102,7 @@ def test_delete_takes_its_own_and_nothing_else(tmp_path: Path) -> None:
     assert [p.name for p in home.iterdir()] == ["mine"]
 
 
-def test_a_bookies_configuration() -> None:
+def test_the_configuration_of_a_bookie_has_its_ports_and_directories() -> None:
     text = bookie_configuration(Service("bookie", 1, 3181, 3182, 3183, "/d"), "zk://h/l")
     keys = dict(line.split("=", 1) for line in text.splitlines())
     assert keys["bookiePort"] == "3181"

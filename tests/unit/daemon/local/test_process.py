@@ -33,7 +33,7 @@ def test_this_process_runs_and_another_birth_does_not() -> None:
     assert birth_of(2**22 + 1) is None
 
 
-def test_it_stops_by_itself(tmp_path: Path) -> None:
+def test_a_process_that_ends_after_sigterm_is_not_killed(tmp_path: Path) -> None:
     async def scenario() -> None:
         child = start(tmp_path, WAITS)
         assert await child.says("ready ", 30) == "ready 1"
@@ -48,7 +48,7 @@ def test_it_stops_by_itself(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_one_that_will_not_go_is_killed(tmp_path: Path) -> None:
+def test_a_process_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     async def scenario() -> None:
         child = start(tmp_path, STUBBORN)
         await child.says("ready ", 30)
@@ -58,7 +58,7 @@ def test_one_that_will_not_go_is_killed(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_start_that_fails_has_its_last_words(tmp_path: Path) -> None:
+def test_a_failed_start_reports_its_last_line(tmp_path: Path) -> None:
     async def scenario() -> None:
         child = start(tmp_path, [sys.executable, "-c", "print('no port'); raise SystemExit(3)"])
         with pytest.raises(Unavailable, match=r"it ended with exit 3: no port"):
@@ -72,7 +72,7 @@ def test_a_start_that_fails_has_its_last_words(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_words_of_an_earlier_start_do_not_count(tmp_path: Path) -> None:
+def test_output_of_an_earlier_start_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("ready 0\n")
 
     async def scenario() -> None:

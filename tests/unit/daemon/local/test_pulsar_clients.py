@@ -1,4 +1,4 @@
-"""What the demo's two clients count: confirmations, and messages in the order of their keys."""
+"""The counters of the demo's clients: confirmations, and messages in the order of their keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ScanEntries: what a bookie tells of its entries, from memory, from its logs, and what is wrong with them."""
+"""ScanEntries: the entries of a bookie, from memory and from its logs, with the results of their digests."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def changed_log(directory: str, entry: bytes) -> Path:
 CRC32C = {"l5": (pb.SEAL_CRC32C, b"")}
 
 
-async def test_memory_and_logs_are_told_once_each(tmp_path: Path) -> None:
+async def test_entries_in_memory_and_in_logs_are_returned_once(tmp_path: Path) -> None:
     async with serving(await new_cluster(), config_at(tmp_path)) as service:
         await add(service, *(sealed(5, i) for i in range(40)))
         await service.bookie.flush()
@@ -110,7 +110,7 @@ async def test_memory_and_logs_are_told_once_each(tmp_path: Path) -> None:
         (DigestType.DUMMY, pb.SEAL_DUMMY, -1, -1),
     ],
 )
-async def test_every_digest_is_checked_beside_the_data(
+async def test_every_digest_is_checked_on_the_bookie(
     tmp_path: Path, type_: DigestType, seal: int, right: int, wrong: int
 ) -> None:
     async with serving(await new_cluster(), config_at(tmp_path)) as service:
@@ -122,11 +122,11 @@ async def test_every_digest_is_checked_beside_the_data(
         bad = [(place.row, place.file, place.offset) for batch in batches for place in batch.bad]
         assert len(bad) == (wrong == 0)
         for row, file, offset in bad:
-            assert bytes_at(file, offset, 16) == entry[:16], "the place is told"
+            assert bytes_at(file, offset, 16) == entry[:16], "with file and offset"
             assert rows[row]["entry_id"] == 1
 
 
-async def test_what_nobody_named_is_told_where_it_is_asked_for(tmp_path: Path) -> None:
+async def test_other_ledgers_are_returned_if_requested(tmp_path: Path) -> None:
     async with serving(await new_cluster(), config_at(tmp_path)) as service:
         await add(service, *(sealed(ledger_id, 0) for ledger_id in (3, 5, 8, 12)))
         assert {row["ledger_id"] for row in (await told(service, request(**CRC32C)))[1]} == {5}

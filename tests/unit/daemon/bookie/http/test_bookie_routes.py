@@ -15,7 +15,7 @@ async def test_the_configuration_is_not_served(tmp_path: Path) -> None:
         assert (await ask(service, "GET", "/config/server_config"))[0] == 404
 
 
-async def test_its_state(tmp_path: Path) -> None:
+async def test_the_state_is_reported_and_the_mode_is_changed(tmp_path: Path) -> None:
     async with served(tmp_path) as (_, service):
         path = "/bookie/state/readonly"
         assert await ask(service, "GET", "/bookie/is_ready") == (200, "OK")
@@ -31,12 +31,12 @@ async def test_its_state(tmp_path: Path) -> None:
         assert await ask(service, "DELETE", path) == (404, "Unsupported method. Should be GET or PUT method")
         assert (await ask(service, "HEAD", path))[0] == 405
         assert (await ask(service, "POST", "/bookie/state"))[0] == 404
-        service.lose(RuntimeError("what ran beside it has ended"))
+        service.lose(RuntimeError("auto recovery failed"))
         assert json.loads((await ask(service, "GET", "/bookie/state"))[1])["shuttingDown"] is True
         assert await ask(service, "GET", "/bookie/is_ready") == (503, "Bookie is not fully started yet")
 
 
-async def test_modes_that_cannot_be(tmp_path: Path) -> None:
+async def test_mode_changes_that_the_configuration_forbids_are_rejected(tmp_path: Path) -> None:
     path = "/bookie/state/readonly"
     async with served(tmp_path / "a", read_only_mode=False) as (_, service):
         answer = await ask(service, "PUT", path, '{"readOnly": true}')
@@ -46,7 +46,7 @@ async def test_modes_that_cannot_be(tmp_path: Path) -> None:
         assert answer == (400, "Bookie is in forceReadOnly mode, cannot transit to writable mode")
 
 
-async def test_its_disks(tmp_path: Path) -> None:
+async def test_disk_space_and_files_are_reported(tmp_path: Path) -> None:
     async with served(tmp_path) as (_, service):
         assert list(json.loads((await ask(service, "GET", "/bookie/info"))[1])) == ["freeSpace", "totalSpace"]
         await Calls(service.bookie).add(5, range(3))
