@@ -310,7 +310,7 @@ class BrokerConfig:
         """The metadata store, with BookKeeper's ledgers root in it, as bkctl writes URIs.
 
         Raises:
-            UsageError: none is set, it is no ZooKeeper, or Pulsar's metadata are in another one.
+            UsageError: none is set, it is not ZooKeeper, or Pulsar's metadata are in another one.
         """
         return str(ledgers_of(self._named_place, self.bookkeeper_uri))
 

@@ -41,7 +41,7 @@ def place_of(key: str, text: str) -> Place:
     """Reads a metadata store's URL as Pulsar writes it: [zk:]host:port,host:port[/path].
 
     Raises:
-        UsageError: it is no ZooKeeper, or no path of one.
+        UsageError: it is not ZooKeeper, or not a valid path.
     """
     hosts, slash, path = text.removeprefix("zk://").removeprefix("zk:").partition("/")
     try:

@@ -1,4 +1,4 @@
-"""Figures of a broker in Prometheus' text format, with Pulsar's names, types and labels where Pulsar has the figure.
+"""Metrics of a broker in Prometheus' text format, with Pulsar's names, types and labels where Pulsar has the figure.
 
 What Pulsar does not tell is called bkctl_…. Everything is read from counters that the parts keep anyway; rates are
 those of the last minute. Source: PrometheusMetricsGenerator.java, TopicStats.java, NamespaceStatsAggregator.java.
@@ -33,7 +33,7 @@ Labels: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class _SubscriptionRow(NamedTuple):
-    """One subscription's figures."""
+    """The metrics of one subscription."""
 
     labels: Labels
     backlog: int
@@ -53,7 +53,7 @@ class _SubscriptionRow(NamedTuple):
 
 
 class _TopicRow(NamedTuple):
-    """One topic's figures, with its subscriptions."""
+    """The metrics of one topic and its subscriptions."""
 
     labels: Labels
     topic: AnyTopic
@@ -90,7 +90,7 @@ _Row = TypeVar("_Row", _TopicRow, _SubscriptionRow)
 
 
 def _table(rows: Iterable[_Row], figures: dict[str, Callable[[_Row], float]]) -> Iterator[Sample]:
-    """A figure of all rows, then the next one: as the format wants it."""
+    """Yield the samples of each metric together, as the format requires."""
     rows = list(rows)
     for name, figure in figures.items():
         for row in rows:
@@ -206,7 +206,7 @@ def _broker(service: MaintainedBroker, rows: list[_TopicRow], cluster: Labels) -
 
 
 def _compactions(service: MaintainedBroker, rows: list[_TopicRow]) -> Iterator[Sample]:
-    """Of topics that were compacted since they were opened, as Java tells them."""
+    """Of topics that were compacted since they were opened, as Java returns them."""
     compacted = [row for row in rows if isinstance(row.topic, Topic) and row.topic.compaction.record.ran]
     yield from _table(compacted, COMPACTION_FIGURES)
     for way in ("read", "write"):

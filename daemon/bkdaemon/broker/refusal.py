@@ -17,7 +17,7 @@ from bkctl.errors import (
 
 
 class Refusal(ServerError):
-    """The broker says no, in the protocol's own numbers."""
+    """A refused request, with a code of the protocol."""
 
     kind = "refusal"
 
@@ -27,7 +27,7 @@ class Refusal(ServerError):
 
 
 def error_code(error: BkctlError) -> ErrorCode:
-    """What an error is called in the protocol. A topic that must be looked up again is "not ready"."""
+    """Return the protocol's code of an error; SERVICE_NOT_READY makes clients repeat the lookup."""
     if isinstance(error, Refusal):
         return error.code
     if isinstance(error, NotFound):

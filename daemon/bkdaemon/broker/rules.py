@@ -1,4 +1,4 @@
-"""What configuration and policies say about one topic."""
+"""Rules of a topic, set by configuration and policies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_RATE: Final = Rate()
 
 @dataclass(frozen=True, slots=True)
 class TopicRules:
-    """What configuration and policies say about one topic, as it is opened and whenever it is asked again.
+    """Rules of a topic, set by configuration and policies when it is opened and whenever they are read again.
 
     auto_partitions: how many partitions an automatically created topic has, 0 for none.
     """
@@ -47,7 +47,7 @@ class TopicRules:
     encryption_required: bool = False
     read_entries_max: int = 100
     read_bytes_max: int = 5 * 1024 * 1024
-    """What one read for a subscription may bring."""
+    """Limits of one read for a subscription."""
     slice_entries: int = 20
     """Entries that a Shared consumer gets before the next one."""
     unacked_per_consumer_max: int = 50_000
@@ -84,7 +84,7 @@ class TopicRules:
     delay_max_ms: int = 0
     """For how long at most a message may be delayed, 0 for any time."""
     fixed_delay_entries: int = 50_000
-    """While so many wait, each due behind those before it, nothing is read; 0 for any number."""
+    """While so many wait, each due after those before it, nothing is read; 0 for any number."""
     message_size_max: int = 0
     """Of a topic's own policies, 0 for none: the broker's, which clients hold to, is with the backend."""
     pause_on_ack_state: bool = False

@@ -50,20 +50,20 @@ if TYPE_CHECKING:
     from bkdaemon.broker.web import WebServer
 
 UPKEEP_S: Final = 10.0
-"""How often at least policies are looked at again, expired messages acknowledged, unused topics deleted."""
+"""How often at least policies are read again, expired messages acknowledged, unused topics deleted."""
 LOAD_REPORT_S: Final = 60.0
 LOAD_CHANGE_S: Final = 5.0
 """How often an early load report is considered: loadBalancerReportUpdateMinIntervalMillis."""
 WATCH_S: Final = 5.0
-"""How often is looked for what stands still."""
+"""How often stalled dispatchers are searched."""
 STORE_AWAY_S: Final = 5.0
 """How long a stop takes at most if the metadata store does not answer: without it little can be closed."""
 MEMORY_S: Final = 5.0
-"""How often free memory is looked at."""
+"""How often free memory is checked."""
 FREE_BYTES_MAX: Final = 24 * 1024 * 1024
-"""What may lie free in the heap for the next entries; the rest is given back."""
+"""Free memory kept in the heap for the next entries; the rest is returned to the system."""
 GC_THRESHOLD: Final = 50_000
-"""Of Python's own collector: entries make no cycles, and looking for some costs pauses."""
+"""Of Python's own collector: entries make no cycles, and a search for cycles costs pauses."""
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long the loop waits for a thread that has woken up, ZooKeeper's, at most."""
 
@@ -139,7 +139,7 @@ class BrokerService(MaintainedBroker):
             broker_service_url=address.native_url,
             random=self.world.random,
         )
-        logger.info("the metadata store knew no cluster %s; made: %s", self.config.cluster, ", ".join(made))
+        logger.info("cluster %s did not exist in the metadata store; created: %s", self.config.cluster, ", ".join(made))
 
     async def _every(self, period_s: float, work: Callable[[], object]) -> None:
         while True:
@@ -191,7 +191,7 @@ class BrokerService(MaintainedBroker):
                 await self._stop()
         except TimeoutError:
             logger.warning(
-                "not everything is closed within %g s; the rest ends as it is", self.config.shutdown_ms / 1000
+                "shutdown timed out after %g s; the remaining topics are not closed", self.config.shutdown_ms / 1000
             )
         if self._web is not None:
             await self._web.stop()
@@ -207,7 +207,7 @@ class BrokerService(MaintainedBroker):
                     await self.server.stop()
                 await self.backend.stop()
         except TimeoutError:
-            logger.warning("the metadata store does not answer; what is open ends as it is")
+            logger.warning("the metadata store does not answer; open topics are not closed")
 
     async def _leave(self) -> bool:
         """Hands every bundle over; False where the metadata store does not answer, or our session has ended."""
@@ -216,7 +216,7 @@ class BrokerService(MaintainedBroker):
         try:
             await self.backend.ownership.leave(self.close_bundle)
         except BkctlError as e:
-            logger.warning("not every bundle was handed over, the others follow when the session ends: %s", e)
+            logger.warning("failed to hand over all bundles: %s; the others are released when the session ends", e)
             return not isinstance(e, Unavailable)
         return True
 
@@ -244,7 +244,7 @@ async def serve(config: BrokerConfig, world: World, ready: Callable[[BrokerServi
         BkctlError: it could not start.
     """
     if config.unknown:
-        logger.info("keys without a meaning here: %s", ", ".join(sorted(config.unknown)))
+        logger.info("ignoring unknown keys: %s", ", ".join(sorted(config.unknown)))
     for text in warnings(config):
         logger.warning(text)
     stopping = asyncio.Event()
@@ -268,7 +268,7 @@ async def _start(config: BrokerConfig, world: World, down: AsyncExitStack) -> Br
         from bkctl.meta.cluster import init_cluster
 
         await init_cluster(store, uri.root, random=world.random, parents=True)
-        logger.info("the metadata store was empty; made BookKeeper's %s", uri.root)
+        logger.info("the metadata store was empty; created %s of BookKeeper", uri.root)
     ledgers = await open_ledgers(store, uri.root, uri.manager, write=True, random=world.random)
     client = ClientConfig.of({"useV2WireProtocol": "true", **_client_keys(config)})
     registry = BookieRegistry(store, uri.root)
@@ -287,7 +287,7 @@ async def _unless(told: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None
     waiting.cancel()
     if task.done():
         return task.result()
-    logger.info("told to end before it served")
+    logger.info("shutdown requested during start-up")
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     return None

@@ -55,7 +55,7 @@ NOT_ADDED: Final = frozenset({
     "lastExpireTimestamp", "lastConsumedFlowTimestamp", "lastConsumedTimestamp", "lastAckedTimestamp",
     "lastMarkDeleteAdvancedTimestamp", "systemTopicBytesInCounter", "bytesOutInternalCounter",
 })  # fmt: skip
-"""What Java tells of partitions, and not of their sum."""
+"""Fields that Java returns for partitions, and not for their sum."""
 THROTTLED: Final = tuple(
     f"{what}EventsBy{whose}Limit" for whose in ("Subscription", "Topic", "Broker") for what in ("Msg", "Bytes")
 )
@@ -115,7 +115,7 @@ def topic_stats(topic: Topic | NonPersistentTopic, rates: Rates, quota: BacklogQ
 
 
 def _oldest(topic: Topic | NonPersistentTopic) -> dict[str, Any]:
-    """Who has the oldest backlog, and how old that is; -1 where it is not known."""
+    """The subscription with the oldest backlog, and how old that is; -1 where it is not known."""
     if not isinstance(topic, Topic):
         return {"oldestBacklogMessageAgeSeconds": 0}
     oldest = oldest_of(topic)
@@ -249,7 +249,7 @@ def ranges_size(cursor: Cursor) -> int:
 
 
 def internal_bytes(topic: Topic | NonPersistentTopic) -> int:
-    """What the system's own subscriptions were sent."""
+    """Return the bytes that were sent to system subscriptions."""
     return topic.sent_before.internal_size + sum(
         int(sent(one).size) for one in subscriptions_of(topic) if internal(one)
     )

@@ -1,8 +1,8 @@
-"""What a broker does by itself, topic by topic: policies looked at again, expired messages, quotas, unused topics.
+"""Periodic work of a broker on its topics: policies, expired messages, quotas, unused topics.
 
     every UPKEEP_S                      rules and settings of every open topic, as policies say now
     backlogQuotaCheckInterval…          over its quota: producers are held or refused, or the oldest is acknowledged
-    messageExpiryCheckInterval…         what is older than the time to live is acknowledged for everybody
+    messageExpiryCheckInterval…         messages older than the time to live are acknowledged for all
     subscriptionExpiryCheckInterval…    subscriptions that were not used for long are deleted
     brokerDeduplicationSnapshot…        what producers have sent is remembered, also of slow topics
     brokerDeleteInactiveTopics…         unused topics are deleted
@@ -113,7 +113,7 @@ class Upkeep:
             await topic.ledger.roll()
 
     def check_quotas_now(self) -> None:
-        """The next round looks at backlog quotas."""
+        """Check backlog quotas in the next round."""
         self._last["quotas"] = 0
 
     def _due(self, what: str, period_s: float, now: int) -> bool:
@@ -254,7 +254,7 @@ class Upkeep:
     # -- what is too old ----------------------------------------------------------------------------------------------
 
     async def _expire(self, name: TopicName, topic: Topic) -> None:
-        """Acknowledges for everybody what is older than the time to live."""
+        """Acknowledge messages older than the time to live, for all subscriptions."""
         ttl_s = await self._broker.backend.policies.ttl_s(name)
         if ttl_s <= 0:
             return
@@ -332,7 +332,7 @@ class Upkeep:
         """Closes a topic and deletes it: cursors, ledgers, node.
 
         Raises:
-            NotFound: there is no such topic.
+            NotFound: the topic does not exist.
         """
         backend = self._broker.backend
         async with self._broker.server.topics.kept_closed(name):
@@ -356,7 +356,7 @@ class Upkeep:
             await backend.check_owned(events)
             await write_policies(self._broker, name, None, everywhere=everywhere)
         except BkctlError as e:
-            _log.warning("%s: its policies stay behind: %s", name, e.message)
+            _log.warning("failed to delete the policies of %s: %s; keeping them", name, e.message)
 
 
 def _durable(topic: Topic) -> list[Subscription]:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from bkdaemon.broker.config import BrokerConfig
 
 CONNECTIONS_MAX: Final = 10_000
-"""Where maxHttpServerConnections is 0, which is no limit in Java."""
+"""Where maxHttpServerConnections is 0, which means unlimited in Java."""
 BODY_BYTES_MAX: Final = 1 << 20
-"""Where httpMaxRequestSize is not set, which is no limit in Java."""
+"""Where httpMaxRequestSize is not set, which means unlimited in Java."""
 FILES_PART: Final = 4
 """Connections take at most this part of the process's file descriptors."""
 RESERVED_PART: Final = 8

@@ -1,1 +1,1 @@
-"""A broker among others: who owns which bundles, what load each tells, what policies hold for a topic."""
+"""A broker among others: ownership of bundles, load reports, policies of topics."""

@@ -1,7 +1,7 @@
-"""Who takes a bundle, which bundles an overloaded broker gives up, which are cut in two. Pure: reports in, names out.
+"""Placement of bundles: the broker that takes one, those that an overloaded broker unloads, those that are split.
 
     choose     the broker that costs least: messages a second, topics, and what was assigned since its report;
-               one that is overloaded only where there is no other
+               an overloaded one only if there is no other
     Shedding   the leader, once a round: a broker is unloaded only after ROUNDS in a row far above the average, and only
                of as many bundles as bring it half the way back, or of one where none is so small and it is better
                off without; a bundle that was moved stays for a while
@@ -38,7 +38,7 @@ def choose(
     """Returns the broker that shall take an unowned bundle; None if no broker is registered.
 
     Args:
-        reports: by broker id; those without an address are passed over.
+        reports: by broker id; those without an address are skipped.
         assigned: bundles that were given to a broker since its report.
         ours: the broker that is taken among equals.
         overloaded: from where on one is taken only if all are.
@@ -71,14 +71,14 @@ def usage_of(report: Report) -> float:
 
 
 class Move(NamedTuple):
-    """A bundle that a broker shall give up."""
+    """A bundle that a broker shall unload."""
 
     broker: str
     bundle: str
 
 
 class Shedding:
-    """What the leader remembers between rounds.
+    """The state of the leader between rounds.
 
     Attributes:
         threshold: how far above the average, 0 to 1, a broker may be.
@@ -182,7 +182,7 @@ class SplitLimits:
 
 
 def too_large(stats: Mapping[str, Mapping[str, Any]], counts: Mapping[str, int], limits: SplitLimits) -> list[str]:
-    """The bundles to be cut in two: stats by tenant/namespace/range, counts of all bundles by namespace."""
+    """The bundles to be split: stats by tenant/namespace/range, counts of all bundles by namespace."""
     found: list[str] = []
     counts = dict(counts)
     for name, one in sorted(stats.items()):

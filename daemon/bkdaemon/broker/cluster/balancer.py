@@ -1,4 +1,4 @@
-"""The broker's part in balancing: splits its bundles that are too large; as the leader has others give up bundles.
+"""Balancing: a broker splits its large bundles; the leader has overloaded brokers unload bundles.
 
 Bundles that no longer exist are released too, whether or not load is balanced.
 
@@ -72,7 +72,7 @@ class Balancer:
             await self.shed(await broker.backend.ownership.reports())
 
     async def split_bundles(self) -> None:
-        """Cuts bundles of ours that are too large; their topics are closed and looked up again."""
+        """Split bundles of this broker that are too large; clients look up their topics again."""
         broker, stats = self._broker, bundle_stats(self._broker)
         ownership = broker.backend.ownership
         counts = {}
@@ -87,13 +87,13 @@ class Balancer:
                     continue
                 await ownership.split(bundle, broker.close_bundle, places)
             except BkctlError as e:
-                _log.warning("%s is not split: %s", name, e.message)
+                _log.warning("failed to split bundle %s: %s; keeping it", name, e.message)
                 continue
             self.split += 1
-            _log.info("%s is split: %s", name, stats[name])
+            _log.info("split bundle %s: %s", name, stats[name])
 
     async def shed(self, reports: Mapping[str, Mapping[str, Any]]) -> list[Move]:
-        """Has overloaded brokers give up bundles that others may take; what was to be moved."""
+        """Have overloaded brokers unload bundles that others may take; return the chosen bundles."""
         config = self._broker.config
         self._shedding.threshold = config.shedding_threshold / 100
         self._shedding.grace_s = config.shedding_grace_minutes * 60
@@ -112,11 +112,11 @@ class Balancer:
             try:
                 await self._unload(move, str(reports[move.broker].get("webServiceUrl", "")))
             except BkctlError as e:
-                _log.warning("%s stays at %s: %s", move.bundle, move.broker, e.message)
+                _log.warning("failed to unload bundle %s of broker %s: %s", move.bundle, move.broker, e.message)
                 continue
             self.unloaded += 1
             goal = self._broker.backend.ownership.goals.get(_bundle(move))
-            _log.info("%s leaves %s, which is overloaded, for %s", move.bundle, move.broker, goal)
+            _log.info("unloaded bundle %s of overloaded broker %s, next owner: %s", move.bundle, move.broker, goal)
         return moves
 
     async def _unload(self, move: Move, url: str) -> None:

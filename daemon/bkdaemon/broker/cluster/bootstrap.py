@@ -1,4 +1,4 @@
-"""bootstrapNamespaces: namespaces that a broker takes at its start, with all topics they have, before anybody asks.
+"""bootstrapNamespaces: namespaces that a broker takes at its start, with all topics they have, before any client asks.
 
 As in Java's broker that is of use for namespaces of one bundle alone; what another broker has stays there.
 Source: NamespaceService.java (registerBootstrapNamespaces), PulsarService.java (loadNamespaceTopics).
@@ -24,21 +24,21 @@ async def take_namespaces(broker: Broker) -> None:
         try:
             await _take(broker, namespace)
         except BkctlError as e:
-            _log.warning("bootstrap namespace %s: %s", namespace, e.message)
+            _log.warning("failed to acquire bootstrap namespace %s: %s; skipping it", namespace, e.message)
 
 
 async def _take(broker: Broker, namespace: str) -> None:
     backend = broker.backend
     count = len(await backend.ownership.bundles(namespace))
     if count != 1:
-        _log.info("bootstrap namespace %s has %d bundles, which are taken when they are asked for", namespace, count)
+        _log.info("bootstrap namespace %s has %d bundles: they are acquired on lookup", namespace, count)
         return
     await backend.ownership.lookup(TopicName.parse(f"persistent://{namespace}/any"), authoritative=True)
     if not any(bundle.namespace == namespace for bundle in backend.ownership.owned):
-        _log.info("bootstrap namespace %s is served by another broker", namespace)
+        _log.info("bootstrap namespace %s is owned by another broker", namespace)
         return
     for topic in await backend.meta.topics.topics(namespace):
         try:
             await broker.server.topics.get(topic, create=False)
         except BkctlError as e:
-            _log.warning("%s is not opened: %s", topic, e.message)
+            _log.warning("failed to open topic %s of a bootstrap namespace: %s", topic, e.message)

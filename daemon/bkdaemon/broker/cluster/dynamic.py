@@ -98,7 +98,7 @@ Refresh: TypeAlias = Callable[[str], Awaitable[None]]
 
 
 async def stored(store: MetadataStore) -> dict[str, str]:
-    """What was changed: keys and texts."""
+    """Return the changed keys with their texts."""
     found = await read_document(store, CONFIGURATION)
     return {} if found is None else {str(name): str(text) for name, text in found.value.items()}
 

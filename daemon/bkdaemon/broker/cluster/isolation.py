@@ -38,7 +38,7 @@ async def isolation_policies(store: MetadataStore, cluster: str) -> Json:
 
 
 def matches(patterns: Any, text: str) -> bool:
-    """True if one of these fits all of the text; what is no pattern fits nothing."""
+    """True if one of these fits all of the text; an invalid pattern matches nothing."""
     return any(_fits(one, text) for one in patterns or [])
 
 

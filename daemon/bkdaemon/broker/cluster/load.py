@@ -1,4 +1,4 @@
-"""What a broker tells of its load, as Java's load managers and tools read it. Source: LocalBrokerData.java."""
+"""The load report of a broker, as Java's load managers and tools read it. Source: LocalBrokerData.java."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOAD_MANAGER: Final = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadMana
 ONE_CORE: Final = 100.0
 """Percent that the event loop can use, however many cores there are: with them it is busy."""
 UNLIMITED: Final = -1000.0
-"""What Java tells where it knows no speed of the network."""
+"""Java's value if the speed of the network is unknown."""
 
 
 def load_report(broker: Broker) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def load_report(broker: Broker) -> dict[str, Any]:
 
 
 def bundle_stats(broker: Broker) -> dict[str, dict[str, Any]]:
-    """What flows in each bundle of this broker that has topics."""
+    """Return the statistics of each bundle of this broker that has topics."""
     owned: dict[str, list[Bundle]] = {}
     for bundle in sorted(broker.backend.ownership.owned):
         owned.setdefault(bundle.namespace, []).append(bundle)

@@ -127,7 +127,7 @@ class OwnBackend:
         """Returns if the topic's namespace may have so many more.
 
         Raises:
-            Refused: it may not. NotFound: there is no such namespace.
+            Refused: it may not. NotFound: the namespace does not exist.
         """
         most = await self.policies.topics_max(topic.namespace_name)
         if most <= 0 or topic.local.startswith("__"):
@@ -160,7 +160,7 @@ class OwnBackend:
             raise NotFound(f"the namespace of {topic} is being deleted", topic=str(topic))
 
     async def rules(self, topic: TopicName) -> TopicRules:
-        """What holds for a topic now."""
+        """Return the rules of a topic."""
         return await self.policies.rules(topic)
 
     async def check_namespace(self, namespace: str) -> None:
@@ -221,7 +221,7 @@ class OwnBackend:
         return await self.schema_storage.all(topic)
 
     async def add_schema(self, topic: TopicName, schema: StoredSchema, after: int) -> StoredSchema:
-        """Stores a schema as the version behind `after` (-1: the first) and returns it with its version.
+        """Stores a schema as the version after `after` (-1: the first) and returns it with its version.
 
         Raises:
             Conflict: there is another version by now; ask again.

@@ -113,7 +113,7 @@ class Ownership:
         await self.registered.wait()
 
     async def stop(self) -> None:
-        """Gives up leases, leadership and registration."""
+        """Release leases, leadership and registration."""
         self._cancel()
         if self._task is not None:
             self._task.cancel()
@@ -126,7 +126,7 @@ class Ownership:
                 await self.brokers.resign()
                 await self.brokers.unregister(self.address.broker_id)
         except BkctlError as e:
-            _log.warning("the session's end gives up what is left: %s", e)
+            _log.warning("failed to release all leases: %s; they end with the session", e)
 
     def _session_changed(self, event: SessionEvent) -> None:
         if event is SessionEvent.EXPIRED:
@@ -152,7 +152,7 @@ class Ownership:
                 await self._store.watch_data(LEADER, self._leader_changed)
                 self.leading = await self.brokers.try_to_lead(self.address.broker_id, self.address.http_url)
             except BkctlError as e:
-                _log.info("not registered yet: %s", e)
+                _log.info("failed to register: %s; retrying", e)
                 await asyncio.sleep(REGISTER_RETRY_S)
                 self._wake.set()
 
@@ -178,7 +178,7 @@ class Ownership:
         """The bundles of a namespace, as they were at most BUNDLES_AGE_MAX_S ago; read once for all who ask meanwhile.
 
         Raises:
-            NotFound: there is no such namespace.
+            NotFound: the namespace does not exist.
         """
         now = asyncio.get_running_loop().time()
         known = self._bundles.get(namespace)
@@ -212,7 +212,7 @@ class Ownership:
         self._readings.pop(namespace, None)
 
     async def bundle_of(self, topic: TopicName) -> Bundle:
-        """The bundle of a topic. NotFound: there is no such namespace."""
+        """The bundle of a topic. NotFound: the namespace does not exist."""
         return (await self.bundles(topic.namespace_name)).of(str(topic))
 
     async def owns(self, topic: TopicName) -> bool:
@@ -374,7 +374,7 @@ class Ownership:
         taken = await self.brokers.acquire(bundle, self.address.native_url, self.address.http_url)
         if taken and await self._still_one(bundle) and session == self._store.session_id:
             self.owned.add(bundle)
-            _log.info("%s is ours", bundle)
+            _log.info("acquired bundle %s", bundle)
             return True
         return False
 

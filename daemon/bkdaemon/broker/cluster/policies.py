@@ -1,10 +1,10 @@
-"""What holds for a topic: the policies of its namespace where they say something, broker.conf elsewhere.
+"""The policies of a topic: those of its namespace where they say something, broker.conf elsewhere.
 
     policies key                        what it sets
     bookieAffinityGroup (local)         groups of bookies for new ledgers
     persistence                         quorums, mark-delete rate
     retention_policies                  minutes, MB; -1 for ever
-    message_ttl_in_seconds              when unacknowledged messages are acknowledged for everybody
+    message_ttl_in_seconds              when unacknowledged messages expire for all subscriptions
     backlog_quota_map                   bytes or age of the slowest backlog, and what happens then
     inactive_topic_policies             what happens to unused topics
     subscription_expiration_time_minutes, max_topics_per_namespace, is_allow_auto_update_schema,
@@ -57,7 +57,7 @@ AUTO_UPDATE_STRATEGIES: Final = {
     "ForwardTransitive": "FORWARD_TRANSITIVE",
     "FullTransitive": "FULL_TRANSITIVE",
 }
-"""What schema_auto_update_compatibility_strategy, the old way to say it, means."""
+"""Strategies by the values of schema_auto_update_compatibility_strategy, their old form."""
 QUOTA_BYTES: Final = "destination_storage"
 QUOTA_AGE: Final = "message_age"
 
@@ -100,7 +100,7 @@ class TopicPolicies:
         """The policies of a namespace.
 
         Raises:
-            NotFound: there is no such namespace.
+            NotFound: the namespace does not exist.
         """
         now = asyncio.get_running_loop().time()
         known = self._known.get(namespace)
@@ -122,7 +122,7 @@ class TopicPolicies:
         return policies
 
     def take_config(self, config: BrokerConfig) -> None:
-        """What holds where policies say nothing has changed."""
+        """Replace the defaults of unset policies."""
         self._config = config
 
     def forget(self, namespace: str) -> None:
@@ -152,7 +152,7 @@ class TopicPolicies:
         return settings
 
     async def rules(self, topic: TopicName) -> TopicRules:
-        """What the broker's upper half is to hold to."""
+        """Return the rules of a topic."""
         return rules_of(self._config, await self._of(topic), topic)
 
     async def ttl_s(self, topic: TopicName) -> int:
@@ -239,7 +239,7 @@ def quota_of(config: BrokerConfig, policies: Mapping[str, Any]) -> BacklogQuota:
 
 
 def inactivity_of(config: BrokerConfig, policies: Mapping[str, Any]) -> Inactivity:
-    """What becomes of unused topics of a namespace."""
+    """Return the policy of inactive topics of a namespace."""
     found = policies.get("inactive_topic_policies") or {}
     default_s = config.delete_inactive_after_s or config.delete_inactive_every_s
     return Inactivity(
@@ -256,7 +256,7 @@ def always_compacted(topic: TopicName) -> bool:
 
 
 def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName) -> TopicRules:
-    """What holds for a topic of a namespace with these policies."""
+    """Return the rules of a topic in a namespace with these policies."""
     creation = policies.get("autoTopicCreationOverride") or {}
     subscribing = policies.get("autoSubscriptionCreationOverride") or {}
     delayed = policies.get("delayed_delivery_policies") or {}
@@ -314,7 +314,7 @@ def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName
 
 
 def compatibility_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName) -> str:
-    """What a new schema of a topic must be to its old ones; of Pulsar's own topics broker.conf alone says it."""
+    """Return the compatibility strategy of a topic's schemas; of Pulsar's own topics broker.conf alone says it."""
     if always_compacted(topic):
         return config.system_schema_compatibility
     found = str(policies.get("schema_compatibility_strategy", "UNDEFINED"))

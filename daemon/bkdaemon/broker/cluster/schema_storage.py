@@ -65,7 +65,7 @@ class SchemaStorage:
         return StoredSchema(index.version, record.type, record.data, properties, name, record.timestamp_ms)
 
     async def add(self, topic: TopicName, schema: StoredSchema, after: int) -> StoredSchema:
-        """Stores a schema as the version behind `after` (-1: the first); deletions do not count as versions.
+        """Stores a schema as the version after `after` (-1: the first); deletions do not count as versions.
 
         Raises:
             Conflict: there is another version by now; ask again.

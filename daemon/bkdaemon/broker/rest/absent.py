@@ -1,4 +1,4 @@
-"""What Pulsar has and this broker has not: offload, replication.
+"""Features of Pulsar that this broker does not have: offload, replication.
 
 What a Java broker has stored of them is returned; changing it is refused with 405 and the reason, as it would have no
 effect. Transactions, packages and functions are refused with 503, as by a Java broker without them.
@@ -40,7 +40,7 @@ STORED: Final[dict[str, tuple[str, Any]]] = {
     "offloadDeletionLagMs": ("offload_deletion_lag_ms", _NONE),
     "entryFilters": ("entryFilters", _NONE),
 }
-"""Of the path behind a namespace: the key in its policies, and the value returned if it is not set."""
+"""By the path after a namespace: the key in its policies, and the value returned if it is not set."""
 STORED_OF_TOPIC: Final[dict[str, tuple[str, Any]]] = {
     "offloadPolicies": ("offloadPolicies", _NONE),
     "replicatorDispatchRate": ("replicatorDispatchRate", _NONE),
@@ -48,7 +48,7 @@ STORED_OF_TOPIC: Final[dict[str, tuple[str, Any]]] = {
     "shadowTopics": ("shadowTopics", _NONE),
     "entryFilters": ("entryFilters", _NONE),
 }
-"""Of the path behind a topic: the field in its own policies, and the value returned if it is not set."""
+"""By the path after a topic: the field in its own policies, and the value returned if it is not set."""
 ELSEWHERE: Final = {
     f"{ADMIN}/functions": "Function worker service is not available: this broker runs no functions",
     f"{ADMIN}/worker": "Function worker service is not available: this broker runs no functions",
@@ -102,7 +102,7 @@ def _unavailable(text: str) -> Handler:
 
 
 async def offload_status(service: MaintainedBroker, request: Request) -> dict[str, Any]:
-    """How the last offload went: there was none."""
+    """Return the status of the last offload: it never ran."""
     await opened(service, request)
     return {"status": "NOT_RUN", "lastError": ""}
 

@@ -75,7 +75,7 @@ TENANT: Final[Kind] = {"adminRoles": (["str"], []), "allowedClusters": (["str"],
 
 
 def application(service: MaintainedBroker) -> Starlette:
-    """All of it."""
+    """Return the application with all routes."""
     tables = (
         *(
             GENERAL,
@@ -185,7 +185,7 @@ async def brokers(service: MaintainedBroker, request: Request) -> list[str]:
 
 
 async def leader(service: MaintainedBroker, request: Request) -> Json:
-    """Who leads."""
+    """Return the leader."""
     found = await service.backend.ownership.brokers.leader()
     if found is None:
         raise NotFound("Couldn't find leader broker")
@@ -257,13 +257,13 @@ async def delete_dynamic(service: MaintainedBroker, request: Request) -> Respons
 
 
 async def check_quotas(service: MaintainedBroker, request: Request) -> None:
-    """Looks at backlog quotas now."""
+    """Check backlog quotas now."""
     service.upkeep.check_quotas_now()
     await service.upkeep.run()
 
 
 async def metrics(service: MaintainedBroker, request: Request) -> Response:
-    """Figures for Prometheus."""
+    """Return the metrics for Prometheus."""
     return Response(render(broker_samples(service)), media_type=CONTENT_TYPE)
 
 
@@ -271,7 +271,7 @@ async def metrics(service: MaintainedBroker, request: Request) -> Response:
 
 
 async def lookup(service: MaintainedBroker, request: Request) -> Json:
-    """Who serves a topic."""
+    """Return the owner of a topic."""
     topic = topic_of(request)
     ownership = service.backend.ownership
     try:
@@ -320,4 +320,4 @@ LAST: Final[dict[tuple[str, str], Handler]] = {
     ("GET", ADMIN + "/brokers/{cluster}"): brokers,
     ("GET", ADMIN + "/brokers/{cluster}/{broker}/ownedNamespaces"): owned_namespaces,
 }
-"""Behind what is called otherwise."""
+"""Routes that are matched after all others."""

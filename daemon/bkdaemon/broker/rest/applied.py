@@ -1,4 +1,4 @@
-"""What holds for a topic where neither it nor its namespace says anything: broker.conf, as a policy tells it.
+"""Policies of a topic that neither it nor its namespace sets: the values of broker.conf.
 
 Source: PersistentTopicsBase.java, AbstractTopic.java.
 """
@@ -24,7 +24,7 @@ def is_said(value: Any) -> bool:
 
 
 def of_broker(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName, key: str) -> Any:
-    """A policy as broker.conf has it; None where Java's broker tells nothing.
+    """Return a policy as broker.conf sets it; None if Java's broker returns nothing.
 
     Args:
         config: broker.conf.

@@ -1,4 +1,4 @@
-"""What statistics say only where it is asked for, or in whose name: options of a request, reads that are under way.
+"""Statistics that a request asks for by an option, and the state of reads in progress.
 
 Source: GetStatsOptions.java, PersistentSubscription.java (getStatsAsync), ManagedLedgerImpl.java
 (getEarliestMessagePublishTimeInBacklog, getManagedLedgerInternalStats), PersistentTopic.java (getInternalStats).
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bkdaemon.broker.topic.topics import AnyTopic
 
 BACKLOGGED: Final = 1000
-"""As managedLedgerCursorBackloggedThreshold: a cursor with more behind it is not told as active."""
+"""As managedLedgerCursorBackloggedThreshold: a cursor with a larger backlog is not shown as active."""
 REPLAYING: Final = "_read:"
 """The place in a dispatcher's work where it waits for entries that are sent again."""
 
@@ -47,7 +47,7 @@ async def as_asked(told: dict[str, Any], topic: AnyTopic, request: Request) -> d
 
 
 async def _time_behind(log: ManagedLedger, mark_delete: Position, backlog: int) -> int:
-    """When the first entry behind a position was published, in ms; -1 where nothing is behind it."""
+    """Return when the first entry after a position was published, in ms; -1 if none is after it."""
     if not backlog:
         return -1
     found = await log.lost.look(log.next_position(mark_delete), log.next_position(log.last_confirmed))

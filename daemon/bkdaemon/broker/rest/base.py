@@ -1,4 +1,4 @@
-"""What every part of the REST interface shares: answers, errors, and sending a request to the broker that owns a topic.
+"""Common parts of the REST interface: answers, errors, and sending a request to the broker that owns a topic.
 
 A handler gets the service and the request and returns what becomes JSON, None for 204, or a Response of its own.
 Errors are {"reason": …}: 400 no such JSON, 404 absent, 409 there already, 412 a precondition, 503 come again.
@@ -42,9 +42,9 @@ TOO_LARGE: Final = 413
 UNPROCESSABLE: Final = 422
 NOT_IMPLEMENTED: Final = 501
 NAMED_ENTITY: Final = re.compile(r"[-=:.\w]+", re.ASCII)
-"""What tenants and namespaces may be called."""
+"""Valid names of tenants and namespaces."""
 BAD_PATH: Final = re.compile(rb"%(?:00|(?![0-9A-Fa-f]{2}))")
-"""What Java's Jetty refuses in a path; other control characters may be in names of topics and subscriptions."""
+"""Escapes that Java's Jetty refuses in a path; other control characters may be in names of topics and subscriptions."""
 PARTITIONS_AT_A_TIME_MAX: Final = 16
 """Partitions of one request that are worked on together."""
 
@@ -137,7 +137,7 @@ def _endpoint(service: MaintainedBroker, handlers: dict[str, Handler]) -> Callab
             return reason(BAD_REQUEST, "the connection was closed before the request's end")
         except Exception:
             logger.exception("%s %s", request.method, request.url.path)
-            return reason(500, "the broker has a bug here; its log tells more")
+            return reason(500, "unexpected error; the broker's log has its stack trace")
         if isinstance(found, Response):
             return found
         return Response(status_code=204) if found is None else JSONResponse(found)
@@ -168,24 +168,24 @@ async def body_of(request: Request, default: Any = None) -> Any:
     """Returns the JSON of a request; default for an empty body.
 
     Raises:
-        Answered: it is no JSON (400), or too much of it (413).
+        Answered: it is not valid JSON (400), or too large (413).
     """
     data = await request.body()
     if len(data) > BODY_BYTES_MAX:
-        raise Answered(TOO_LARGE, f"a body of {len(data)} bytes; at most {BODY_BYTES_MAX} are read")
+        raise Answered(TOO_LARGE, f"the body has {len(data)} bytes; the maximum is {BODY_BYTES_MAX}")
     if not data.strip():
         return default
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as e:
-        raise Answered(BAD_REQUEST, f"the body is no JSON: {e}") from None
+        raise Answered(BAD_REQUEST, f"the body is not valid JSON: {e}") from None
 
 
 async def object_of(request: Request) -> dict[str, Any]:
     """Returns the JSON object of a request, {} for an empty body. Raises: Answered, not an object (400)."""
     given = await body_of(request)
     if given is not None and not isinstance(given, dict):
-        raise Answered(BAD_REQUEST, f"the body is no JSON object: {type(given).__name__}")
+        raise Answered(BAD_REQUEST, f"the body must be a JSON object, not {type(given).__name__}")
     return given or {}
 
 
@@ -209,7 +209,7 @@ def number(request: Request, name: str, default: int) -> int:
     try:
         return int(text)
     except ValueError:
-        raise Answered(NOT_FOUND, f"{name}={text} is no number") from None
+        raise Answered(NOT_FOUND, f"{name}={text} is not a number") from None
 
 
 def flag(request: Request, name: str, default: bool = False) -> bool:
@@ -257,7 +257,7 @@ async def own(service: MaintainedBroker, request: Request, topic: TopicName) -> 
 
 
 async def on_partitions(service: MaintainedBroker, request: Request, handler: Handler) -> dict[TopicName, Any] | None:
-    """What `handler` says about each partition, here or at its owner; None where the topic is not partitioned.
+    """Return the answer of `handler` for each partition, here or at its owner; None where the topic is not partitioned.
 
     Raises:
         BkctlError: what the first partition that failed was refused with.

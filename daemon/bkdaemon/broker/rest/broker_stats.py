@@ -1,10 +1,10 @@
 """Statistics of a whole broker in Pulsar's REST interface: `pulsar-admin broker-stats`.
 
-    topics        namespace → bundle → persistent, non-persistent → topic → its figures
-    metrics       [{"metrics": {name: figure}, "dimensions": {…}}]: namespaces, the cache, connections
+    topics        namespace → bundle → persistent, non-persistent → topic → its statistics
+    metrics       [{"metrics": {name: value}, "dimensions": {…}}]: namespaces, the cache, connections
     load-report   what load managers read
 
-What tells of a Java process (MBeans, Netty's allocators) is refused. Source: BrokerStatsBase.java, PulsarStats.java,
+Statistics of a Java process (MBeans, Netty's allocators) are refused. Source: BrokerStatsBase.java, PulsarStats.java,
 PersistentTopic.java (updateRates), StreamingStats.java, NamespaceStats.java, BrokerOperabilityMetrics.java.
 """
 
@@ -46,7 +46,7 @@ _FILTERS: Final = (
 
 
 async def topics(service: MaintainedBroker, request: Request) -> Json:
-    """The figures of every topic that is open here."""
+    """Return the statistics of every open topic."""
     told: Json = {}
     known: dict[str, Bundles] = {}
     for name, topic in sorted(service.server.topics.open.items(), key=lambda one: str(one[0])):
@@ -101,12 +101,12 @@ def _subscription(topic: AnyTopic, name: str, stats: Json) -> Json:
 
 
 def _picked(stats: Json, fields: Iterable[str]) -> Json:
-    """Of a client's figures those of these names, without empty metadata."""
+    """Return the statistics of a client with these names, without empty metadata."""
     return {key: stats[key] for key in fields if key in stats and (key != "metadata" or stats[key])}
 
 
 async def metrics(service: MaintainedBroker, request: Request) -> list[Json]:
-    """Figures of namespaces, of the cache and of connections, as monitoring reads them."""
+    """Return metrics of namespaces, the cache and connections."""
     rows: dict[str, list[Json]] = {}
     for name, topic in service.server.topics.open.items():
         figures = topic_figures(topic, service)
@@ -159,16 +159,16 @@ async def report(service: MaintainedBroker, request: Request) -> Json:
 
 
 async def no_mbeans(service: MaintainedBroker, request: Request) -> Response:
-    """There is no Java here."""
-    return reason(METHOD_NOT_ALLOWED, "This broker has no MBeans: it is no Java process. See /metrics")
+    """Refuse: this is not a Java process."""
+    return reason(METHOD_NOT_ALLOWED, "This broker has no MBeans: it is not a Java process. See /metrics")
 
 
 async def no_allocator(service: MaintainedBroker, request: Request) -> Response:
-    """There is no Netty here."""
+    """Refuse: this is not a Java process."""
     name = request.path_params["allocator"]
     if name not in ALLOCATORS:
         return reason(NOT_ACCEPTABLE, f"Invalid allocator name : {name}")
-    return reason(METHOD_NOT_ALLOWED, "This broker has no Netty allocators: it is no Java process. See /metrics")
+    return reason(METHOD_NOT_ALLOWED, "This broker has no Netty allocators: it is not a Java process. See /metrics")
 
 
 async def no_bookie_operations(service: MaintainedBroker, request: Request) -> Response:

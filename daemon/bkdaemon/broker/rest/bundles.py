@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from bkdaemon.broker.maintained import MaintainedBroker
 
 REPLICATORS: Final = "pulsar.repl"
-"""What cursors of replication are called at first."""
+"""The prefix of the names of replication cursors."""
 NAMES_MAX: Final = 65_536
 """Names that are tried for one that is in a bundle."""
 
@@ -67,7 +67,7 @@ async def unload_bundles(service: MaintainedBroker, request: Request, namespace:
 
 
 async def bundle_of(service: MaintainedBroker, request: Request) -> Bundle:
-    """The bundle of a request. Raises: NotFound, Refused: there is no such namespace, no such bundle in it."""
+    """The bundle of a request. Raises: NotFound, the namespace does not exist. Refused, the bundle does not."""
     await policies_of(service, request)
     namespace, text = namespace_of(request), request.path_params["bundle"]
     try:
@@ -126,7 +126,7 @@ async def _take(service: MaintainedBroker, request: Request, bundle: Bundle, bro
 
 
 async def split_bundle(service: MaintainedBroker, request: Request) -> None:
-    """Cuts one bundle: into halves, between its topics or at given places; nothing where those make no two parts."""
+    """Split a bundle: into halves, between its topics or at given positions; unless that makes less than two parts."""
     algorithm, given = request.query_params.get("splitAlgorithmName", "").strip(), await body_of(request)
     supported = service.config.split_algorithms
     if algorithm and algorithm not in supported:
@@ -142,7 +142,7 @@ async def split_bundle(service: MaintainedBroker, request: Request) -> None:
 
 
 async def delete_bundle(service: MaintainedBroker, request: Request) -> None:
-    """Gives up a bundle without topics; with force its topics are deleted."""
+    """Unload a bundle without topics; with force its topics are deleted."""
     bundle = await own_bundle(service, request)
     topics = await _topics(service, bundle.namespace, bundle)
     if topics and not flag(request, "force"):
@@ -231,4 +231,4 @@ BUNDLES: Final[dict[tuple[str, str], Handler]] = {
     ("DELETE", NAMESPACE + "/{bundle}"): delete_bundle,
     ("GET", ADMIN + "/non-persistent/{tenant}/{namespace}/{bundle}"): open_in_bundle,
 }
-"""Behind the other routes: a bundle may be called anything."""
+"""Matched after the other routes: a bundle may have any name."""

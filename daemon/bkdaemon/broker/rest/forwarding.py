@@ -2,7 +2,7 @@
 
 The owner authenticates the caller by the same headers, so they go along; and only to brokers that the cluster's
 metadata names, also where a broker redirects to another. Java's broker asks in its own name (its admin client) after
-it has authorized the caller; there is no such client here.
+it has authorized the caller; this broker has no such client.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ UNAUTHORIZED: Final = (401, 403)
 
 
 async def forward(service: MaintainedBroker, request: Request, method: str, url: str, body: bytes = b"") -> Any:
-    """What another broker answers, JSON or None; url is an address that the metadata store has.
+    """Return the answer of another broker, JSON or None; url is an address that the metadata store has.
 
     Raises:
         NotFound, Conflict, Refused, Unauthorized, Unavailable, ServerError: as the broker answers, or no broker does.

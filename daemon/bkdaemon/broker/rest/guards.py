@@ -1,4 +1,4 @@
-"""What cannot be asked of a topic with partitions, or of one that stores nothing: refused with 405, in Java's words.
+"""Requests that a partitioned topic, or one without storage, refuses with 405, in Java's words.
 
 Source: PersistentTopicsBase.java.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def unpartitioned(handler: Handler, refusal: str) -> Handler:
-    """A handler that a topic as a whole is kept from if it has partitions; one of these may be asked."""
+    """Return a handler that refuses a partitioned topic; a single partition is accepted."""
 
     async def guarded(service: MaintainedBroker, request: Request) -> Any:
         topic = topic_of(request)
@@ -28,7 +28,7 @@ def unpartitioned(handler: Handler, refusal: str) -> Handler:
 
 
 def storing(handler: Handler, refusal: str) -> Handler:
-    """A handler that topics without storage are kept from."""
+    """Return a handler that refuses topics without storage."""
 
     async def guarded(service: MaintainedBroker, request: Request) -> Any:
         if not topic_of(request).persistent:

@@ -197,14 +197,14 @@ def _valid(value: Json) -> bool:
 
 
 async def isolated_brokers(service: MaintainedBroker, request: Request) -> list[Json]:
-    """What the policies say of every broker."""
+    """Return the isolation policies of every broker."""
     name = await cluster_there(service, request)
     found = await _policies(service, name)
     return [_of_broker(broker, found) for broker in await service.backend.ownership.brokers.brokers()]
 
 
 async def isolated_broker(service: MaintainedBroker, request: Request) -> Json:
-    """What they say of one."""
+    """Return the isolation policies of one broker."""
     name = await cluster_there(service, request)
     return _of_broker(request.path_params["broker"], await _policies(service, name))
 

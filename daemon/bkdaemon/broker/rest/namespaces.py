@@ -164,7 +164,7 @@ def _asked_policies(config: BrokerConfig, given: Json, fresh: Json) -> Json:
 
 def _map(key: str, value: Any) -> Json:
     if not isinstance(value, dict):
-        raise Answered(BAD_REQUEST, f"{key} is no object")
+        raise Answered(BAD_REQUEST, f"{key} must be an object")
     return value
 
 
@@ -240,7 +240,7 @@ def policy_routes() -> dict[tuple[str, str], Handler]:
 
 
 async def change_policies(service: MaintainedBroker, request: Request, edit: Callable[[Json], Json]) -> None:
-    """Changes what is stored of a namespace; this broker holds to it at once, others soon."""
+    """Changes what is stored of a namespace; this broker applies it at once, others soon."""
     await policies_of(service, request)
     await service.backend.meta.namespaces.update_policies(namespace_of(request), edit)
     service.backend.policies.forget(namespace_of(request))
@@ -299,7 +299,7 @@ def quota_kind(request: Request) -> str:
     """Returns the backlog quota's type. Raises: Answered, unknown type (404, as Java)."""
     kind = request.query_params.get("backlogQuotaType") or QUOTA_BYTES
     if kind not in (QUOTA_BYTES, QUOTA_AGE):
-        raise Answered(NOT_FOUND, f"there is no backlogQuotaType {kind}")
+        raise Answered(NOT_FOUND, f"unknown backlogQuotaType {kind}")
     return kind
 
 
@@ -374,7 +374,7 @@ async def put_properties(service: MaintainedBroker, request: Request) -> None:
 
 
 async def delete_properties(service: MaintainedBroker, request: Request) -> Any:
-    """Removes one property, and tells it, or all."""
+    """Remove and return one property, or remove all."""
     key, before = request.path_params.get("key"), await properties(service, request)
     await change_policies(
         service, request, lambda old: old | {"properties": {} if key is None else _without(before, key)}
@@ -416,7 +416,7 @@ POLICIES: Final = {
     "subscriptionTypesEnabled": "subscription_types_enabled",
     "compactionThreshold": "compaction_threshold",
 }
-"""Of the path behind a namespace, and of the key in its policies."""
+"""Keys of the policies by the path after a namespace."""
 METHODS: Final = {"schemaCompatibilityStrategy": ("PUT",), "compactionThreshold": ("PUT",)}
 UNSET: Final[dict[str, Any]] = {
     "backlogQuotaMap": {},
@@ -431,7 +431,7 @@ UNSET: Final[dict[str, Any]] = {
 EMPTY_WHEN_REMOVED: Final[dict[str, Any]] = {"subscription_types_enabled": []}
 AFFINITY_FIELDS: Final = ("bookkeeperAffinityGroupPrimary", "bookkeeperAffinityGroupSecondary")
 IMPLIED_POLICIES: Final = {"is_allow_auto_update_schema": True}
-"""Told where a namespace does not say otherwise."""
+"""Returned for a namespace that does not set them."""
 
 NAMESPACES: Final[dict[tuple[str, str], Handler]] = {
     ("GET", ADMIN + "/namespaces/{tenant}"): namespaces,

@@ -74,7 +74,7 @@ async def _given(request: Request) -> StoredSchema | Response:
     body = await object_of(request)
     number = TYPE_NUMBERS.get(str(body.get("type", "")).upper())
     if number is None:
-        return reason(UNPROCESSABLE, f"there is no schema type {body.get('type')!r}")
+        return reason(UNPROCESSABLE, f"unknown schema type {body.get('type')!r}")
     text = str(body.get("schema", ""))
     if number in (JSON, AVRO):
         try:

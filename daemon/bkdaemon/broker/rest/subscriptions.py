@@ -257,7 +257,7 @@ async def reset_to_time(service: MaintainedBroker, request: Request) -> Any:
 
 
 async def reset_to_id(service: MaintainedBroker, request: Request) -> None:
-    """Moves a subscription to a message, or behind it."""
+    """Move a subscription to a message, or after it."""
     topic, subscription = await _subscription(service, request)
     given = await body_of(request, {})
     position = _position(given)
@@ -268,9 +268,9 @@ def _position(given: Any) -> Position:
     try:
         ledger_id, entry_id = int(given["ledgerId"]), int(given["entryId"])
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise Answered(BAD_REQUEST, "the body is no message id: ledgerId and entryId are needed") from None
+        raise Answered(BAD_REQUEST, "the body is not a message id: ledgerId and entryId are required") from None
     if max(abs(ledger_id), abs(entry_id)) > LONG_MAX:
-        raise Answered(BAD_REQUEST, f"{ledger_id}:{entry_id} is no message id")
+        raise Answered(BAD_REQUEST, f"{ledger_id}:{entry_id} is not a valid message id")
     if ledger_id == JAVA_LATEST:
         return LATEST
     return EARLIEST if ledger_id < 0 else Position(ledger_id, entry_id)
@@ -368,7 +368,7 @@ async def _message(service: MaintainedBroker, topic: Topic, position: Position) 
 
 
 def _told(metadata: Any) -> dict[str, str]:
-    """What a message's metadata say, as headers; pulsar-admin makes a message of them again."""
+    """Return the metadata of a message as headers; pulsar-admin makes a message of them again."""
     headers = {
         "X-Pulsar-PROPERTY": json.dumps({p.key: p.value for p in metadata.properties}, separators=(",", ":")),
         "X-Pulsar-publish-time": java_time(metadata.publish_time),
@@ -387,7 +387,7 @@ def _told(metadata: Any) -> dict[str, str]:
 
 
 async def bytes_from(service: MaintainedBroker, request: Request) -> Response:
-    """Bytes behind a message; all that is stored for the earliest one."""
+    """Return the bytes stored after a message; all for the earliest one."""
     topic, position = await opened(service, request), _position(await body_of(request, {}))
     ledgers = topic.ledger.ledgers
     return PlainTextResponse(str(ledgers.size_total if position == EARLIEST else bytes_behind(ledgers, position)))

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 FRESH: Final[Policies] = {
     "backLogQuotaMap": {}, "isGlobal": False, "subscriptionPolicies": {}, "subscriptionTypesEnabled": [],
 }  # fmt: skip
-"""What Java stores of a topic of which nothing is set."""
+"""Java's value for a topic without policies."""
 
 
 class _Policy(NamedTuple):
@@ -114,7 +114,7 @@ def _for_all_clusters(request: Request) -> bool:
 
 
 async def _own_policies(service: MaintainedBroker, request: Request, topic: TopicName) -> Policies | None:
-    """What a topic says itself, of the kind that is asked for."""
+    """Return the topic's own policies, of this cluster or of all clusters."""
     return await service.backend.policies.of_topic(topic, everywhere=_for_all_clusters(request))
 
 
@@ -185,7 +185,7 @@ def _check_quota(config: BrokerConfig, value: Any, own: Policies, of_namespace: 
 
 
 async def _of_namespace(service: MaintainedBroker, topic: TopicName, key: str) -> dict[str, Any]:
-    """What holds for topics that say nothing; a rate is this cluster's, or that of broker.conf."""
+    """Return the policies of topics that set none; a rate is this cluster's, or that of broker.conf."""
     config = service.config
     found = dict(await service.backend.policies.of(topic.namespace_name))
     if not is_said(found.get(key)):
@@ -297,7 +297,7 @@ async def _change(service: MaintainedBroker, request: Request, change: Callable[
             new = change(dict(FRESH) if old is None else {**FRESH, **old})
             await write_policies(service, topic, new | {"isGlobal": everywhere}, everywhere=everywhere)
         except (TypeError, ValueError, KeyError, AttributeError) as e:
-            raise UsageError(f"this is no such policy: {e}") from None
+            raise UsageError(f"invalid policy: {e}") from None
     await service.upkeep.refresh(topic.namespace_name)
     return None
 

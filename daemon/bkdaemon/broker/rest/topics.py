@@ -307,7 +307,7 @@ async def trim(service: MaintainedBroker, request: Request) -> Any:
 
 
 async def truncate(service: MaintainedBroker, request: Request) -> Any:
-    """Acknowledges everything for everybody and deletes what is stored, whatever retention says."""
+    """Acknowledge all entries of all subscriptions and delete them, regardless of retention."""
     if await on_partitions(service, request, truncate) is not None:
         return NO_CONTENT
     topic = await opened(service, request)
