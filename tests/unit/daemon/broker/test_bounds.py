@@ -36,7 +36,7 @@ def buffered(stage: Stage) -> int:
 
 
 @pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED, KEY_SHARED])
-def test_who_does_not_read_is_sent_no_more_than_its_buffers_hold(kind: int) -> None:
+def test_a_client_that_does_not_read_is_sent_no_more_than_its_buffers_hold(kind: int) -> None:
     async def scenario(stage: Stage) -> None:
         client, slow = await stage.client(), await stage.client()
         await client.produce(TOPIC)
@@ -60,7 +60,7 @@ def test_who_does_not_read_is_sent_no_more_than_its_buffers_hold(kind: int) -> N
 
 
 @pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED])
-def test_permits_without_end_are_permits_like_others(kind: int) -> None:
+def test_the_largest_number_of_permits_is_accepted(kind: int) -> None:
     async def scenario(stage: Stage) -> None:
         client = await stage.client()
         await client.produce(TOPIC)
@@ -75,7 +75,7 @@ def test_permits_without_end_are_permits_like_others(kind: int) -> None:
     on_stage(scenario)
 
 
-def test_permits_without_end_do_not_let_a_consumer_hold_more_than_the_rules_allow() -> None:
+def test_the_largest_number_of_permits_does_not_exceed_the_unacknowledged_limit() -> None:
     most = 200
 
     async def scenario(stage: Stage) -> None:
@@ -124,7 +124,7 @@ def test_500_topics_leave_nothing_behind() -> None:
     on_stage(scenario)
 
 
-def test_1000_connections_and_their_end() -> None:
+def test_1000_closed_connections_leave_nothing_behind() -> None:
     async def scenario(stage: Stage) -> None:
         first = await stage.client()
         await first.produce(TOPIC)
@@ -150,7 +150,7 @@ def test_1000_connections_and_their_end() -> None:
 
 
 @pytest.mark.parametrize("reason", ["producer_request_hold", "producer_exception"])
-def test_a_producer_over_quota_is_told_so(reason: str) -> None:
+def test_a_producer_over_quota_is_refused_with_a_reason(reason: str) -> None:
     async def scenario(stage: Stage) -> None:
         client = await stage.client()
         refused = await client.produce(TOPIC)
@@ -162,7 +162,7 @@ def test_a_producer_over_quota_is_told_so(reason: str) -> None:
     on_stage(scenario, rules=TopicRules(backlog_exceeded=reason))
 
 
-def test_an_entry_that_bookies_do_not_take_is_refused_before_it_is_written() -> None:
+def test_an_entry_above_the_limit_of_bookies_is_refused_before_it_is_written() -> None:
     """Bookies end the connection of who sends them a frame above their limit; a writer tried one after another."""
 
     async def scenario(stage: Stage) -> None:
@@ -187,7 +187,7 @@ def test_an_entry_that_bookies_do_not_take_is_refused_before_it_is_written() -> 
     on_stage(scenario, max_message_size=8 * MIB)
 
 
-def test_the_longest_entry_of_all_is_taken_by_bookies_and_the_next_is_not() -> None:
+def test_bookies_accept_an_entry_of_maximum_size_and_no_longer_one() -> None:
     async def scenario(broker: Broker) -> None:
         most = broker.context.entry_size_max
         assert most == broker.context.bookkeeper.context.config.entry_size_max - ENTRY_HEADROOM
@@ -203,7 +203,7 @@ def test_the_longest_entry_of_all_is_taken_by_bookies_and_the_next_is_not() -> N
     on_brokers(scenario)
 
 
-def test_who_has_not_connected_is_given_no_memory_for_a_long_frame() -> None:
+def test_a_long_frame_before_connect_allocates_no_memory() -> None:
     async def scenario(stage: Stage) -> None:
         for size, ends in ((65_536, False), (65_537, True), (4 * MIB, True)):
             client = await stage.client(connect=False)
@@ -232,7 +232,7 @@ def test_who_has_not_connected_is_given_no_memory_for_a_long_frame() -> None:
     ],
 )
 @pytest.mark.parametrize("connected", [True, False])
-def test_what_is_no_frame_ends_its_connection_at_once_and_no_other(frame: bytes, connected: bool) -> None:
+def test_an_invalid_frame_closes_its_connection_and_no_other(frame: bytes, connected: bool) -> None:
     async def scenario(stage: Stage) -> None:
         good = await stage.client()
         bad = await stage.client(connect=connected)

@@ -103,7 +103,7 @@ def test_a_limit_that_is_changed_while_the_broker_runs() -> None:
         ({"connections_per_address_max": 2}, "Reached the maximum number of connections on address/"),
     ],
 )
-def test_a_connection_too_many_is_told_so(limits: dict[str, int], why: str) -> None:
+def test_a_connection_above_the_limit_is_refused_with_a_reason(limits: dict[str, int], why: str) -> None:
     async def scenario(stage: Stage) -> None:
         allow(stage, **limits)
         first = await stage.client()
@@ -122,7 +122,7 @@ def test_a_connection_too_many_is_told_so(limits: dict[str, int], why: str) -> N
     on_stage(scenario)
 
 
-def test_silent_clients_are_let_be_without_keep_alives() -> None:
+def test_silent_clients_stay_connected_without_keep_alives() -> None:
     async def scenario(stage: Stage) -> None:
         allow(stage, keep_alive_s=0)
         client = await stage.client()
@@ -133,7 +133,7 @@ def test_silent_clients_are_let_be_without_keep_alives() -> None:
     on_stage(scenario)
 
 
-def test_a_silent_client_keeps_its_place_where_nobody_asks_it() -> None:
+def test_a_silent_client_stays_active_without_keep_alives() -> None:
     async def scenario(stage: Stage) -> None:
         allow(stage, liveness_s=0)
         held, other = await stage.client(), await stage.client()
@@ -145,7 +145,7 @@ def test_a_silent_client_keeps_its_place_where_nobody_asks_it() -> None:
     on_stage(scenario)
 
 
-def test_lookups_beyond_what_is_answered_at_a_time_are_refused() -> None:
+def test_lookups_above_the_limit_are_refused() -> None:
     async def scenario(stage: Stage) -> None:
         client = await stage.client()
         allow(stage, lookups_max=0)
@@ -178,7 +178,7 @@ def test_a_long_pattern_is_left_to_the_client() -> None:
     on_stage(scenario)
 
 
-def test_topics_are_opened_a_few_at_a_time() -> None:
+def test_topics_are_opened_within_the_limit_of_concurrent_loads() -> None:
     async def scenario(stage: Stage) -> None:
         stage.server.topics._loads = asyncio.Semaphore(1)
         client = await stage.client()

@@ -31,7 +31,7 @@ def javas() -> set[tuple[str, str, frozenset[str]]]:
     return {(name, kind, frozenset((labels or [""])[0].split(","))) for name, kind, *labels in lines}
 
 
-def test_names_types_and_labels_are_pulsars() -> None:
+def test_names_types_and_labels_of_metrics_are_those_of_pulsar() -> None:
     async def scenario(admin: Admin) -> None:
         topic = await admin.topic("public/default/a")
         await topic.subscription("s", durable=True, initial=EARLIEST)
@@ -47,7 +47,7 @@ def test_names_types_and_labels_are_pulsars() -> None:
     administering(scenario)
 
 
-def test_figures_of_a_topic() -> None:
+def test_metrics_of_a_topic_have_its_counters() -> None:
     async def scenario(admin: Admin) -> None:
         topic = await admin.topic("public/default/a")
         subscription = await topic.subscription("s", durable=True, initial=EARLIEST)

@@ -48,7 +48,7 @@ def receipt_count(client: RawClient) -> int:
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05])
-def test_the_old_owner_writes_on_and_confirms_nothing_that_is_lost(delay_s: float) -> None:
+def test_a_fenced_owner_confirms_no_lost_message(delay_s: float) -> None:
     rules = TopicRules(deduplication=True)
 
     async def scenario(stage: Stage) -> None:
@@ -89,7 +89,7 @@ def test_the_old_owner_writes_on_and_confirms_nothing_that_is_lost(delay_s: floa
     on_stage(scenario, rules=rules)
 
 
-def test_acknowledgements_with_a_receipt_are_known_to_the_next_owner() -> None:
+def test_acknowledgements_with_a_receipt_survive_a_change_of_owner() -> None:
     async def scenario(stage: Stage) -> None:
         old = await stage.client()
         await old.produce(TOPIC)
@@ -116,7 +116,7 @@ def test_acknowledgements_with_a_receipt_are_known_to_the_next_owner() -> None:
     on_stage(scenario)
 
 
-def test_a_topic_that_was_given_away_while_it_was_opened_is_closed() -> None:
+def test_a_topic_whose_bundle_moves_while_it_opens_is_closed() -> None:
     async def scenario(stage: Stage) -> None:
         asked: list[bool] = []
 

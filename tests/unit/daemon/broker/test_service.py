@@ -14,7 +14,7 @@ from tests.broker.admin import Admin, administering
 from tests.unit.log.logs import until
 
 
-def test_no_topic_outlives_the_session() -> None:
+def test_all_topics_are_closed_when_the_session_expires() -> None:
     async def scenario(admin: Admin) -> None:
         service, store = admin.service, admin.service.store
         assert isinstance(store, MemoryStore)
@@ -31,7 +31,7 @@ def test_no_topic_outlives_the_session() -> None:
     administering(scenario)
 
 
-def test_its_end_is_bounded_where_the_store_says_nothing() -> None:
+def test_shutdown_is_bounded_when_the_store_does_not_answer() -> None:
     async def scenario(admin: Admin) -> None:
         service, store = admin.service, admin.service.store
         assert isinstance(store, MemoryStore)
@@ -53,7 +53,7 @@ def test_its_end_is_bounded_where_the_store_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("expired", [False, True])
-def test_its_end_does_not_wait_again_and_again_for_a_store_that_is_away(expired: bool) -> None:
+def test_shutdown_waits_once_for_a_store_that_does_not_answer(expired: bool) -> None:
     async def scenario(admin: Admin) -> None:
         service, store = admin.service, admin.service.store
         assert isinstance(store, MemoryStore)
@@ -82,7 +82,7 @@ def test_its_end_does_not_wait_again_and_again_for_a_store_that_is_away(expired:
     administering(scenario)
 
 
-def test_its_end_gives_up_no_lease_by_hand_once_its_time_is_over() -> None:
+def test_shutdown_releases_no_lease_after_its_time_limit() -> None:
     async def scenario(admin: Admin) -> None:
         service, store = admin.service, admin.service.store
         assert isinstance(store, MemoryStore)

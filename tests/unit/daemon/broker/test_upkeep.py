@@ -53,7 +53,7 @@ async def pass_time(admin: Admin, seconds: float) -> None:
     await asyncio.sleep(1)
 
 
-def test_rounds_are_as_close_as_the_shortest_interval_wants() -> None:
+def test_upkeep_runs_at_the_shortest_configured_interval() -> None:
     async def scenario(admin: Admin) -> None:
         assert admin.service.upkeep.period_s(10.0) == 2
 
@@ -92,7 +92,7 @@ def test_retention_by_size_keeps_the_latest() -> None:
     administering(scenario, **SMALL)
 
 
-def test_expired_messages_are_acknowledged_for_everybody_and_stay_so() -> None:
+def test_expired_messages_are_acknowledged_for_all_subscriptions_permanently() -> None:
     async def scenario(admin: Admin) -> None:
         await admin.ok("POST", f"{NAMESPACE}/messageTTL", 600)
         topic = await admin.topic(NAME)
@@ -118,7 +118,7 @@ def test_expired_messages_are_acknowledged_for_everybody_and_stay_so() -> None:
     administering(scenario, retention_minutes=-1, retention_mb=-1, **SMALL)
 
 
-def test_subscriptions_that_nobody_uses_expire() -> None:
+def test_unused_subscriptions_expire() -> None:
     async def scenario(admin: Admin) -> None:
         await admin.ok("POST", f"{NAMESPACE}/subscriptionExpirationTime", 30)
         topic = await admin.topic(NAME)
@@ -155,7 +155,7 @@ class Client:
     ],
 )
 @pytest.mark.parametrize("kind", ["destination_storage", "message_age"])
-def test_producers_over_a_quota_are_closed_and_told(policy: str, code: ErrorCode, kind: str) -> None:
+def test_producers_over_a_quota_are_closed_with_an_error(policy: str, code: ErrorCode, kind: str) -> None:
     async def scenario(admin: Admin) -> None:
         quota = {"limitSize": 2000, "limitTime": 300, "policy": policy}
         await admin.ok("POST", f"{NAMESPACE}/backlogQuota?backlogQuotaType={kind}", quota)
@@ -179,7 +179,7 @@ def test_producers_over_a_quota_are_closed_and_told(policy: str, code: ErrorCode
     administering(scenario, backlog_quota_reads=True)
 
 
-def test_the_oldest_of_a_backlog_is_given_up() -> None:
+def test_the_oldest_messages_of_a_backlog_over_quota_are_evicted() -> None:
     async def scenario(admin: Admin) -> None:
         quota = {"limitSize": 5000, "policy": "consumer_backlog_eviction"}
         await admin.ok("POST", f"{NAMESPACE}/backlogQuota", quota)
@@ -199,7 +199,7 @@ def test_the_oldest_of_a_backlog_is_given_up() -> None:
     administering(scenario, retention_minutes=-1, retention_mb=-1, **SMALL)
 
 
-def test_a_backlog_that_is_too_old_is_given_up() -> None:
+def test_messages_of_a_backlog_that_is_too_old_are_evicted() -> None:
     async def scenario(admin: Admin) -> None:
         quota = {"limitTime": 600, "policy": "consumer_backlog_eviction"}
         await admin.ok("POST", f"{NAMESPACE}/backlogQuota?backlogQuotaType=message_age", quota)
@@ -238,7 +238,7 @@ def test_a_backlog_is_as_old_as_the_end_of_its_ledger_where_entries_are_not_read
     administering(scenario, **SMALL)
 
 
-def test_what_was_sent_is_remembered_where_only_that_is_too_old() -> None:
+def test_sequence_ids_are_kept_when_only_they_exceed_the_age() -> None:
     async def scenario(admin: Admin) -> None:
         await admin.ok("POST", f"{NAMESPACE}/deduplication", True)
         quota = {"limitTime": 600, "policy": "producer_exception"}
@@ -285,7 +285,7 @@ def test_topics_without_subscriptions_are_deleted() -> None:
 
 
 @pytest.mark.parametrize("everything", [True, False])
-def test_a_partitioned_topic_goes_with_its_last_partition_where_that_is_asked(everything: bool) -> None:
+def test_a_partitioned_topic_is_deleted_with_its_last_partition_if_configured(everything: bool) -> None:
     async def scenario(admin: Admin) -> None:
         await admin.ok("PUT", "/admin/v2/persistent/public/default/t/partitions", 2)
         first, last = [await admin.topic(f"{NAME}-partition-{number}") for number in range(2)]
@@ -302,7 +302,7 @@ def test_a_partitioned_topic_goes_with_its_last_partition_where_that_is_asked(ev
     administering(scenario, delete_inactive_metadata=everything)
 
 
-def test_topics_whose_subscriptions_caught_up_are_deleted() -> None:
+def test_topics_whose_subscriptions_have_no_backlog_are_deleted_if_configured() -> None:
     async def scenario(admin: Admin) -> None:
         rule = {"inactiveTopicDeleteMode": "delete_when_subscriptions_caught_up", "maxInactiveDurationSeconds": 120}
         await admin.ok("POST", f"{NAMESPACE}/inactiveTopicPolicies", rule | {"deleteWhileInactive": True})
@@ -345,7 +345,7 @@ def test_a_slow_topic_has_snapshots_too() -> None:
     administering(scenario, **SMALL)
 
 
-def test_deduplication_comes_and_goes_with_its_policy() -> None:
+def test_deduplication_follows_its_policy() -> None:
     async def scenario(admin: Admin) -> None:
         topic = await admin.topic(NAME)
         assert topic.deduplication is None
@@ -362,7 +362,7 @@ def test_deduplication_comes_and_goes_with_its_policy() -> None:
     administering(scenario)
 
 
-def test_a_namespace_may_have_so_many_topics_and_a_topic_so_many_subscriptions() -> None:
+def test_topics_and_subscriptions_above_their_limits_are_refused() -> None:
     async def scenario(admin: Admin) -> None:
         await admin.ok("POST", f"{NAMESPACE}/maxTopicsPerNamespace", 2)
         await admin.ok("POST", f"{NAMESPACE}/maxSubscriptionsPerTopic", 1)

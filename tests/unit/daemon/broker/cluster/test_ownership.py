@@ -44,7 +44,7 @@ def on_a_cluster(scenario: Callable[[MemoryTree], Awaitable[None]]) -> None:
     run(main)
 
 
-def test_a_storm_of_lookups_asks_the_store_once_for_a_namespace_and_once_for_a_lease() -> None:
+def test_concurrent_lookups_read_a_namespace_and_a_lease_once() -> None:
     async def scenario(tree: MemoryTree) -> None:
         ownership, store = await broker(tree, "a")
         topics = [TopicName.parse(f"persistent://public/default/t{number}") for number in range(1000)]
@@ -83,7 +83,7 @@ async def settled(*brokers: Ownership) -> None:
     raise AssertionError("nobody leads")
 
 
-def test_the_only_broker_takes_what_is_asked_for() -> None:
+def test_the_only_broker_acquires_a_bundle_on_lookup() -> None:
     async def scenario(tree: MemoryTree) -> None:
         a, _ = await broker(tree, "a")
         await settled(a)
@@ -100,7 +100,7 @@ def test_the_only_broker_takes_what_is_asked_for() -> None:
     on_a_cluster(scenario)
 
 
-def test_clients_are_led_from_broker_to_broker() -> None:
+def test_clients_are_redirected_to_the_leader_and_to_the_owner() -> None:
     async def scenario(tree: MemoryTree) -> None:
         a, _ = await broker(tree, "a", topics=5)
         await settled(a)
@@ -121,7 +121,7 @@ def test_clients_are_led_from_broker_to_broker() -> None:
     on_a_cluster(scenario)
 
 
-def test_while_nobody_leads_the_least_loaded_takes_it_too() -> None:
+def test_without_a_leader_the_least_loaded_broker_acquires_a_bundle() -> None:
     """When brokers are restarted one after the other, the one that was empty would stay so."""
 
     async def scenario(tree: MemoryTree) -> None:
@@ -138,7 +138,7 @@ def test_while_nobody_leads_the_least_loaded_takes_it_too() -> None:
     on_a_cluster(scenario)
 
 
-def test_what_a_broker_was_given_counts_until_it_tells_of_it() -> None:
+def test_assigned_bundles_count_until_the_next_load_report() -> None:
     async def scenario(tree: MemoryTree) -> None:
         a, _ = await broker(tree, "a")
         await settled(a)
@@ -164,7 +164,7 @@ def test_what_a_broker_was_given_counts_until_it_tells_of_it() -> None:
     on_a_cluster(scenario)
 
 
-def test_a_broker_tells_soon_that_it_has_more_or_fewer_bundles() -> None:
+def test_a_load_report_follows_soon_when_the_number_of_bundles_changes() -> None:
     async def scenario(tree: MemoryTree) -> None:
         a, _ = await broker(tree, "a")
         a.report = lambda: {"numBundles": len(a.owned)}
@@ -185,7 +185,7 @@ def test_a_broker_tells_soon_that_it_has_more_or_fewer_bundles() -> None:
     on_a_cluster(scenario)
 
 
-def test_the_leader_sends_what_was_given_up_to_its_goal() -> None:
+def test_the_leader_assigns_an_unloaded_bundle_to_its_goal() -> None:
     async def scenario(tree: MemoryTree) -> None:
         a, _ = await broker(tree, "a")
         await settled(a)
@@ -201,7 +201,7 @@ def test_the_leader_sends_what_was_given_up_to_its_goal() -> None:
     on_a_cluster(scenario)
 
 
-def test_a_dead_brokers_bundles_and_leadership_go_to_another() -> None:
+def test_bundles_and_leadership_of_a_dead_broker_pass_to_another() -> None:
     async def scenario(tree: MemoryTree) -> None:
         a, store = await broker(tree, "a")
         await settled(a)
@@ -223,7 +223,7 @@ def test_a_dead_brokers_bundles_and_leadership_go_to_another() -> None:
     on_a_cluster(scenario)
 
 
-def test_nobody_is_sent_to_a_broker_that_unloads() -> None:
+def test_clients_are_not_redirected_to_a_broker_that_unloads_the_bundle() -> None:
     async def scenario(tree: MemoryTree) -> None:
         a, _ = await broker(tree, "a")
         b, _ = await broker(tree, "b")
@@ -255,7 +255,7 @@ def test_nobody_is_sent_to_a_broker_that_unloads() -> None:
     on_a_cluster(scenario)
 
 
-def test_no_part_of_a_bundle_is_taken_while_its_topics_are_closed() -> None:
+def test_no_part_of_a_bundle_is_acquired_while_its_topics_are_closed() -> None:
     """Who opens a topic then fences its ledger, and reads cursors that are not stored yet."""
 
     async def scenario(tree: MemoryTree) -> None:
@@ -282,7 +282,7 @@ def test_no_part_of_a_bundle_is_taken_while_its_topics_are_closed() -> None:
     on_a_cluster(scenario)
 
 
-def test_topics_are_closed_where_nobody_could_be_told() -> None:
+def test_topics_are_closed_when_other_brokers_cannot_be_notified() -> None:
     """Else their clients stay with topics that nobody serves, until the next owner's writes tell them."""
 
     async def scenario(tree: MemoryTree) -> None:
@@ -305,7 +305,7 @@ def test_topics_are_closed_where_nobody_could_be_told() -> None:
     on_a_cluster(scenario)
 
 
-def test_who_asks_for_a_bundle_at_once_goes_the_same_way() -> None:
+def test_concurrent_lookups_of_a_bundle_return_the_same_owner() -> None:
     async def scenario(tree: MemoryTree) -> None:
         a, _ = await broker(tree, "a", topics=5)
         await settled(a)
@@ -319,7 +319,7 @@ def test_who_asks_for_a_bundle_at_once_goes_the_same_way() -> None:
 
 
 @pytest.mark.parametrize("disabled_late", [False, True])
-def test_who_asks_while_a_bundle_is_given_up_hears_who_has_it_then(disabled_late: bool) -> None:
+def test_a_lookup_during_an_unload_returns_the_next_owner(disabled_late: bool) -> None:
     """A client that is refused comes back ever later, and meets the next change."""
 
     async def scenario(tree: MemoryTree) -> None:
@@ -356,7 +356,7 @@ def test_who_asks_while_a_bundle_is_given_up_hears_who_has_it_then(disabled_late
     on_a_cluster(scenario)
 
 
-def test_a_lease_whose_answer_was_lost_is_ours_all_the_same() -> None:
+def test_a_lease_whose_response_was_lost_is_kept() -> None:
     async def scenario(tree: MemoryTree) -> None:
         a, _ = await broker(tree, "a")
         await settled(a)
@@ -375,7 +375,7 @@ def test_a_lease_whose_answer_was_lost_is_ours_all_the_same() -> None:
     on_a_cluster(scenario)
 
 
-def test_a_lease_that_could_not_be_given_back_is_given_back_when_somebody_asks() -> None:
+def test_a_lease_whose_release_failed_is_released_at_the_next_lookup() -> None:
     async def scenario(tree: MemoryTree) -> None:
         a, _ = await broker(tree, "a")
         await settled(a)
@@ -398,7 +398,7 @@ def test_a_lease_that_could_not_be_given_back_is_given_back_when_somebody_asks()
     on_a_cluster(scenario)
 
 
-def test_a_broker_that_was_killed_takes_its_bundles_back_at_once() -> None:
+def test_a_restarted_broker_reacquires_the_bundles_of_its_old_session() -> None:
     async def scenario(tree: MemoryTree) -> None:
         a, store = await broker(tree, "a")
         await settled(a)
@@ -420,7 +420,7 @@ def test_a_broker_that_was_killed_takes_its_bundles_back_at_once() -> None:
     on_a_cluster(scenario)
 
 
-def test_nobody_is_sent_to_where_a_broker_was_that_had_another_name() -> None:
+def test_clients_are_not_redirected_to_the_old_address_of_a_renamed_broker() -> None:
     async def scenario(tree: MemoryTree) -> None:
         a, _ = await broker(tree, "a")
         await settled(a)
@@ -439,7 +439,7 @@ async def nothing(closing: Bundle) -> None:
     """There are no topics to be closed."""
 
 
-def test_a_bundle_that_another_broker_has_split_is_taken_by_nobody() -> None:
+def test_a_bundle_that_another_broker_has_split_is_not_acquired() -> None:
     async def scenario(tree: MemoryTree) -> None:
         a, _ = await broker(tree, "a")
         await settled(a)
@@ -457,7 +457,7 @@ def test_a_bundle_that_another_broker_has_split_is_taken_by_nobody() -> None:
     on_a_cluster(scenario)
 
 
-def test_who_splits_a_bundle_that_nobody_has_has_it_meanwhile() -> None:
+def test_a_broker_that_splits_an_unowned_bundle_owns_it_meanwhile() -> None:
     async def scenario(tree: MemoryTree) -> None:
         a, store = await broker(tree, "a")
         b, _ = await broker(tree, "b")
@@ -478,7 +478,7 @@ def test_who_splits_a_bundle_that_nobody_has_has_it_meanwhile() -> None:
     on_a_cluster(scenario)
 
 
-def test_two_brokers_that_split_at_once_leave_both_cuts() -> None:
+def test_concurrent_splits_of_two_brokers_both_take_effect() -> None:
     async def scenario(tree: MemoryTree) -> None:
         a, _ = await broker(tree, "a")
         b, _ = await broker(tree, "b")
@@ -490,7 +490,7 @@ def test_two_brokers_that_split_at_once_leave_both_cuts() -> None:
     on_a_cluster(scenario)
 
 
-def test_leases_on_a_namespace_that_was_made_anew_are_given_up() -> None:
+def test_leases_of_a_recreated_namespace_are_released() -> None:
     async def scenario(tree: MemoryTree) -> None:
         a, _ = await broker(tree, "a")
         namespaces = NamespaceStore(MemoryStore(tree))
@@ -518,7 +518,7 @@ def test_leases_on_a_namespace_that_was_made_anew_are_given_up() -> None:
     on_a_cluster(scenario)
 
 
-def test_a_client_that_others_sent_here_is_not_sent_away_while_we_take_its_bundle() -> None:
+def test_a_redirected_client_waits_while_its_bundle_is_acquired() -> None:
     async def scenario(tree: MemoryTree) -> None:
         a, store = await broker(tree, "a")
         b, _ = await broker(tree, "b")

@@ -164,7 +164,7 @@ def test_ledgers_follow_racks_and_affinity_as_they_change() -> None:
     administering(scenario)
 
 
-def test_bookies_are_sent_every_message_that_clients_may_send() -> None:
+def test_bookies_accept_every_message_size_that_clients_may_send() -> None:
     """As Java's broker: 10 KB beyond maxMessageSize, unless broker.conf says otherwise."""
     assert ClientConfig.of(_client_keys(config())).frame_size_max == 5 * MIB + 10 * 1024
     assert ClientConfig.of(_client_keys(config(max_message_size=MIB))).frame_size_max == MIB + 10 * 1024
@@ -172,7 +172,7 @@ def test_bookies_are_sent_every_message_that_clients_may_send() -> None:
     assert ClientConfig.of(_client_keys(told)).frame_size_max == 5 * MIB
 
 
-def test_a_namespace_that_another_broker_deletes_and_makes_again_is_there_at_once() -> None:
+def test_a_namespace_that_another_broker_recreates_is_available_at_once() -> None:
     async def scenario(admin: Admin) -> None:
         policies, namespaces = admin.service.backend.policies, admin.service.backend.meta.namespaces
         await namespaces.update_policies("public/default", lambda old: old | {"deleted": True})
