@@ -1,6 +1,6 @@
-"""Who a client is, and what it may do: the one place for each.
+"""The identity of a client and its rights.
 
-Without authentication everybody is "anonymous" and may do everything, as in a Pulsar cluster with authentication off.
+Without authentication every client is "anonymous" and may do everything, as in a Pulsar cluster without it.
 Source: AuthenticationService.java, AuthorizationService.java.
 """
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who is at the other end of a connection."""
+    """The identity of the client of a connection."""
 
     role: str
 
 
 @unique
 class Action(Enum):
-    """What can be done with a topic."""
+    """An operation on a topic that authorization may refuse."""
 
     LOOKUP = "lookup"
     PRODUCE = "produce"
@@ -34,16 +34,16 @@ ANONYMOUS: Final = Principal("anonymous")
 
 
 def authenticate(connect: Any) -> Principal:
-    """Makes a CONNECT command a principal.
+    """Returns the identity of the client that sends a CONNECT command.
 
     Raises:
-        Refusal: AUTHENTICATION, once there is a way to fail.
+        Refusal: AUTHENTICATION; not raised while no authentication is supported.
     """
     del connect  # authentication is off: method and data are ignored, as Java does
     return ANONYMOUS
 
 
 def allowed(principal: Principal, action: Action, topic: TopicName) -> bool:
-    """True if the principal may do this with the topic."""
+    """Returns whether a client may perform an operation on a topic."""
     del principal, action, topic
     return True

@@ -1,7 +1,7 @@
 """The creation of one producer or consumer, which its client may cancel and restart with the same id.
 
-A client whose request takes too long closes what it does not have yet, and asks again: what the first request brings
-must not take the place of what the second does. Source: ServerCnx.java (producers and consumers are futures there).
+A client whose request takes too long sends a close and then the request again. The result of the first request must
+not replace that of the second. Source: ServerCnx.java (producers and consumers are futures there).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 
 class Attempt(Generic[T]):
-    """Until it is `done` the table has None for its number.
+    """One attempt to create a producer or consumer; until it is `done` the table has None for its number.
 
     Args:
-        table: what is made already, by number.
-        latest: the attempts of that table which are under way, by number.
+        table: the created objects, by number.
+        latest: the attempts of that table that are in progress, by number.
     """
 
     __slots__ = ("_latest", "_number", "_table")
@@ -33,25 +33,25 @@ class Attempt(Generic[T]):
 
     @property
     def active(self) -> bool:
-        """False once the client has closed what is made here, or is gone."""
+        """False once the client has closed this producer or consumer, or has disconnected."""
         return self._latest.get(self._number) is self and self._table.get(self._number, ...) is None
 
-    def failing(self, tell: Callable[[ErrorCode, str], None]) -> Callable[[ErrorCode, str], None]:
-        """Ends a failed attempt: sends the error to the client, unless the client has cancelled it."""
+    def failing(self, send_error: Callable[[ErrorCode, str], None]) -> Callable[[ErrorCode, str], None]:
+        """Returns a function that ends the attempt and sends the error, unless the client has cancelled it."""
 
         def failed(code: ErrorCode, text: str) -> None:
             if self.active:
-                tell(code, text)
+                send_error(code, text)
             self.done()
 
         return failed
 
-    def done(self, made: T | None = None) -> None:
-        """It is made, or (None) is not going to be."""
+    def done(self, created: T | None = None) -> None:
+        """Ends the attempt with the created object, or without one if it failed."""
         if self.active:
-            if made is None:
+            if created is None:
                 del self._table[self._number]
             else:
-                self._table[self._number] = made
+                self._table[self._number] = created
         if self._latest.get(self._number) is self:
             del self._latest[self._number]

@@ -1,13 +1,13 @@
-"""One client's connection: frames to handlers, answers gathered to one write a turn of the loop.
+"""One client's connection: passes frames to handlers and writes all replies of one turn of the event loop at once.
 
     bytes ─► BrokerConversation ─► Sends ─► Producer ─► Topic.publish
-                                   Call  ─► handler (at once, or a task where it has to wait)
-    anybody ─► queue ─► one write at the end of the turn
+                                   Call  ─► handler (at once, or in a task if it has to wait)
+    replies, messages ─► queue ─► one write at the end of the turn
 
-Bounded: sends that are not confirmed, requests that wait, bytes the client does not take; at each bound the socket is
-read no further until half is gone. Nor is it while a publish rate is reached: what had arrived waits in its order; nor
-inside of a long frame while all connections together hold too much of theirs.
-Garbage, a send of an unknown producer, or a silent peer end this connection only.
+Bounded: unconfirmed sends, waiting requests, and bytes that the client has not read. At each bound the connection stops
+reading until half of them are done. It also stops reading while a publish rate is exceeded (received commands wait in
+their order), and within a long frame while all connections together hold too many bytes of partial frames.
+Invalid frames, a send of an unknown producer, or a silent client close this connection only.
 Source: ServerCnx.java.
 """
 
@@ -41,27 +41,27 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REQUESTS_MAX: Final = 2000
-"""Requests of one connection that wait for something."""
+"""Pending requests of one connection."""
 WRITE_BUFFER_HIGH: Final = 4 * 1024 * 1024
 WRITE_BUFFER_LOW: Final = 1024 * 1024
 WRITE_BUFFER_MAX: Final = 64 * 1024 * 1024
 """The connection ends if the client leaves more replies or watch notifications unread."""
 OUT_BYTES_MAX: Final = 1024 * 1024
-"""What is gathered for one write; with more, the socket has it at once, and tells if the client takes no more."""
+"""Bytes gathered for one write; more are written at once, so that the socket reports a client that does not read."""
 JOIN_MAX: Final = 16 * 1024
-"""Parts that are shorter than this on average are joined before they are written."""
+"""Parts with fewer bytes on average are joined before the write."""
 CONGESTED_POLL_S: Final = 0.005
 CONGESTED_POLL_MAX_S: Final = 0.08
 CLOSING_S: Final = 30.0
-"""A client that reads nothing after the end is disconnected, and its unsent bytes are dropped."""
+"""After this time a closing connection whose client reads nothing is aborted, and its unsent bytes are dropped."""
 PRODUCERS_MAX: Final = 50_000
 CONSUMERS_MAX: Final = 50_000
-"""Of one connection."""
+"""Maxima of one connection."""
 FORGOTTEN_MAX: Final = 10_000
 
 
 class ConnectionServer(Protocol):
-    """What connections and their requests see of the server; `BrokerServer` has the meaning of each attribute."""
+    """The part of the server that connections and requests use; `BrokerServer` documents the attributes."""
 
     backend: Backend
     topics: Topics
@@ -75,28 +75,28 @@ class ConnectionServer(Protocol):
 
     @property
     def matcher(self) -> Worker:
-        """Runs patterns of topics away from the event loop."""
+        """The worker that matches topic patterns outside the event loop."""
 
     def welcome(self, connection: Connection) -> str | None:
-        """Counts a new connection; returns why it is refused if there are too many, "" to close it silently."""
+        """Counts a new connection; returns why it is refused if there are too many, "" to close it without an error."""
 
     def gone(self, connection: Connection) -> None:
-        """A connection has ended."""
+        """Removes a closed connection."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs what belongs to no connection."""
+        """Runs work that continues when its connection is closed."""
 
 
 class Connection(asyncio.Protocol):
-    """A client.
+    """The connection of one client.
 
     Attributes:
-        writable: it takes what is sent.
-        pending: its sends that are not confirmed.
-        producers, consumers: by the client's own numbers; None while one is being made.
-        producer_attempts, consumer_attempts: what makes them.
-        closing_producers: producers that got CLOSE_PRODUCER while sends were unconfirmed, until these are.
-        watchers: what ends each of its watches of topics, by number.
+        writable: the client reads; false while the write buffer is full.
+        pending: unconfirmed sends.
+        producers, consumers: by the client's own ids; None while one is being created.
+        producer_attempts, consumer_attempts: those that are being created.
+        closing_producers: producers closed by the client with unconfirmed sends, until these are confirmed.
+        watchers: functions that end its watches of topic lists, by id.
     """
 
     def __init__(self, server: ConnectionServer) -> None:
@@ -110,7 +110,7 @@ class Connection(asyncio.Protocol):
         self.pending = 0
         self.producers: dict[int, Producer | None] = {}
         self.consumers: dict[int, Consumer | None] = {}
-        self.closing_producers: WeakValueDictionary[int, Producer] = WeakValueDictionary()  # its topic knows it so long
+        self.closing_producers: WeakValueDictionary[int, Producer] = WeakValueDictionary()  # kept by the topic
         self.producer_attempts: dict[int, Attempt[Producer]] = {}
         self.consumer_attempts: dict[int, Attempt[Consumer]] = {}
         self.watchers: dict[int, Callable[[], None]] = {}
@@ -119,20 +119,20 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._out: list[bytes] = []
         self._out_bytes = 0
-        self._unfinished = 0  # bytes of a frame that has not come whole
+        self._unfinished = 0  # bytes of a partial frame
         self._reading = True
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._poll: asyncio.TimerHandle | None = None
         self._poll_s = CONGESTED_POLL_S
-        self._held: list[Sends | Call] = []  # what had arrived when a publish rate was reached
+        self._held: list[Sends | Call] = []  # received before a publish rate was exceeded
         self._throttle: asyncio.TimerHandle | None = None
         self._alive: asyncio.Future[bool] | None = None  # a caller checks whether the client is alive
 
-    # -- what asyncio tells ------------------------------------------------------------------------------------------
+    # -- callbacks of asyncio -----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has come."""
+        """Registers the connection, or refuses it."""
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         if peer:
@@ -183,12 +183,12 @@ class Connection(asyncio.Protocol):
         self._set_alive(alive=False)
 
     def pause_writing(self) -> None:
-        """The client does not take what it is sent."""
+        """Stops sending messages: the write buffer is full."""
         self.writable = False
         self.balance()
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Sends messages again: the client has read most of the write buffer."""
         self.writable = True
         for consumer in self.consumers.values():
             if consumer is not None:
@@ -196,7 +196,7 @@ class Connection(asyncio.Protocol):
         self.balance()
 
     def data_received(self, data: bytes) -> None:
-        """Everything that has arrived, in one go."""
+        """Handles all received bytes."""
         if self._alive is not None:
             self._set_alive(alive=True)
         events = self.conversation.feed(data)
@@ -242,11 +242,11 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.writelines(out)
         if not self.writable and self._transport.get_write_buffer_size() > WRITE_BUFFER_MAX:
-            logger.warning("%s: cut off: it does not take what it is sent", self.peer)
+            logger.warning("%s: closing slow client: it has not read %d bytes", self.peer, WRITE_BUFFER_MAX)
             self._transport.abort()
 
     def end(self, why: str) -> None:
-        """Closes the connection when what was answered has been sent."""
+        """Closes the connection once the queued replies are sent."""
         if self._transport is None or self._transport.is_closing():
             return
         logger.info("%s: closing: %s", self.peer, why)
@@ -257,7 +257,7 @@ class Connection(asyncio.Protocol):
         self._timer = self._loop.call_later(CLOSING_S, self.abort)
 
     def abort(self) -> None:
-        """Ends the connection at once."""
+        """Closes the connection without sending queued replies."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -274,14 +274,14 @@ class Connection(asyncio.Protocol):
                 return
 
     def _resume(self) -> None:
-        """The publish rate lets something pass again."""
+        """Handles the delayed commands when the publish rate allows it."""
         self._throttle = None
         events, self._held = self._held, []
         self._take(events)
         self.balance()
 
     def _take_sends(self, event: Sends) -> Sends | None:
-        """What a producer sent; returns what has to wait for a publish rate."""
+        """Publishes sends; returns those that have to wait for a publish rate."""
         producer = self.sending(event.producer_id, event.sends)
         if producer is None:
             return None
@@ -300,9 +300,10 @@ class Connection(asyncio.Protocol):
         return waiting
 
     def sending(self, producer_id: int, sends: Iterable[Sequence[Any]]) -> Producer | None:
-        """Returns the producer of these sends; an unknown one ends the link, unless the client cannot know yet.
+        """Returns the producer of these sends; None if it is closed.
 
-        One that is being closed takes no more, and says so.
+        Sends of a producer that is being closed fail. Those of an unknown one close the connection, unless the broker
+        has closed the producer within the last keep-alive interval.
         """
         producer = self.producers.get(producer_id)
         if producer is not None and producer.ready:
@@ -315,7 +316,7 @@ class Connection(asyncio.Protocol):
             return None
         closed = self._closed_producers.get(producer_id)
         if closed is None or self._loop.time() - closed > self.server.limits.keep_alive_s:
-            self.end(f"messages of producer {producer_id}, which is not there")
+            self.end(f"SEND of unknown producer {producer_id}")
         return None
 
     def _take_call(self, call: Call) -> None:
@@ -341,7 +342,7 @@ class Connection(asyncio.Protocol):
         self.queue((self.conversation.accept(message, server_version=version, topic_watchers=watchers),))
 
     def later(self, work: Coroutine[Any, Any, None], failed: Callable[[ErrorCode, str], None]) -> None:
-        """Runs a request that has to wait; `failed` tells the client why it could not be done."""
+        """Runs a request in a task; `failed` sends its error to the client."""
         task = self._loop.create_task(self._run(work, failed))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -352,18 +353,18 @@ class Connection(asyncio.Protocol):
         except BkctlError as error:
             logger.debug("%s: %s", self.peer, error.message)
             failed(error_code(error), error.message)
-        except Exception as error:  # a bug of ours: the client shall not wait for ever
-            logger.exception("%s: a request failed", self.peer)
+        except Exception as error:  # a bug in the broker; the client must not wait for ever
+            logger.exception("%s: request failed with an internal error", self.peer)
             failed(ErrorCode.UNKNOWN, f"{type(error).__name__}: {error}")
         if not self._reading:
             self.balance()
 
     async def alive(self) -> bool:
-        """True if the client says anything within `liveness_s`; else the connection ends, with all it had."""
+        """Returns whether the client sends anything within `liveness_s`; closes the connection if it does not."""
         if self._transport is None:
             return False
         most_s = self.server.limits.liveness_s
-        if not self._reading or most_s <= 0:  # what it says would not be heard, or shall not be asked for
+        if not self._reading or most_s <= 0:  # not reading, or the check is disabled
             return True
         asked = self._alive
         if asked is None:
@@ -371,7 +372,9 @@ class Connection(asyncio.Protocol):
             self.queue((PING_FRAME,))
         await asyncio.wait((asked,), timeout=most_s)
         if not asked.done():
-            logger.info("%s: no sign of life, and another client wants its place", self.peer)
+            logger.info(
+                "%s: closing: no reply to PING within %g s, another client requests its place", self.peer, most_s
+            )
             self.abort()
             await asyncio.wait((asked,))
         return asked.result()
@@ -382,7 +385,7 @@ class Connection(asyncio.Protocol):
             asked.set_result(alive)
 
     def error_for(self, request_id: int) -> Callable[[ErrorCode, str], None]:
-        """Answers a request with ERROR."""
+        """Returns a function that sends an ERROR for a request."""
 
         def failed(code: ErrorCode, message: str) -> None:
             self.send_command(Command.ERROR, request_id=request_id, error=code, message=message)
@@ -392,7 +395,7 @@ class Connection(asyncio.Protocol):
     # -- producers and consumers -------------------------------------------------------------------------------------
 
     def forget_producer(self, producer: Producer, *, closed_by_broker: bool = False) -> None:
-        """Removes a producer; its further sends are ignored for a while if it was notified, else they end the link."""
+        """Removes a producer; if it was notified, its later sends are ignored for a while."""
         if self.producers.get(producer.producer_id) is producer:
             del self.producers[producer.producer_id]
             if closed_by_broker:
@@ -401,12 +404,12 @@ class Connection(asyncio.Protocol):
                 self._closed_producers[producer.producer_id] = self._loop.time()
 
     def forget_consumer(self, consumer: Consumer) -> None:
-        """A consumer is no more."""
+        """Removes a consumer."""
         if self.consumers.get(consumer.consumer_id) is consumer:
             del self.consumers[consumer.consumer_id]
 
     def producer_ready(self, producer: Producer) -> None:
-        """Tells a producer that it may send."""
+        """Sends PRODUCER_SUCCESS: the producer may send, or is queued to become exclusive."""
         self.send_command(
             Command.PRODUCER_SUCCESS,
             request_id=producer.request_id,
@@ -418,7 +421,7 @@ class Connection(asyncio.Protocol):
         )
 
     def confirmed(self, sends: int) -> None:
-        """Sends have their receipts."""
+        """Counts sends whose receipts are sent."""
         self.pending -= sends
         if not self._reading and self.pending <= self.server.limits.pending_sends_max // 2:
             self.balance()
@@ -427,18 +430,18 @@ class Connection(asyncio.Protocol):
 
     @property
     def reading(self) -> bool:
-        """True while what the client sends is read."""
+        """True while the connection reads."""
         return self._reading
 
     @property
     def _congested(self) -> bool:
-        """True while the log of one of its producers is full; while all logs together have less than that, none is."""
+        """True while the log of one of its producers is full; not checked while all logs together hold little."""
         if self.server.backend.unconfirmed_bytes <= QUEUE_BYTES_HIGH:
             return False
         return any(p is not None and p.topic.congested for p in self.producers.values())
 
     def balance(self) -> None:
-        """Reads on, or pauses, as the bounds want it."""
+        """Pauses or resumes reading according to the bounds."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -466,7 +469,7 @@ class Connection(asyncio.Protocol):
     def _tick(self) -> None:
         ping = self.conversation.tick(listening=self._reading)
         if ping is None:
-            self.end("no word from the client")
+            self.end("no reply to PING")
             return
         if ping:
             self.queue((ping,))
@@ -474,5 +477,5 @@ class Connection(asyncio.Protocol):
 
 
 def _epoch(producer: Producer) -> int | None:
-    """Producers that are not exclusive get the epoch of the last exclusive one."""
+    """Returns the epoch to report; shared producers get that of the last exclusive one."""
     return producer.topic.producers.epoch if producer.mode == AccessMode.SHARED else producer.topic_epoch

@@ -1,4 +1,4 @@
-"""What a client asks about its consumers. Source: ServerCnx.java (handleSubscribe and what follows it)."""
+"""Requests of consumers: SUBSCRIBE, FLOW, ACK, SEEK and others. Source: ServerCnx.java (handleSubscribe and later)."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ logger = logging.getLogger(__name__)
 AnySubscription: TypeAlias = Union[Subscription, "NonPersistentSubscription"]
 
 REPLICATED: Final = "pulsar.replicated.subscription"
-"""The number that marks the cursor of a subscription whose state goes to other clusters."""
+"""The cursor property that marks a replicated subscription."""
 PERMITS_MAX: Final = 2**31 - 1
-"""Of one FLOW; Java takes more for a negative number."""
+"""Permits of one FLOW; Java reads more as a negative number."""
 _ORDERED: Final = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
 
 
 def subscribe(connection: Connection, message: Any) -> None:
-    """SUBSCRIBE: makes a consumer, or says again that it is there."""
+    """Handles SUBSCRIBE: creates a consumer, or confirms an existing one."""
     consumer_id, request_id = message.consumer_id, message.request_id
     failed = connection.error_for(request_id)
     if consumer_id in connection.consumers:
@@ -48,7 +48,7 @@ def subscribe(connection: Connection, message: Any) -> None:
             connection.send_command(Command.SUCCESS, request_id=request_id)
         return
     if len(connection.consumers) >= CONSUMERS_MAX:
-        failed(ErrorCode.TOO_MANY_REQUESTS, f"{CONSUMERS_MAX} consumers on this connection already")
+        failed(ErrorCode.TOO_MANY_REQUESTS, f"Too many consumers on this connection: {CONSUMERS_MAX}")
         return
     attempt = Attempt(connection.consumers, connection.consumer_attempts, consumer_id)
     connection.later(_create(connection, message, attempt), attempt.failing(failed))
@@ -105,7 +105,11 @@ async def _create(connection: Connection, message: Any, attempt: Attempt[Consume
 
 
 async def _check(connection: Connection, topic: AnyTopic, message: Any, *, durable: bool) -> None:
-    """Raises: Refusal, what a topic takes no such consumer for, in Java's order."""
+    """Checks a subscription against the topic's rules, in Java's order.
+
+    Raises:
+        Refusal: the topic accepts no such consumer.
+    """
     kind = TYPE_NAMES[message.subType]
     _check_room(topic, None)
     if topic.rules.strict_subscription_names and message.subscription not in topic.subscriptions:
@@ -131,7 +135,7 @@ async def _check(connection: Connection, topic: AnyTopic, message: Any, *, durab
 
 
 def _check_room(topic: AnyTopic, address: str | None) -> None:
-    """Raises: Refusal, the topic has all the consumers it may have, or all those of a client's address."""
+    """Raises Refusal if the topic has its maximum of consumers, or that of the client's address."""
     rules = topic.rules
     if 0 < rules.consumers_max <= sum(len(s.consumers) for s in topic.subscriptions.values()):
         raise Refusal(ErrorCode.CONSUMER_BUSY, "Topic reached max consumers limit")
@@ -143,7 +147,7 @@ def _check_room(topic: AnyTopic, address: str | None) -> None:
 
 
 def _used(topic: AnyTopic) -> bool:
-    """True if a client without a schema uses, or used, the topic."""
+    """Returns whether a client without a schema uses or used the topic."""
     if not isinstance(topic, Topic):
         return bool(len(topic.producers) or topic.subscriptions)
     consumers = (c for s in topic.subscriptions.values() for c in s.consumers)
@@ -151,7 +155,7 @@ def _used(topic: AnyTopic) -> bool:
 
 
 async def _subscription(topic: AnyTopic, message: Any, *, durable: bool) -> AnySubscription:
-    """The subscription a client means, made where it is missing, and moved back in time where that is asked."""
+    """Returns the requested subscription; creates it if it is missing, and moves it back in time if requested."""
     there = message.subscription in topic.subscriptions
     found = await topic.subscription(
         message.subscription,
@@ -168,13 +172,15 @@ async def _subscription(topic: AnyTopic, message: Any, *, durable: bool) -> AnyS
         try:
             await found.seek_time(found.now_ms() - 1000 * message.start_message_rollback_duration_sec)
         except BkctlError as error:
-            logger.warning("%s: not moved back in time: %s", found, error.message)
+            logger.warning(
+                "%s: failed to move the cursor back in time: %s; continuing at its position", found, error.message
+            )
     await found.settled()
     return found
 
 
 async def _replace_silent_consumer(subscription: AnySubscription, kind: SubscriptionType) -> None:
-    """An Exclusive consumer whose client gives no sign of life makes room for another."""
+    """Removes the Exclusive consumer of a client that does not answer a PING."""
     if kind != SubscriptionType.EXCLUSIVE or subscription.type != kind or not subscription.consumers:
         return
     holder = subscription.consumers[0]
@@ -183,7 +189,7 @@ async def _replace_silent_consumer(subscription: AnySubscription, kind: Subscrip
 
 
 async def _initial(topic: AnyTopic, message: Any, durable: bool) -> Position:
-    """Where a subscription begins that does not exist yet."""
+    """Returns the initial position of a new subscription."""
     if isinstance(topic, Topic) and message.start_message_rollback_duration_sec:
         since_ms = topic.now_ms() - 1000 * message.start_message_rollback_duration_sec
         return await topic.ledger.find_by_publish_time(since_ms)
@@ -191,26 +197,26 @@ async def _initial(topic: AnyTopic, message: Any, durable: bool) -> Position:
         start = Position(message.start_message_id.ledgerId, message.start_message_id.entryId)
         before = Position(start.ledger_id, start.entry_id - (start.ledger_id >= 0 <= start.entry_id))
         if not isinstance(topic, Topic) or before <= topic.ledger.last_confirmed:
-            return start  # one behind the end says no more than none
+            return start  # a position after the end is like none
     return EARLIEST if message.initialPosition == POSITION_EARLIEST else LATEST
 
 
 def flow(connection: Connection, message: Any) -> None:
-    """FLOW: the client can take more messages."""
+    """Handles FLOW: grants permits for more messages."""
     consumer = connection.consumers.get(message.consumer_id)
     if consumer is None:
         return
     if not 0 < message.messagePermits <= PERMITS_MAX:
-        connection.end(f"FLOW of {message.messagePermits} permits")
+        connection.end(f"invalid number of permits in FLOW: {message.messagePermits}")
         return
     consumer.flow_ms = connection.server.now_ms()
     consumer.subscription.flow(consumer, message.messagePermits)
 
 
 def ack(connection: Connection, message: Any) -> None:
-    """ACK: counts at once; a receipt, if wanted, follows when it is durable."""
+    """Handles ACK: takes effect at once; a requested receipt follows when it is durable."""
     if message.ack_type not in (ACK_INDIVIDUAL, ACK_CUMULATIVE):
-        connection.end(f"ACK of type {message.ack_type}")
+        connection.end(f"unknown type of ACK: {message.ack_type}")
         return
     consumer = connection.consumers.get(message.consumer_id)
     if consumer is None:
@@ -239,7 +245,7 @@ def ack(connection: Connection, message: Any) -> None:
 
 
 def _ack_of_transaction(connection: Connection, consumer: Consumer, message: Any) -> None:
-    """Counts for nothing: there are no transactions."""
+    """Refuses an ACK within a transaction, as transactions are not supported."""
     if not message.HasField("request_id"):
         return
     cumulative = message.ack_type == ACK_CUMULATIVE
@@ -254,7 +260,7 @@ def _ack_of_transaction(connection: Connection, consumer: Consumer, message: Any
 
 
 def redeliver(connection: Connection, message: Any) -> None:
-    """REDELIVER_UNACKNOWLEDGED_MESSAGES: no answer but the messages."""
+    """Handles REDELIVER_UNACKNOWLEDGED_MESSAGES: the messages are the only reply."""
     consumer = connection.consumers.get(message.consumer_id)
     if consumer is not None:
         consumer.subscription.redeliver(consumer, message)
@@ -269,7 +275,7 @@ def _consumer(connection: Connection, message: Any) -> Consumer | None:
 
 
 def seek(connection: Connection, message: Any) -> None:
-    """SEEK: consumers are closed, the cursor is moved, then SUCCESS."""
+    """Handles SEEK: closes the consumers, moves the cursor, then sends SUCCESS."""
     by_id = message.HasField("message_id")
     if not by_id and not message.HasField("message_publish_time"):
         why = "Message id and message publish time were not present"
@@ -287,7 +293,7 @@ def seek(connection: Connection, message: Any) -> None:
             await subscription.seek(Position(first.ledgerId, first.entryId), list(first.ack_set))
         else:
             since_ms = message.message_publish_time
-            await subscription.seek_time(since_ms if since_ms < 2**63 else -1)  # Java's numbers have a sign
+            await subscription.seek_time(since_ms if since_ms < 2**63 else -1)  # signed in Java
         connection.send_command(Command.SUCCESS, request_id=message.request_id)
 
     def failed(code: ErrorCode, text: str) -> None:
@@ -298,7 +304,7 @@ def seek(connection: Connection, message: Any) -> None:
 
 
 def unsubscribe(connection: Connection, message: Any) -> None:
-    """UNSUBSCRIBE: refused while others are attached, unless it is forced."""
+    """Handles UNSUBSCRIBE: fails while other consumers are attached, unless it is forced."""
     consumer = _consumer(connection, message)
     if consumer is None:
         return
@@ -319,7 +325,7 @@ def unsubscribe(connection: Connection, message: Any) -> None:
 
 
 def close_consumer(connection: Connection, message: Any) -> None:
-    """CLOSE_CONSUMER: what it held is for others; an unknown one is closed already."""
+    """Handles CLOSE_CONSUMER: its unacknowledged entries go to others; an unknown consumer is closed already."""
     consumer = connection.consumers.pop(message.consumer_id, None)
     if consumer is None:
         connection.send_command(Command.SUCCESS, request_id=message.request_id)
@@ -333,7 +339,7 @@ def close_consumer(connection: Connection, message: Any) -> None:
 
 
 def get_last_message_id(connection: Connection, message: Any) -> None:
-    """GET_LAST_MESSAGE_ID: the last entry, and how far the subscription has come."""
+    """Handles GET_LAST_MESSAGE_ID: sends the last entry and the mark-delete position."""
     consumer = _consumer(connection, message)
     if consumer is None:
         return
@@ -359,12 +365,12 @@ def get_last_message_id(connection: Connection, message: Any) -> None:
 
 
 def consumer_stats(connection: Connection, message: Any) -> None:
-    """CONSUMER_STATS; rates are since the consumer came."""
+    """Handles CONSUMER_STATS; rates are averages since the consumer subscribed."""
     if message.consumer_id not in connection.consumers:
-        connection.end(f"stats of consumer {message.consumer_id}, which is not there")
+        connection.end(f"CONSUMER_STATS of unknown consumer {message.consumer_id}")
         return
     consumer = connection.consumers[message.consumer_id]
-    if consumer is None:  # it is being made
+    if consumer is None:  # it is being created
         connection.send_command(
             Command.CONSUMER_STATS_RESPONSE,
             request_id=message.request_id,

@@ -1,4 +1,4 @@
-"""What a client asks about its producers: PRODUCER, CLOSE_PRODUCER. Source: ServerCnx.java (handleProducer)."""
+"""Requests of producers: PRODUCER, CLOSE_PRODUCER, special SENDs. Source: ServerCnx.java (handleProducer)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ACCESS_MODES: Final = frozenset(AccessMode)
 
 
 def producer(connection: Connection, message: Any) -> None:
-    """PRODUCER: makes one, or says again that it is there."""
+    """Handles PRODUCER: creates a producer, or confirms an existing one."""
     producer_id, request_id = message.producer_id, message.request_id
     failed = connection.error_for(request_id)
     if producer_id in connection.producers:
@@ -35,14 +35,14 @@ def producer(connection: Connection, message: Any) -> None:
             _confirm_existing(connection, there, request_id)
         return
     if len(connection.producers) >= PRODUCERS_MAX:
-        failed(ErrorCode.TOO_MANY_REQUESTS, f"{PRODUCERS_MAX} producers on this connection already")
+        failed(ErrorCode.TOO_MANY_REQUESTS, f"Too many producers on this connection: {PRODUCERS_MAX}")
         return
     attempt = Attempt(connection.producers, connection.producer_attempts, producer_id)
     connection.later(_create(connection, message, attempt), attempt.failing(failed))
 
 
 def _confirm_existing(connection: Connection, there: Producer, request_id: int) -> None:
-    """Java does not say again what it has of the producer's messages, nor the topic's epoch."""
+    """Confirms an existing producer; like Java without its last sequence id and the topic's epoch."""
     connection.send_command(
         Command.PRODUCER_SUCCESS,
         request_id=request_id,
@@ -84,7 +84,7 @@ async def _create(connection: Connection, message: Any, attempt: Attempt[Produce
 
 
 async def _first_subscription(topic: AnyTopic, name: str) -> None:
-    """Makes the subscription that a producer wants to be there before its first message."""
+    """Creates the subscription that a producer requests before its first message."""
     if not name or not topic.persistent or name in topic.subscriptions:
         return
     if not topic.rules.auto_create_subscription:
@@ -96,11 +96,11 @@ async def _first_subscription(topic: AnyTopic, name: str) -> None:
 
 
 async def _admit(connection: Connection, new: Producer, attempt: Attempt[Producer]) -> None:
-    """The topic takes it, unless the client has changed its mind meanwhile."""
+    """Adds a producer to its topic, unless the client has cancelled the request."""
     topic = new.topic
     holder = topic.producers.by_name.get(new.name)
     if holder is not None and new.mode == AccessMode.SHARED and holder.connection is not connection:
-        await holder.connection.alive()  # else the name is free now
+        await holder.connection.alive()  # a silent client is disconnected, which frees the name
     if not attempt.active:
         raise Refusal(ErrorCode.SERVICE_NOT_READY, "Producer was closed before it was created")
     try:
@@ -116,7 +116,7 @@ async def _admit(connection: Connection, new: Producer, attempt: Attempt[Produce
 
 
 def close_producer(connection: Connection, message: Any) -> None:
-    """CLOSE_PRODUCER: answered behind the last receipt; an unknown one is closed already."""
+    """Handles CLOSE_PRODUCER: replies after the last receipt; an unknown producer is closed already."""
     there = connection.producers.pop(message.producer_id, None)
     success = encode_command(Command.SUCCESS, request_id=message.request_id)
     if there is None:
@@ -128,7 +128,7 @@ def close_producer(connection: Connection, message: Any) -> None:
 
 
 def send_with_more(connection: Connection, message: Any) -> None:
-    """A SEND of a transaction, or with the place it has in another topic: this broker has neither."""
+    """Refuses a SEND within a transaction or with a message id, which only shadow topics support."""
     there = connection.sending(message.producer_id, ((message.sequence_id, message.highest_sequence_id),))
     if there is None:
         return

@@ -1,6 +1,6 @@
-"""What a client asks that has nothing to do with its producers and consumers: lookups, lists, schemas.
+"""Requests without a producer or consumer: lookups, lists and watches of topics, schemas.
 
-Their errors travel inside their own answers: a client does not look for them anywhere else.
+Their errors are in their own responses, the only place where clients expect them.
 Source: ServerCnx.java, TopicLookupBase.java, TopicList.java, TopicListService.java.
 """
 
@@ -38,29 +38,31 @@ MODE_PERSISTENT: Final = 0
 MODE_NON_PERSISTENT: Final = 1
 MODE_ALL: Final = 2
 WATCHERS_MAX: Final = 1000
-"""Of one connection."""
+"""Maximum of one connection."""
 SYSTEM_PREFIX: Final = "__"
 
 
 def topic_named(connection: Connection, text: str, action: Action) -> TopicName:
-    """The topic a client means.
+    """Returns the topic of a request.
 
     Raises:
-        Refusal: it names none, or the client may not do this with it.
+        Refusal: the name is invalid, or the client is not authorized.
     """
     try:
         topic = TopicName.parse(text)
     except UsageError as error:
         raise Refusal(ErrorCode.INVALID_TOPIC_NAME, f"Invalid topic name: {error.message}") from None
     if not allowed(connection.principal, action, topic):
-        raise Refusal(ErrorCode.AUTHORIZATION, f"{connection.principal.role} may not {action.value} {topic}")
+        raise Refusal(
+            ErrorCode.AUTHORIZATION, f"{connection.principal.role} is not authorized to {action.value} on {topic}"
+        )
     return topic
 
 
 def looked_up(
     connection: Connection, work: Callable[[], Coroutine[Any, Any, None]], failed: Callable[[ErrorCode, str], None]
 ) -> None:
-    """Answers what counts as a lookup, if not too many are being answered."""
+    """Runs a request that counts as a lookup, unless too many are pending."""
     server = connection.server
     if server.lookups >= server.limits.lookups_max:
         failed(ErrorCode.TOO_MANY_REQUESTS, "Failed due to too many pending lookup requests")
@@ -77,7 +79,7 @@ def looked_up(
 
 
 def lookup(connection: Connection, message: Any) -> None:
-    """LOOKUP: who serves a topic, which need not exist."""
+    """Handles LOOKUP: sends the owner of a topic, which need not exist."""
 
     async def work() -> None:
         topic = topic_named(connection, message.topic, Action.LOOKUP)
@@ -101,7 +103,7 @@ def lookup(connection: Connection, message: Any) -> None:
 
 
 def partitioned_metadata(connection: Connection, message: Any) -> None:
-    """PARTITIONED_METADATA: how many partitions; the topic may be made by this."""
+    """Handles PARTITIONED_METADATA: sends the number of partitions, and may create the topic."""
 
     async def work() -> None:
         topic = topic_named(connection, message.topic, Action.LOOKUP)
@@ -126,10 +128,10 @@ def partitioned_metadata(connection: Connection, message: Any) -> None:
 
 
 async def _topics(connection: Connection, namespace: str, mode: int) -> list[str]:
-    """Names of a namespace's topics, sorted, without the system's own.
+    """Returns the sorted names of a namespace's topics without system topics.
 
     Raises:
-        Refusal: those that keep nothing are asked for too, and there is no such namespace.
+        Refusal: non-persistent topics are requested and the namespace does not exist.
     """
     names: list[str] = []
     if mode != MODE_NON_PERSISTENT:
@@ -146,24 +148,24 @@ async def _topics(connection: Connection, namespace: str, mode: int) -> list[str
 
 
 def without_scheme(pattern: str) -> str:
-    """A pattern for names without their scheme; what stands before the scheme, as a (, stays."""
-    before, separator, behind = pattern.partition("://")
+    """Removes the scheme from a pattern; text before the scheme, such as a (, stays."""
+    before, separator, after = pattern.partition("://")
     if not separator:
         return pattern
-    return before.removesuffix("persistent").removesuffix("non-") + behind
+    return before.removesuffix("persistent").removesuffix("non-") + after
 
 
-async def _fitting(connection: Connection, names: list[str], pattern: Pattern) -> list[str]:
-    """Names that a pattern fits; it is about whole topics, whatever their scheme, and brings all their partitions."""
+async def _matching(connection: Connection, names: list[str], pattern: Pattern) -> list[str]:
+    """Returns the names that match a pattern; a topic that matches brings all its partitions, with any scheme."""
     return await pattern.matching(
         names, connection.server.matcher, lambda name: str(TopicName.parse(name).partitioned).partition("://")[2]
     )
 
 
 def topics_of_namespace(connection: Connection, message: Any) -> None:
-    """GET_TOPICS_OF_NAMESPACE; nothing but "unchanged" where the client knows the list."""
+    """Handles GET_TOPICS_OF_NAMESPACE: sends the list, or "unchanged" if the client has it."""
     if not is_namespace(message.namespace):
-        connection.end(f"{message.namespace!r} is no namespace")
+        connection.end(f"invalid namespace {message.namespace!r}")
         return
 
     async def work() -> None:
@@ -176,11 +178,11 @@ def topics_of_namespace(connection: Connection, message: Any) -> None:
         pattern: Pattern | None = None
         try:
             pattern = compiled(without_scheme(message.topics_pattern)) if wanted else None
-        except UnsupportedPattern as error:  # the client filters by itself, as where the pattern is too long
+        except UnsupportedPattern as error:  # the client filters, as for a pattern that is too long
             logger.info("%s: %s; sending all topics of %s", connection.peer, error.message, message.namespace)
         except InvalidPattern as error:
             raise Refusal(ErrorCode.METADATA, f"Invalid topics pattern: {error.message}") from None
-        shown = names if pattern is None else await _fitting(connection, names, pattern)
+        shown = names if pattern is None else await _matching(connection, names, pattern)
         known = topics_hash(shown)
         changed = not (message.HasField("topics_hash") and message.topics_hash == known)
         connection.send_command(
@@ -195,10 +197,10 @@ def topics_of_namespace(connection: Connection, message: Any) -> None:
     looked_up(connection, work, connection.error_for(message.request_id))
 
 
-def _watched(connection: Connection, message: Any) -> Pattern | None:
-    """Returns the pattern to watch; None if the client got an error or its link ended."""
+def _watch_pattern(connection: Connection, message: Any) -> Pattern | None:
+    """Returns the pattern to watch; None after an error was sent or the connection was closed."""
     if not is_namespace(message.namespace):
-        connection.end(f"{message.namespace!r} is no namespace")
+        connection.end(f"invalid namespace {message.namespace!r}")
         return None
     pattern = without_scheme(message.topics_pattern)
     limits = connection.server.limits
@@ -217,7 +219,11 @@ def _watched(connection: Connection, message: Any) -> Pattern | None:
 
 
 class _Watcher:
-    """A list of topics that one client watches. Attributes: known: the names the client has."""
+    """A list of topics that one client watches.
+
+    Attributes:
+        known: the names that the client has.
+    """
 
     def __init__(self, connection: Connection, watcher_id: int, namespace: str, pattern: Pattern) -> None:
         self.known: list[str] = []
@@ -229,34 +235,37 @@ class _Watcher:
         self._changed = False
 
     async def names(self) -> list[str]:
-        """The topics now."""
+        """Returns the names of the topics that match now."""
         every = await _topics(self._connection, self._namespace, MODE_PERSISTENT)
-        return await _fitting(self._connection, every, self._pattern)
+        return await _matching(self._connection, every, self._pattern)
 
     def started(self) -> None:
-        """The client has its first list: sends what has changed since."""
+        """Sends the changes since the first list, which the client has."""
         self._comparing = False
         if self._changed:
             self.changed()
 
     def changed(self) -> None:
-        """Sends what has changed. One comparison runs at a time, however many topics come and go meanwhile."""
+        """Sends the changes; one comparison runs at a time, however many topics are created or deleted meanwhile."""
         self._changed = True
         if not self._comparing:
             self._comparing = True
             self._connection.later(
-                self._compare(), lambda code, text: logger.warning("watching %s: %s", self._namespace, text)
+                self._compare(),
+                lambda code, text: logger.warning(
+                    "failed to list the topics of watched namespace %s: %s", self._namespace, text
+                ),
             )
 
     async def _compare(self) -> None:
         try:
             while self._changed and self._id in self._connection.watchers:
                 self._changed = False
-                self._tell(await self.names())
+                self._send_changes(await self.names())
         finally:
             self._comparing = False
 
-    def _tell(self, found: list[str]) -> None:
+    def _send_changes(self, found: list[str]) -> None:
         new, gone = sorted(set(found) - set(self.known)), sorted(set(self.known) - set(found))
         if self._id not in self._connection.watchers:
             return
@@ -272,8 +281,8 @@ class _Watcher:
 
 
 def watch_topic_list(connection: Connection, message: Any) -> None:
-    """WATCH_TOPIC_LIST: the list now, and what changes in it from now on."""
-    pattern = _watched(connection, message)
+    """Handles WATCH_TOPIC_LIST: sends the list, and later its changes."""
+    pattern = _watch_pattern(connection, message)
     if pattern is None:
         return
     watcher_id = message.watcher_id
@@ -281,10 +290,10 @@ def watch_topic_list(connection: Connection, message: Any) -> None:
 
     async def work() -> None:
         there = connection.watchers.pop(watcher_id, None)
-        if there is not None:  # asked once more
+        if there is not None:  # a repeated request replaces the watch
             there()
         if len(connection.watchers) >= WATCHERS_MAX:
-            raise Refusal(ErrorCode.TOO_MANY_REQUESTS, f"{WATCHERS_MAX} watchers on this connection already")
+            raise Refusal(ErrorCode.TOO_MANY_REQUESTS, f"Too many watchers on this connection: {WATCHERS_MAX}")
         connection.watchers[watcher_id] = connection.server.backend.watch_topics(message.namespace, watcher.changed)
         watcher.known = known = await watcher.names()
         known_hash = topics_hash(known)
@@ -301,7 +310,7 @@ def watch_topic_list(connection: Connection, message: Any) -> None:
 
 
 def watch_topic_list_close(connection: Connection, message: Any) -> None:
-    """WATCH_TOPIC_LIST_CLOSE."""
+    """Handles WATCH_TOPIC_LIST_CLOSE."""
     stop = connection.watchers.pop(message.watcher_id, None)
     if stop is not None:
         stop()
@@ -309,10 +318,10 @@ def watch_topic_list_close(connection: Connection, message: Any) -> None:
 
 
 def get_schema(connection: Connection, message: Any) -> None:
-    """GET_SCHEMA: a version, or the latest."""
+    """Handles GET_SCHEMA: sends one version, or the latest."""
     version = decode_version(message.schema_version)
     if version is None and message.schema_version:
-        connection.end("a schema's version has 8 bytes")
+        connection.end(f"schema version of {len(message.schema_version)} bytes in GET_SCHEMA, expected 8")
         return
 
     async def work() -> None:
@@ -338,7 +347,7 @@ def get_schema(connection: Connection, message: Any) -> None:
 
 
 def get_or_create_schema(connection: Connection, message: Any) -> None:
-    """GET_OR_CREATE_SCHEMA: a producer's further schema."""
+    """Handles GET_OR_CREATE_SCHEMA: stores another schema of a producer."""
 
     async def work() -> None:
         topic = topic_named(connection, message.topic, Action.PRODUCE)
@@ -361,17 +370,17 @@ def get_or_create_schema(connection: Connection, message: Any) -> None:
 
 
 def auth_response(connection: Connection, message: Any) -> None:
-    """AUTH_RESPONSE: this broker sends no challenge."""
+    """Handles AUTH_RESPONSE: fails, as this broker sends no challenge."""
     if not (message.response.HasField("auth_data") and message.response.HasField("auth_method_name")):
-        connection.end("an AUTH_RESPONSE without data")
+        connection.end("AUTH_RESPONSE without data")
         return
     connection.error_for(NO_REQUEST)(ErrorCode.AUTHENTICATION, "Failed to authenticate")
-    connection.end("an AUTH_RESPONSE without a challenge")
+    connection.end("AUTH_RESPONSE without a challenge")
 
 
 def unexpected(connection: Connection, message: Any) -> None:
-    """What no client of ours sends."""
-    connection.end(f"{type(message).__name__} is not expected")
+    """Closes the connection: clients do not send this command to a broker."""
+    connection.end(f"unexpected {type(message).__name__}")
 
 
 Handler = Callable[["Connection", Any], None]

@@ -1,7 +1,7 @@
-"""The broker's port: accepts clients, and holds what their connections share.
+"""The broker's port: accepts clients, and has the state that their connections share.
 
     Connection ─► handlers ─► Topics ─► Topic ─► ManagedLedger
-                          └─► Backend (who owns what, rules, names), Schemas
+                          └─► Backend (owners, rules, names), Schemas
 
 Source: PulsarService.java, BrokerService.java, PulsarChannelInitializer.java.
 """
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 10_000
-"""Whatever the configuration says."""
+"""Maximum, also with a larger limit in the configuration."""
 DEFAULT_LIMITS: Final = ServerLimits()
 RECONNECT_S: Final = 0.2
-"""How long lookups are answered after the last topic was closed: official clients reconnect after 0.1 s, some here."""
+"""Lookups are answered for this time after the last topic is closed: official clients reconnect after 0.1 s."""
 LAST_LOOKUPS_S: Final = 1.0
-"""How long those are waited for that are being answered then."""
+"""Maximum wait for lookups that are pending then."""
 POLL_S: Final = 0.01
 
 
 class BrokerServer:
-    """Listens, and serves topics to many clients.
+    """Listens and serves topics to clients.
 
     Attributes:
-        connections: those that are open.
-        topics: those that are served here.
-        limits: what they are allowed.
-        lookups: those that are being answered.
-        unfinished: what connections hold of frames that have not come whole.
-        handlers: what a connection does with a command, by its number.
+        connections: open connections.
+        topics: topics served by this broker.
+        limits: limits of connections and requests.
+        lookups: pending lookups.
+        unfinished: bytes of partial frames of all connections.
+        handlers: handlers of commands, by command number.
     """
 
     def __init__(
@@ -86,28 +86,28 @@ class BrokerServer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, host: str, port: int) -> None:
-        """Opens the port; 0 picks a free one."""
+        """Opens the port; 0 selects a free one."""
         self._listener = await self._world.network.listen(host, port, lambda: Connection(self))
 
     @property
     def matcher(self) -> Worker:
-        """Runs patterns of topics away from the event loop."""
+        """The worker that matches topic patterns outside the event loop."""
         return self._workers.get(self._world, "patterns")
 
     @property
     def decoder(self) -> Worker:
-        """Decompresses single messages away from the event loop."""
+        """The worker that decompresses single messages outside the event loop."""
         return self._workers.get(self._world, "payloads")
 
     @property
     def port(self) -> int:
-        """The port that is listened on."""
+        """The port of the listener."""
         if self._listener is None:
             raise RuntimeError("the server was not started")
         return self._listener.port
 
     async def stop(self) -> None:
-        """Stops accepting, closes the topics, tells clients their new owners, then closes every connection."""
+        """Stops listening, closes the topics, answers the last lookups, then closes every connection."""
         if self._listener is not None:
             await self._listener.close()
         await self.topics.close()
@@ -119,7 +119,7 @@ class BrokerServer:
         self._workers.close()
 
     async def _answer_last_lookups(self) -> None:
-        """Lets lookups be answered: a client whose connection ends instead asks ever later."""
+        """Answers lookups of clients whose topics were closed; without a reply they would retry ever later."""
         if not self.connections:
             return
         await asyncio.sleep(RECONNECT_S)
@@ -129,7 +129,7 @@ class BrokerServer:
             await asyncio.sleep(POLL_S)
 
     def welcome(self, connection: Connection) -> str | None:
-        """Counts a new connection; returns why it is refused if there are too many, "" to close it silently."""
+        """Counts a new connection; returns why it is refused if there are too many, "" to close it without an error."""
         limits, count = self.limits, len(self.connections)
         why = "" if count >= CONNECTIONS_MAX else None
         if 0 < limits.connections_max <= count:
@@ -144,7 +144,7 @@ class BrokerServer:
         return why
 
     def gone(self, connection: Connection) -> None:
-        """A connection has ended."""
+        """Removes a closed connection."""
         if connection in self.connections:
             self.connections.remove(connection)
             self._by_address[connection.address] -= 1
@@ -152,7 +152,7 @@ class BrokerServer:
                 del self._by_address[connection.address]
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs what belongs to no connection."""
+        """Runs work that continues when its connection is closed."""
         task = asyncio.get_running_loop().create_task(self._run(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -162,5 +162,5 @@ class BrokerServer:
             await work
         except BkctlError as error:
             logger.warning("%s", error.message)
-        except Exception:  # a bug of ours, which shall be seen
-            logger.exception("work in the background failed")
+        except Exception:  # a bug in the broker
+            logger.exception("background task failed with an internal error")

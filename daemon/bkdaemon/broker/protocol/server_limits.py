@@ -1,4 +1,4 @@
-"""What a broker's port allows its clients: keys of broker.conf that concern connections and requests.
+"""Limits of the broker's port: keys of broker.conf about connections and requests.
 
 Source: ServiceConfiguration.java, ConnectionController.java, ServerCnx.java.
 """
@@ -16,20 +16,20 @@ MIB: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """Limits of a port; 0 is no limit where Java has it so.
+    """Limits of a port; 0 means unlimited where Java reads it so.
 
     Attributes:
-        keep_alive_s: how often a client is asked for a sign of life, which ends the silence or the link; 0 for never.
-        liveness_s: how long a client may keep silent whose place another wants; 0 lets it have its place.
-        pattern_length_max: clients with a longer pattern of topics filter by themselves.
-        consumer_metadata_max: characters of a consumer's own names and values.
-        pending_sends_max: sends of one connection that are not confirmed.
-        unfinished_bytes_max: of frames of all connections that have not come whole, or are not stored.
-        connections_max, connections_per_address_max: open ones.
-        lookups_max: lookups and lists of topics that are answered at a time; more are refused.
-        topic_loads_max: topics that are opened at a time; more wait.
-        topic_load_timeout_s: how long at most who asks for a topic waits for its opening.
-        pattern_evaluation: false leaves patterns of topics to the clients, who cannot watch lists either.
+        keep_alive_s: interval of PINGs to silent clients, which are closed without a reply; 0 to send none.
+        liveness_s: time in which a client must answer a PING when another client requests its place; 0 for no check.
+        pattern_length_max: longer topic patterns are left to the client.
+        consumer_metadata_max: characters of a consumer's metadata.
+        pending_sends_max: unconfirmed sends of one connection.
+        unfinished_bytes_max: bytes of partial or unstored frames of all connections.
+        connections_max, connections_per_address_max: open connections.
+        lookups_max: pending lookups and topic lists; more are refused.
+        topic_loads_max: topics that are opened at the same time; more wait.
+        topic_load_timeout_s: maximum time that a request waits for the opening of a topic.
+        pattern_evaluation: false leaves topic patterns to clients, and refuses watches of topic lists.
     """
 
     keep_alive_s: float = 30
@@ -47,7 +47,7 @@ class ServerLimits:
 
     @classmethod
     def of(cls, config: BrokerConfig) -> ServerLimits:
-        """Those of a configuration."""
+        """Returns the limits of a configuration."""
         return cls(
             keep_alive_s=config.keep_alive_s,
             liveness_s=config.liveness_ms / 1000,

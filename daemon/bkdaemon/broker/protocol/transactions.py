@@ -1,6 +1,6 @@
-"""Every command of transactions, of which this broker has none: refused in the words of a Java broker without them.
+"""Refuses the commands of transactions with the errors of a Java broker that has them disabled.
 
-What a coordinator says to the owner of a topic is answered by its own command, for it asks again until all is done.
+Commands that a coordinator sends to the owner of a topic get their own response, as the coordinator retries until then.
 Source: ServerCnx.java (handleEndTxn and its neighbours), TransactionBufferDisable.java, PendingAckHandleDisabled.java.
 """
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from bkdaemon.broker.topic.topics import AnyTopic
 
 ACTIONS: Final = (0, 1)
-"""Commit and abort; with any other Java's handler fails, and its connection ends."""
+"""Commit and abort; any other closes the connection, as in Java."""
 
 
 def refused(connection: Connection, message: Any) -> None:
-    """What a client asks of a coordinator."""
+    """Refuses a request to a transaction coordinator."""
     connection.error_for(message.request_id)(ErrorCode.NOT_ALLOWED, "Transactions are not enabled.")
 
 
 def end(connection: Connection, message: Any) -> None:
-    """END_TXN."""
+    """Refuses END_TXN."""
     if message.txn_action not in ACTIONS or not message.HasField("txn_action"):
         connection.end("END_TXN without an action")
         return
@@ -38,7 +38,7 @@ def end(connection: Connection, message: Any) -> None:
 
 
 def end_on_partition(connection: Connection, message: Any) -> None:
-    """END_TXN_ON_PARTITION: refused by a topic that is there; of one that is not there is nothing to end."""
+    """Handles END_TXN_ON_PARTITION: refused if the topic exists; a missing topic has no transaction to end."""
 
     def refuse(topic: AnyTopic) -> None:
         if not topic.persistent:
@@ -49,7 +49,7 @@ def end_on_partition(connection: Connection, message: Any) -> None:
 
 
 def end_on_subscription(connection: Connection, message: Any) -> None:
-    """END_TXN_ON_SUBSCRIPTION: as on a partition."""
+    """Handles END_TXN_ON_SUBSCRIPTION: refused if the subscription exists."""
     what = "Handle end txn on subscription failed: "
 
     def refuse(topic: AnyTopic) -> None:
@@ -71,7 +71,7 @@ def _end_on(connection: Connection, message: Any, text: str, refuse: Callable[[A
         connection.end(f"{answer.name}: {error.message}")
         return
     if message.txn_action not in ACTIONS or not message.HasField("txn_action"):
-        connection.end(f"{answer.name}: there is no action {message.txn_action}")
+        connection.end(f"{answer.name}: unknown action {message.txn_action}")
         return
     topics = connection.server.topics
 
