@@ -1,12 +1,12 @@
-"""Who gets an entry next: the consumers of one subscription, in one of two ways.
+"""Dispatchers: they read the entries of a subscription and send them to its consumers.
 
-    SingleActive   Exclusive and Failover: one consumer gets everything in order; others wait
+    SingleActive   Exclusive and Failover: one consumer gets all entries in order; others wait
     Shared         round robin, a few entries each; redeliveries before new entries (see shared.py)
 
-A dispatcher reads when a consumer has permits, and stops when none has or nothing is left. `wake` starts it:
-on permits, on new entries, when a client reads its socket again. What is in memory is sent in the same turn, without a
-task; a read of bookies continues in one. Reading takes time; a change of the state meanwhile raises `generation`,
-and what was read is thrown away. Nothing is sent that its cursor knows as acknowledged.
+A dispatcher reads while a consumer has permits and entries are available. `wake` starts it: on permits, on new entries,
+or when a client reads again. Entries in memory are sent in the same turn of the event loop, without a task; a read from
+bookies continues in a task. A change of the state during a read raises `generation`, and the entries read are dropped.
+Entries that the cursor has as acknowledged are not sent.
 Source: AbstractBaseDispatcher.java, PersistentDispatcherSingleActiveConsumer.java.
 """
 
@@ -37,14 +37,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0
-"""After a read that failed."""
+"""Delay after a failed read."""
 
 
 class Dispatcher(ABC):
     """Sends the entries of one subscription to its consumers.
 
     Attributes:
-        held_back: nothing new is read, as all subscriptions of the broker hold too much, and this one more than most.
+        held_back: no new entries are read, as the broker has too many unacknowledged messages, and this subscription
+            more than its part of them.
     """
 
     held_back = False
@@ -60,14 +61,14 @@ class Dispatcher(ABC):
         self._again = False
 
     def wake(self) -> None:
-        """Something may be possible that was not before."""
+        """Starts the dispatcher, as it may be able to send now."""
         self._again = True
         if not self._busy and not self.closed and self.consumers:
             self._busy = True
             asyncio.get_running_loop().call_soon(self._begin)
 
     def _begin(self) -> None:
-        """Works as far as that needs no waiting; only the rest is a task."""
+        """Runs until the first wait; only the remaining work is a task."""
         work = self._work = self._run()
         try:
             waits_for = work.send(None)
@@ -76,11 +77,11 @@ class Dispatcher(ABC):
         self._task = asyncio.get_running_loop().create_task(_resume(work, waits_for))
 
     def changed(self) -> None:
-        """What is being read is not what is wanted any more."""
+        """Makes a read in progress invalid."""
         self.generation += 1
 
     def close(self) -> None:
-        """Sends nothing any more."""
+        """Stops sending."""
         self.closed = True
         self.changed()
         if self._task is not None:
@@ -96,9 +97,15 @@ class Dispatcher(ABC):
                     continue
                 try:
                     progressed = await self._step()
-                except Exception as error:  # a bug of ours too: who waits for messages shall not wait for ever
+                except Exception as error:  # also a bug in the broker: retry, as consumers wait
                     known = isinstance(error, BkctlError)
-                    logger.warning("%s: cannot be sent anything: %s", self.subscription, error, exc_info=not known)
+                    logger.warning(
+                        "%s: dispatch failed: %s; retrying in %g s",
+                        self.subscription,
+                        error,
+                        RETRY_S,
+                        exc_info=not known,
+                    )
                     await asyncio.sleep(RETRY_S)
                     progressed = True
                 if not progressed and not self._again:
@@ -110,12 +117,12 @@ class Dispatcher(ABC):
 
     @property
     def asleep(self) -> bool:
-        """True while only a `wake` makes it go on."""
+        """True while it waits for a `wake`."""
         return not self._busy
 
     @property
     def waits_for(self) -> str:
-        """Where its work has come to: functions and lines, from the outermost to the one that waits."""
+        """The functions and lines of the work in progress, from the outermost to the one that waits."""
         places: list[str] = []
         work: Any = self._work
         while getattr(work, "cr_frame", None) is not None:
@@ -137,65 +144,65 @@ class Dispatcher(ABC):
 
     @property
     def waiting(self) -> tuple[int, int]:
-        """Entries that wait for their time, and to be sent again."""
+        """Numbers of delayed entries and of entries to send again."""
         return 0, 0
 
     @property
     def unacked(self) -> int:
-        """Messages that all consumers together hold."""
+        """Unacknowledged messages of all consumers."""
         return sum([consumer.unacked for consumer in self.consumers])
 
     @property
     def full(self) -> bool:
-        """True while all consumers together hold too much."""
+        """True while all consumers together have too many unacknowledged messages."""
         return False
 
     @abstractmethod
     async def _step(self) -> bool:
-        """Reads and sends once; false if there is nothing to do before the next `wake`."""
+        """Reads and sends once; returns false if there is no work before the next `wake`."""
 
     @abstractmethod
     def add(self, consumer: Consumer) -> None:
-        """A consumer joins.
+        """Adds a consumer.
 
         Raises:
-            Refusal: it cannot be beside the others.
+            Refusal: it cannot be added to the others.
         """
 
     @abstractmethod
     def remove(self, consumer: Consumer) -> None:
-        """A consumer leaves; what it held is for others."""
+        """Removes a consumer; its unacknowledged entries go to others."""
 
     @abstractmethod
     def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None) -> None:
-        """A consumer wants these again, or (None) all that it holds."""
+        """Redelivers these entries, or (None) all that the consumer holds."""
 
     def flow(self, consumer: Consumer, permits: int) -> None:
-        """A consumer can take more messages."""
+        """Grants permits to a consumer."""
         consumer.permits += permits
         self.wake()
 
     def acked(self, consumer: Consumer, positions: Iterable[Position]) -> None:
-        """Entries were acknowledged, whole."""
+        """Handles acknowledged entries."""
         return
 
     def acked_partly(self, consumer: Consumer, position: Position) -> None:
-        """Some messages of a batch were acknowledged."""
+        """Handles a batch of which some messages were acknowledged."""
         return
 
     def reset(self) -> None:
-        """The cursor was moved: nothing that was known about single entries counts."""
+        """Forgets the state of single entries, as the cursor was moved."""
         self.changed()
 
     def _examine(self, position: Position, entry: bytes, redelivery_count: int = 0) -> Delivery | None:
-        """The entry as it is to be sent; None if it is acknowledged, or the broker's own."""
+        """Returns the delivery of an entry; None if it is acknowledged, corrupt, or a marker."""
         cursor = self.subscription.cursor
         if cursor.is_acked(position):
             return None
         try:
             metadata = decode_metadata(entry)
-        except BadBytes as error:  # no client could read it: passed over, as Java's broker does
-            logger.warning("%s %s: %s", self.subscription, tuple(position), error.message)
+        except BadBytes as error:  # no client could read it: skipped, as by Java's broker
+            logger.warning("%s: skipping corrupt entry %s: %s", self.subscription, tuple(position), error.message)
             cursor.ack((position,))
             return None
         if metadata.HasField("marker_type"):
@@ -208,7 +215,7 @@ class Dispatcher(ABC):
 
 
 async def _resume(work: Coroutine[Any, Any, None], waits_for: Any) -> None:
-    """Cancels its task, and waits for its end."""
+    """Continues a coroutine in the current task."""
     await _rest(work, waits_for)
 
 
@@ -234,13 +241,13 @@ class SingleActive(Dispatcher):
         super().__init__(subscription)
         self.active: Consumer | None = None
         self._failover = failover
-        self._per_entry = 1.0  # messages in an entry, as they were lately
+        self._per_entry = 1.0  # recent average of messages in an entry
         self._timer: asyncio.TimerHandle | None = None
-        self._ranges: Ranges | None = None  # of keys, where a reader wants some alone
-        self._reading: CompactedReading | None = None  # of an active consumer that reads what was compacted
+        self._ranges: Ranges | None = None  # of keys that a reader requests
+        self._reading: CompactedReading | None = None  # of an active consumer that reads the compacted topic
 
     def add(self, consumer: Consumer) -> None:
-        """The second consumer of an Exclusive subscription is refused."""
+        """Adds a consumer; refuses the second one of an Exclusive subscription."""
         if self.consumers and not self._failover:
             raise Refusal(ErrorCode.CONSUMER_BUSY, "Exclusive consumer is already connected")
         self._ranges = _ranges_of(consumer)
@@ -249,7 +256,7 @@ class SingleActive(Dispatcher):
             self._notify(consumer)
 
     def remove(self, consumer: Consumer) -> None:
-        """The next one begins with the first entry that is not acknowledged."""
+        """Removes a consumer; the next active one starts at the first unacknowledged entry."""
         if consumer in self.consumers:
             self.consumers.remove(consumer)
         if consumer is self.active:
@@ -260,18 +267,18 @@ class SingleActive(Dispatcher):
             self._choose()
 
     def close(self) -> None:
-        """No notice is given any more either."""
+        """Stops sending, also changes of the active consumer."""
         self._cancel_take_over()
         super().close()
 
     def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None) -> None:
-        """Everything that is not acknowledged comes again, in order."""
+        """Sends all unacknowledged entries again, in order."""
         if consumer is self.active:
             self._rewind()
             self.wake()
 
     def reset(self) -> None:
-        """The cursor's read position is the new one already."""
+        """Makes a read in progress invalid; the cursor has its new read position already."""
         self.changed()
 
     def _rewind(self) -> None:
@@ -282,7 +289,7 @@ class SingleActive(Dispatcher):
         self._reading = CompactedReading(self.subscription.topic.compaction, cursor) if compacted else None
 
     def _choose(self) -> bool:
-        """Picks the active consumer; true if it is another one than before."""
+        """Selects the active consumer; returns whether it has changed."""
         chosen = self._chosen()
         if chosen is self.active:
             return False
@@ -316,7 +323,7 @@ class SingleActive(Dispatcher):
             consumer.connection.queue((change,))
 
     def _chosen(self) -> Consumer | None:
-        """By priority; then a partition's number picks, or the topic's place on a ring of names."""
+        """Returns the consumer of best priority that the partition number, or the topic's hash on a ring, selects."""
         if not self.consumers:
             return None
         best = min(c.priority for c in self.consumers)
@@ -327,13 +334,13 @@ class SingleActive(Dispatcher):
         if topic.partition >= 0 and not self.subscription.rules.failover_by_ring:
             return group[topic.partition % len(group)]
         places = {murmur3(f"{c.name}{i}".encode()): k for k, c in enumerate(group) for i in range(RING_POINTS)}
-        ring = sorted(places.items())  # of consumers with one name the last has it
+        ring = sorted(places.items())  # consumers of one name share their points; the last one gets them
         at = bisect_left(ring, (murmur3(str(topic).encode()), -1))
         return group[ring[at % len(ring)][1]]
 
     @property
     def could_send(self) -> bool:
-        """As the class before it says."""
+        """True if the active consumer has permits and an entry is available."""
         if self.active is None or not self.active.ready or self._timer is not None:
             return False
         return self._new_is_there or (self._reading is not None and self._reading.due)
@@ -381,7 +388,7 @@ class SingleActive(Dispatcher):
         return True
 
     async def _step_compacted(self, consumer: Consumer, reading: CompactedReading, wanted: int, size: int) -> bool:
-        """The same with what was compacted of the topic."""
+        """Reads once from the compacted ledger, and sends."""
         generation, subscription = self.generation, self.subscription
         found = await asyncio.create_task(reading.read(wanted, size))  # its timeouts need a task of their own
         if generation != self.generation or consumer is not self.active or not consumer.ready:

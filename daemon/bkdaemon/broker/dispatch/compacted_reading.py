@@ -1,10 +1,10 @@
-"""How far a consumer has come that reads a compacted topic: first what was compacted, then the rest of the topic.
+"""The read position of a consumer of a compacted topic: first the compacted ledger, then the topic.
 
-    up to the horizon    the compacted ledger, from the first place that the cursor has not acknowledged, although the
-                         topic itself may have nothing there any more
-    behind it            the topic, as everybody reads it
+    up to the horizon    the compacted ledger, from the first position that the cursor has not acknowledged, although
+                         the topic may have been trimmed there
+    after it             the topic, as for other consumers
 
-The horizon may move ahead of a consumer that is slow: it reads what was compacted again.
+A compaction may move the horizon past a slow consumer, which then reads the compacted ledger again.
 Source: CompactedTopicUtils.java.
 """
 
@@ -26,10 +26,10 @@ _log = logging.getLogger(__name__)
 
 
 class CompactedReading:
-    """The place of one subscription's active consumer.
+    """The read position of one subscription's active consumer.
 
     Attributes:
-        position: the next place of the topic that it gets something of.
+        position: the next position of the topic to read.
     """
 
     def __init__(self, compaction: TopicCompaction, cursor: Cursor) -> None:
@@ -39,7 +39,7 @@ class CompactedReading:
 
     @property
     def due(self) -> bool:
-        """True if what comes next was compacted."""
+        """True if the next entries are in the compacted ledger."""
         horizon = self._compaction.horizon
         if horizon is None:
             return False
@@ -48,10 +48,10 @@ class CompactedReading:
         return self.position <= horizon
 
     async def read(self, entries_max: int, bytes_max: int) -> list[Delivery]:
-        """Entries that are to be sent; [] where the horizon is reached.
+        """Returns entries to send; [] once the horizon is reached.
 
         Raises:
-            BadBytes, NoSuchEntry, Unavailable: they cannot be read.
+            BadBytes, NoSuchEntry, Unavailable: an entry cannot be read.
         """
         compacted = await self._compaction.ledger()
         while compacted is not None:
@@ -66,18 +66,20 @@ class CompactedReading:
         return []
 
     def passed(self, position: Position) -> None:
-        """Everything up to here was sent."""
+        """Moves on after entries up to a position were sent."""
         self.position = Position(position.ledger_id, position.entry_id + 1)
 
     def _examine(self, position: Position, entry: bytes) -> Delivery | None:
-        """The entry as it is to be sent. What lies before the mark-delete position may be wanted all the same."""
+        """Returns the delivery of an entry. Entries before the mark-delete position may be read again after a seek."""
         cursor = self._cursor
         if position > cursor.mark_delete and cursor.is_acked(position):
             return None
         try:
             messages = max(decode_metadata(entry).num_messages_in_batch, 1)
         except BadBytes as error:
-            _log.warning("%s: %s", tuple(position), error.message)
+            _log.warning(
+                "corrupt metadata of compacted entry %s: %s; sending it as one message", tuple(position), error.message
+            )
             messages = 1
         ack_set = cursor.ack_set(position)
         return Delivery(position, entry, count_unacked(ack_set) if ack_set else messages, 0, ack_set or ())

@@ -1,4 +1,4 @@
-"""One consumer of a subscription: what it may get, what it has and did not acknowledge."""
+"""One consumer of a subscription: its permits, its unacknowledged entries and its counters."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 AVERAGE_KEPT: Final = 0.9
-"""How much of an average is the one before, with each new figure."""
+"""The weight of the previous average with each new value."""
 
 
 class Delivery(NamedTuple):
-    """An entry on its way to a consumer; messages are those of it that are not acknowledged yet."""
+    """An entry to send to a consumer; messages is the number of its unacknowledged messages."""
 
     position: Position
     entry: bytes
@@ -29,10 +29,10 @@ class Delivery(NamedTuple):
 
 
 class ClientLink(Protocol):
-    """What topics, subscriptions and dispatchers see of a client's connection.
+    """The part of a client's connection that topics, subscriptions and dispatchers use.
 
     Attributes:
-        writable: it takes what is sent.
+        writable: the client reads; false while the write buffer is full.
         peer, address: of the client, with and without its port.
     """
 
@@ -45,7 +45,7 @@ class ClientLink(Protocol):
         """Sends bytes at the end of this turn; drops them if the connection is closed."""
 
     async def alive(self) -> bool:
-        """True if the client says anything soon; else the connection ends, with all it had."""
+        """Returns whether the client answers a PING in time; closes the connection if it does not."""
 
     def forget_consumer(self, consumer: Consumer) -> None:
         """Removes a consumer that is closed."""
@@ -55,16 +55,16 @@ class Consumer:
     """One consumer of one connection.
 
     Attributes:
-        permits: messages it may still get; a batch may make it negative.
-        pending: of a shared subscription: what it holds, each with its unacknowledged messages.
+        permits: messages that may be sent to it; a batch may make it negative.
+        pending: of a shared subscription: the entries it holds, with their unacknowledged messages.
         unacked: messages in `pending`.
-        blocked: it gets nothing more until half of what it may hold is acknowledged.
-        auto_schema: it takes whatever schema there is.
-        read_compacted: of what was compacted it gets the last message of each key alone.
-        epoch: stamped on every message once a client sent one.
+        blocked: it gets no messages until it holds at most half of its maximum.
+        auto_schema: it accepts every schema.
+        read_compacted: it reads the compacted ledger up to the horizon.
+        epoch: sent with every message, if the client has sent one.
         messages_acked: of acknowledged entries, as Java counts them; chunks_out: chunks it was sent.
-        messages_per_entry: of what it was sent lately, on average; 0 before.
-        acked_ms, sent_ms, flow_ms: when it acknowledged something, was sent something, asked for more; 0 for never.
+        messages_per_entry: recent average; 0 at first.
+        acked_ms, sent_ms, flow_ms: when it last acknowledged, was sent a message, sent permits; 0 for never.
     """
 
     __slots__ = (
@@ -121,11 +121,11 @@ class Consumer:
 
     @property
     def ready(self) -> bool:
-        """True if it can be sent something now."""
+        """True if a message can be sent to it now."""
         return self.permits > 0 and not self.blocked and not self.gone and self.connection.writable
 
     def deliver(self, deliveries: Iterable[Delivery]) -> None:
-        """Sends entries, as they are stored."""
+        """Sends entries as they are stored, and counts them."""
         connection = self.connection
         deliverable = connection.conversation.deliverable
         consumer_id, partition, epoch = self.consumer_id, self.partition, self.epoch
@@ -166,16 +166,16 @@ class Consumer:
                 bucket.spend(counted, size)
 
     def can_resume(self, most: int) -> bool:
-        """True if it is blocked, and holds no more than half of what it may by now, 0 for any number."""
+        """Returns whether it is blocked and holds at most half of `most` messages; 0 is no limit."""
         return self.blocked and (most <= 0 or self.unacked <= most // 2)
 
     def hold(self, position: Position, messages: int) -> None:
-        """Remembers that it has an entry."""
+        """Records that it holds an entry."""
         self.pending[position] = messages
         self.unacked += messages
 
     def release(self, position: Position) -> bool:
-        """Forgets an entry; false if it did not have it."""
+        """Removes an entry; returns false if it did not hold it."""
         messages = self.pending.pop(position, None)
         if messages is None:
             return False

@@ -1,9 +1,9 @@
-"""Entries of a Shared subscription that wait for their time, as Java's broker keeps it.
+"""Delayed entries of a Shared subscription, with the timing of Java's broker.
 
-    cutoff   now, and a tick more unless isDelayedDeliveryDeliverAtTimeStrict is set: whose time is before goes out
-    timer    for the first one's time, and no sooner than a tick after the last; other reads find who is due, too
-    full     delayedDeliveryFixedDelayDetectionLookahead wait, each no sooner than those before it, but for a tick:
-             what comes behind them is due behind them, and need not be read yet
+    cutoff   now, plus a tick unless isDelayedDeliveryDeliverAtTimeStrict is set: entries up to this time are due
+    timer    at the first entry's time, at least a tick after the last one; other reads also find due entries
+    full     delayedDeliveryFixedDelayDetectionLookahead entries wait in the order of their times, within a tick:
+             later entries are due later and need not be read yet
 
 Source: AbstractDelayedDeliveryTracker.java, InMemoryDelayedDeliveryTracker.java.
 """
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 DELAYED_MAX: Final = 1_000_000
-"""Entries of one subscription that wait for their time: above, nothing new is read."""
+"""Delayed entries of one subscription; with more, no new entries are read."""
 
 
 class Delays:
-    """Positions by their times. The owner adds none while they are `full`.
+    """Positions by delivery time. The owner adds none while they are `full`.
 
     Args:
-        on_due: called when the time of some has come.
+        on_due: called when entries are due.
 
     Attributes:
-        in_order: since there are some, nothing came that was due, or is sooner than what was before it.
+        in_order: since the first entry, every one was delayed, and none was due before an earlier one.
     """
 
     def __init__(self, subscription: DispatchedSubscription, on_due: Callable[[], None]) -> None:
@@ -40,8 +40,8 @@ class Delays:
         self._on_due = on_due
         self._heap: list[tuple[int, Position]] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._target_ms = -1  # what the timer waits for
-        self._ticked_ms = 0  # when it rang last
+        self._target_ms = -1  # time of the timer
+        self._ticked_ms = 0  # when the timer last fired
         self._latest_ms = 0
         self.in_order = True
 
@@ -50,7 +50,7 @@ class Delays:
 
     @property
     def full(self) -> bool:
-        """True while nothing new needs to be read, or must not be."""
+        """True while no new entries need to be read, or may be."""
         count, enough = len(self._heap), self._subscription.rules.fixed_delay_entries
         if count >= DELAYED_MAX:
             return True
@@ -61,7 +61,7 @@ class Delays:
         return self._subscription.now_ms() + (0 if rules.delayed_strict else rules.delayed_tick_ms)
 
     def hold(self, at_ms: int, position: Position) -> bool:
-        """Keeps an entry until its time; false if that has come."""
+        """Adds an entry; returns false if it is due already."""
         if at_ms <= self._cutoff_ms():
             self.in_order = False
             return False
@@ -75,7 +75,7 @@ class Delays:
         return True
 
     def take_due(self) -> list[Position]:
-        """Those whose time has come; they are kept no more."""
+        """Removes and returns the entries that are due."""
         if not self._heap:
             return []
         found: list[Position] = []
@@ -86,7 +86,7 @@ class Delays:
         return found
 
     def clear(self) -> None:
-        """Cancels the timer."""
+        """Removes all entries and cancels the timer."""
         self._heap.clear()
         self._set_timer()
 
@@ -104,9 +104,9 @@ class Delays:
             return
         ready_ms = max(target_ms, self._ticked_ms + self._subscription.rules.delayed_tick_ms)
         wait_s = max(ready_ms - self._subscription.now_ms(), 0) / 1000
-        self._timer = asyncio.get_running_loop().call_later(wait_s, self._ring)
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._fire)
 
-    def _ring(self) -> None:
+    def _fire(self) -> None:
         self._timer, self._target_ms = None, -1
         self._ticked_ms = self._subscription.now_ms()
         self._on_due()

@@ -1,9 +1,9 @@
-"""Key_Shared: entries of one key to one consumer, in order.
+"""Key_Shared: sends entries of one key to one consumer, in order.
 
-A key's hash is a slot of 65,536. In sticky mode consumers say which ranges are theirs; otherwise each consumer has
-its points on a ring, so that a joiner takes a little from everybody, or, without consistent hashing, one range. A slot
-that has moved waits until its former consumer has acknowledged, or lost, all it holds of it; and no entry overtakes an
-older one of its slot that waits.
+The hash of a key is one of 65,536 slots. In sticky mode consumers choose their ranges; otherwise each consumer has
+points on a ring, so that a new one gets a part from each of the others, or, without consistent hashing, one range. A
+moved slot waits until its former consumer has acknowledged or lost all its entries; and no entry overtakes an older
+queued one of its slot.
 Source: PersistentStickyKeyDispatcherMultipleConsumers.java, HashRangeExclusiveStickyKeyConsumerSelector.java,
 ConsistentHashingStickyKeyConsumerSelector.java, HashRangeAutoSplitStickyKeyConsumerSelector.java,
 DrainingHashesTracker.java.
@@ -42,17 +42,17 @@ class KeyShared(Shared):
         self._division: Division = Ring()
         self._mode: tuple[int, bool] | None = None
         self._owners: dict[int, Consumer | None] = {}
-        self._slots: dict[Position, int] = {}  # of what is held or waits
+        self._slots: dict[Position, int] = {}  # of held and queued entries
         self._holders: dict[int, _SlotHolder] = {}  # by slot
         self._waiting: dict[int, int] = {}  # slot → entries of it in replay
-        self._returned: dict[int, Position] = {}  # slot → the first that came back since the last read began
-        self._incomplete: dict[int, set[str]] = {}  # slot → messages of which its holder has chunks, not the last one
+        self._returned: dict[int, Position] = {}  # slot → first entry returned since the last read began
+        self._incomplete: dict[int, set[str]] = {}  # slot → messages whose last chunk its holder lacks
 
     def add(self, consumer: Consumer) -> None:
-        """All consumers agree about the mode and about order.
+        """Adds a consumer, which must have the mode and order of the others.
 
         Raises:
-            Refusal: they do not, or ranges meet.
+            Refusal: it has not, or ranges overlap.
         """
         meta = consumer.key_shared
         mode = (meta.keySharedMode, meta.allowOutOfOrderDelivery) if meta is not None else (0, False)
@@ -68,7 +68,7 @@ class KeyShared(Shared):
         super().add(consumer)
 
     def remove(self, consumer: Consumer) -> None:
-        """Its slots go to others once what it held is to be sent again."""
+        """Removes a consumer; its slots go to others, which get its entries first."""
         self._division.remove(consumer)
         self._owners.clear()
         super().remove(consumer)
@@ -83,16 +83,16 @@ class KeyShared(Shared):
 
     @property
     def policy(self) -> tuple[bool, bool]:
-        """Whether consumers chose their ranges, and whether order may be lost."""
+        """Whether consumers choose their ranges, and whether delivery may be out of order."""
         mode, unordered = self._mode or (0, False)
         return mode == KEY_SHARED_STICKY, unordered
 
     def ranges(self) -> list[tuple[int, int, Consumer]]:
-        """What is whose, in order: first and last slot."""
+        """Returns first slot, last slot and owner of each range, in order."""
         return self._division.ranges()
 
     def owner(self, slot: int) -> Consumer | None:
-        """Whose slot it is now."""
+        """Returns the owner of a slot."""
         if slot not in self._owners:
             self._owners[slot] = self._division.owner(slot)
         return self._owners[slot]
@@ -124,7 +124,7 @@ class KeyShared(Shared):
         return True
 
     def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None, *, counted: bool = True) -> None:
-        """Redelivered entries go before later ones of their slot, also before those that are being read."""
+        """Queues entries again, before later ones of their slot, also before those that are being read."""
         positions = list(consumer.pending if positions is None else positions)
         super().redeliver(consumer, positions, counted=counted)
         for position in positions:
@@ -137,14 +137,14 @@ class KeyShared(Shared):
         return super()._take_replay()
 
     def acked(self, consumer: Consumer, positions: Iterable[Position]) -> None:
-        """What is acknowledged has no slot any more."""
+        """Removes acknowledged entries and their slots."""
         positions = list(positions)
         super().acked(consumer, positions)
         for position in positions:
             self._slots.pop(position, None)
 
     def passed(self, mark_delete: Position) -> None:
-        """What the cursor has gone past has no slot any more, but for what is still counted as waiting."""
+        """Removes the slots of entries up to the mark-delete position, except queued ones, which are still counted."""
         self._slots = {p: slot for p, slot in self._slots.items() if p > mark_delete or p in self.replay}
 
     def _again_later(self, position: Position) -> None:
@@ -168,10 +168,10 @@ class KeyShared(Shared):
         return self._mode is None or not self._mode[1]
 
     def _free(self, slot: int) -> Consumer | None:
-        """The consumer that could be sent an entry of the slot now.
+        """Returns the consumer to which an entry of the slot can be sent now; None if there is none.
 
         A consumer that holds part of a chunked message keeps the slot until it has all chunks: it acknowledges none
-        of them before, so the slot would never come free for its new owner.
+        of them before, so the slot would never be free for its new owner.
         """
         consumer = self.owner(slot)
         holder = self._holders.get(slot) if self._ordered else None
@@ -223,7 +223,7 @@ class KeyShared(Shared):
         return consumer
 
     def _note_chunk(self, slot: int, metadata: Any) -> None:
-        """Remembers that a chunk of a message is sent, until the last one is."""
+        """Records that a message is incomplete, until its last chunk is sent."""
         incomplete = self._incomplete.setdefault(slot, set())
         if metadata.chunk_id < metadata.num_chunks_from_msg - 1:
             incomplete.add(metadata.uuid)
@@ -234,7 +234,7 @@ class KeyShared(Shared):
 
 
 def _difference(active: tuple[int, bool], other: tuple[int, bool]) -> str:
-    """What a consumer's policy, its mode and whether order may be lost, has other than the subscription's."""
+    """Returns how a consumer's policy differs from the subscription's, in Java's words."""
     if active[0] != other[0]:
         modes = ["STICKY" if mode == KEY_SHARED_STICKY else "AUTO_SPLIT" for mode, _ in (active, other)]
         return (

@@ -1,7 +1,7 @@
-"""What the protocol's half of the broker asks of the other: who owns a topic, its log, its rules, its names.
+"""The interface between the protocol's half of the broker and the other: owners, logs, rules and names of topics.
 
-The server, its topics and subscriptions know no metadata store and no bookie; they are handed a Backend. The broker's
-own is made of ownership, policies and managed ledgers; tests hand in one that lives in memory.
+The server, its topics and subscriptions use no metadata store and no bookie but a Backend. The broker's own Backend
+consists of ownership, policies and managed ledgers; tests use one in memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Lookup(NamedTuple):
-    """Where a topic is served: connect there, or (redirect) ask there again with this `authoritative`."""
+    """The broker that serves a topic, or (redirect) that answers the lookup with this value of `authoritative`."""
 
     broker_url: str
     broker_url_tls: str | None = None
@@ -25,7 +25,7 @@ class Lookup(NamedTuple):
 
 
 class StoredSchema(NamedTuple):
-    """One version of a topic's schema; type is the number of the wire."""
+    """One version of a topic's schema; type is its number in the protocol."""
 
     version: int
     type: int
@@ -36,67 +36,72 @@ class StoredSchema(NamedTuple):
 
 
 class Backend(Protocol):
-    """The broker below the protocol. A topic is always one log: a partition, or a topic that has none."""
+    """The broker below the protocol. A topic here is one log: a partition, or a topic without partitions."""
 
     max_message_size: int
     server_version: str
 
     @property
     def unconfirmed_bytes(self) -> int:
-        """Of what was added to all logs and is not safe yet."""
+        """Bytes added to all logs that are not stored yet."""
 
     async def lookup(self, topic: TopicName, *, authoritative: bool) -> Lookup:
-        """Returns the owner of a topic; takes the topic over if it has none.
+        """Returns the owner of a topic; acquires the topic if it has none.
 
         Raises:
-            NotFound: there is no such namespace. Unavailable: no broker can take it now.
+            NotFound: the namespace does not exist. Unavailable: no broker can acquire it now.
         """
 
     async def partitions(self, topic: TopicName, *, create: bool) -> int:
-        """How many partitions a topic has, 0 if it is not partitioned; made now if create and rules allow it.
+        """Returns the number of partitions, 0 for a topic without; creates the topic if create and its rules allow it.
 
         Raises:
-            NotFound: no such topic, and it may not be made; or no such namespace.
+            NotFound: the topic does not exist and is not created, or the namespace does not exist.
         """
 
     async def check_owned(self, topic: TopicName) -> None:
-        """Returns if this broker owns the topic's bundle.
+        """Checks that this broker owns the topic's bundle.
 
         Raises:
-            Unavailable: another broker owns it, or none; look it up again.
+            Unavailable, Conflict: it does not; the client has to repeat its lookup.
         """
 
     async def open_ledger(self, topic: TopicName, *, create: bool) -> ManagedLedger:
         """Opens the topic's log, which fences every other writer.
 
         Raises:
-            NotFound: it is not there and create is false. Unavailable, Conflict, ServerError: it cannot be opened now.
+            NotFound: it does not exist and create is false.
+            Unavailable, Conflict, ServerError: it cannot be opened now.
         """
 
     async def rules(self, topic: TopicName) -> TopicRules:
-        """What holds for a topic now."""
+        """Returns the rules of a topic that are in effect now."""
 
     async def check_namespace(self, namespace: str) -> None:
-        """Returns if there is such a namespace. Raises: NotFound, there is not."""
+        """Checks that a namespace exists.
+
+        Raises:
+            NotFound: it does not exist.
+        """
 
     async def topics(self, namespace: str) -> list[str]:
-        """Full names of the persistent topics of a namespace, partitions singly; [] if there is no such namespace."""
+        """Returns the names of the persistent topics and partitions of a namespace; [] if it does not exist."""
 
     def watch_topics(self, namespace: str, changed: Callable[[], None]) -> Callable[[], None]:
-        """Calls changed when topics may have come or gone, until the function it returns is called."""
+        """Calls changed when topics may be created or deleted; returns a function that stops this."""
 
     def producer_name(self) -> str:
-        """A name for a producer that has none, unique in the cluster."""
+        """Returns a producer name that is unique in the cluster."""
 
     async def schema(self, topic: TopicName, version: int | None) -> StoredSchema | None:
         """Returns a version of a topic's schema, or the latest; None if it does not exist."""
 
     async def schemas(self, topic: TopicName) -> list[StoredSchema]:
-        """All versions, oldest first."""
+        """Returns all versions of a topic's schema, oldest first."""
 
     async def add_schema(self, topic: TopicName, schema: StoredSchema, after: int) -> StoredSchema:
-        """Stores a schema as the version behind `after` (-1: the first) and returns it with its version.
+        """Stores a schema as the version after `after` (-1: the first) and returns it with its version.
 
         Raises:
-            Conflict: there is another version by now; ask again.
+            Conflict: that version exists by now.
         """

@@ -1,12 +1,12 @@
-"""Schemas of topics: a new one must fit those before it, as the namespace's strategy wants.
+"""Schemas of topics: a new one must be compatible with the stored ones, according to the namespace's strategy.
 
-Avro, and what is described in Avro's terms (JSON, Protobuf), is compared by Avro's own rules for readers and writers,
-of a pair of key and value both; Protobuf's own descriptions keep their message's name; other types must stay the same
-type. A definition that is stored already keeps its version. A consumer's schema is stored only if no client has used
-the topic yet; else it has to read what is there.
+Schemas in Avro's terms (Avro, JSON, Protobuf) are compared by Avro's rules for readers and writers, both schemas of a
+pair of key and value; native Protobuf schemas keep the name of their message; other types must not change. A definition
+that is stored already keeps its version. A consumer's schema is stored only if no client has used the topic yet; else
+it must be able to read the stored data.
 
-    BACKWARD   the new schema reads what the last one wrote         …_TRANSITIVE: what every one wrote
-    FORWARD    the last schema reads what the new one writes        FULL: both
+    BACKWARD   the new schema reads data of the last one            …_TRANSITIVE: of all of them
+    FORWARD    the last schema reads data of the new one            FULL: both
 
 Source: SchemaRegistryServiceImpl.java, AvroSchemaBasedCompatibilityCheck.java, SchemaCompatibilityStrategy.java.
 """
@@ -33,7 +33,7 @@ SCHEMA_TYPES: Final = {
     8: "INT32", 9: "INT64", 10: "FLOAT", 11: "DOUBLE", 12: "DATE", 13: "TIME", 14: "TIMESTAMP", 15: "KEY_VALUE",
     16: "INSTANT", 17: "LOCAL_DATE", 18: "LOCAL_TIME", 19: "LOCAL_DATE_TIME", 20: "PROTOBUF_NATIVE",
 }  # fmt: skip
-"""Names of the wire's numbers; BYTES has none: clients send NONE for it, the REST interface stores it."""
+"""Names of the protocol's numbers; BYTES is only in the REST interface, as clients send NONE for it."""
 _NUMBERS: Final = {name: number for number, name in SCHEMA_TYPES.items()}
 _JSON_SCHEMA_TYPES: Final = frozenset({"object", "array", "string", "number", "integer", "boolean", "null", "any"})
 BYTES: Final = -1
@@ -53,27 +53,27 @@ _LENGTH: Final = struct.Struct(">i")
 _NOT_PARSED: Final = (ValueError, TypeError, AttributeError, KeyError, RecursionError)
 """The errors of Avro's parser for JSON that is not a schema."""
 ATTEMPTS_MAX: Final = 10
-"""Of storing a version that others store too."""
+"""Attempts to store a version while other clients store versions."""
 
 
 def encode_version(version: int) -> bytes:
-    """A version as the wire has it; none is no bytes."""
+    """Returns the bytes of a version; b"" without one."""
     return _VERSION.pack(version) if version >= 0 else b""
 
 
 def decode_version(data: bytes) -> int | None:
-    """The number of a version; None if it has no 8 bytes. Behind those older brokers had others, which say nothing."""
+    """Returns the number of a version; None if it has fewer than 8 bytes. Older brokers appended bytes without use."""
     return int(_VERSION.unpack_from(data)[0]) if len(data) >= _VERSION.size else None
 
 
 def schema_of(message: Any) -> StoredSchema:
-    """The schema in a command."""
+    """Returns the schema in a command."""
     properties = {p.key: p.value for p in message.properties}
     return StoredSchema(-1, message.type, message.schema_data, properties, message.name)
 
 
 def to_wire(schema: StoredSchema, name: str) -> Any:
-    """The schema as an answer has it."""
+    """Returns a schema as responses have it."""
     message = api.Schema(name=name, schema_data=schema.data, type=max(schema.type, NONE))
     for key, value in schema.properties.items():
         message.properties.add(key=key, value=value)
@@ -81,15 +81,15 @@ def to_wire(schema: StoredSchema, name: str) -> Any:
 
 
 class Schemas:
-    """Admits schemas of producers and consumers."""
+    """Checks and stores schemas of producers and consumers."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
     async def admit(self, topic: TopicName, schema: StoredSchema | None, *, by_client: bool = True) -> int:
-        """The version a producer works with; -1 without a schema. A new schema is stored.
+        """Returns the version of a producer's schema, -1 without one; stores a new schema.
 
-        An operator (not by_client) may change a schema that clients may not.
+        An operator (not by_client) may change a schema where clients may not.
 
         Raises:
             Refusal: INCOMPATIBLE_SCHEMA.
@@ -114,10 +114,13 @@ class Schemas:
                 return (await self._backend.add_schema(base, schema, stored[-1].version if stored else -1)).version
             except Conflict:
                 continue
-        raise Refusal(ErrorCode.SERVICE_NOT_READY, "the topic's schema is being changed by many")
+        raise Refusal(
+            ErrorCode.SERVICE_NOT_READY,
+            "failed to store the schema: other clients change the topic's schema at the same time",
+        )
 
     async def admit_consumer(self, topic: TopicName, schema: StoredSchema, *, used: bool) -> None:
-        """Returns if a consumer may have this schema, which becomes the topic's if that has none and is not used yet.
+        """Checks a consumer's schema; it becomes that of the topic if the topic has none and is not used yet.
 
         Raises:
             Refusal: INCOMPATIBLE_SCHEMA.
@@ -146,7 +149,7 @@ def _strategy(name: str) -> str:
 
 
 def _same(one: StoredSchema, other: StoredSchema) -> bool:
-    """True if two schemas are one, however their definitions are spaced."""
+    """Returns whether two schemas are equal, apart from white space in their definitions."""
     if one.type != other.type:
         return False
     if one.data == other.data or one.type not in _BY_AVRO:
@@ -158,7 +161,7 @@ def _same(one: StoredSchema, other: StoredSchema) -> bool:
 
 
 def check_definition(schema: StoredSchema) -> None:
-    """Returns if a schema's definition is one, as far as Java's broker looks at it.
+    """Checks a schema's definition as far as Java's broker does.
 
     Raises:
         Refusal: INCOMPATIBLE_SCHEMA.
@@ -188,7 +191,7 @@ def check_definition(schema: StoredSchema) -> None:
 
 
 def _is_avro(data: bytes, *, records: bool) -> bool:
-    """True if it defines an Avro schema; a union is not valid for messages that are Avro records."""
+    """Returns whether this is an Avro schema; a union is not valid for messages that are Avro records."""
     from avro.errors import AvroException
     from avro.schema import UnionSchema
 
@@ -199,7 +202,7 @@ def _is_avro(data: bytes, *, records: bool) -> bool:
 
 
 def _avro(data: bytes) -> Any:
-    """A schema, whatever its names look like: those of classes inside of others have a $."""
+    """Parses a schema without a check of names: those of nested classes have a $."""
     from avro.schema import parse
 
     with warnings.catch_warnings():  # of logical types that it does not know
@@ -208,7 +211,7 @@ def _avro(data: bytes) -> Any:
 
 
 def _is_json_schema(data: bytes) -> bool:
-    """True if it is what clients of old had for JSON."""
+    """Returns whether this is a JSON schema, which old clients sent for JSON."""
     try:
         found = json.loads(data)
     except ValueError:
@@ -254,7 +257,7 @@ def _compare(new: bytes, old: bytes, kind: str) -> None:
 
 
 def _compare_pairs(new: StoredSchema, old: StoredSchema, kind: str) -> None:
-    """Keys with keys and values with values; both keep their types."""
+    """Compares keys with keys and values with values; both keep their types."""
     for part, mine, theirs in zip(("key", "value"), _pair(new.data), _pair(old.data), strict=True):
         field = f"{part}.schema.type"
         types = new.properties.get(field, "BYTES"), old.properties.get(field, "BYTES")
@@ -267,10 +270,10 @@ def _compare_pairs(new: StoredSchema, old: StoredSchema, kind: str) -> None:
 
 
 def _pair(data: bytes) -> tuple[bytes, bytes]:
-    """The schemas of key and value: each behind its length, which is -1 for none.
+    """Returns the schemas of key and value; each follows its length, which is -1 for none.
 
     Raises:
-        Refusal: INCOMPATIBLE_SCHEMA, it is no pair.
+        Refusal: INCOMPATIBLE_SCHEMA, it is not a pair.
     """
     parts, at = [], 0
     for _ in range(2):
@@ -284,7 +287,7 @@ def _pair(data: bytes) -> tuple[bytes, bytes]:
 
 
 def _root(schema: StoredSchema) -> str:
-    """The name of the message that a native Protobuf schema describes.
+    """Returns the name of the message that a native Protobuf schema describes.
 
     Raises:
         Refusal: INCOMPATIBLE_SCHEMA, it names none.
@@ -303,7 +306,7 @@ def _can_read(reader: bytes, writer: bytes) -> None:
     try:
         result = checker().get_compatibility(_avro(reader), _avro(writer))
     except (AvroException, *_NOT_PARSED) as error:
-        raise Refusal(ErrorCode.INCOMPATIBLE_SCHEMA, f"the schema cannot be read: {error}") from None
+        raise Refusal(ErrorCode.INCOMPATIBLE_SCHEMA, f"failed to parse the schema: {error}") from None
     if result.compatibility is not SchemaCompatibilityType.compatible:
-        reasons = "; ".join(sorted(result.messages)) or "a reader could not read what a writer wrote"
+        reasons = "; ".join(sorted(result.messages)) or "the reader's schema cannot read data of the writer's"
         raise Refusal(ErrorCode.INCOMPATIBLE_SCHEMA, f"Incompatible schema: {reasons}")

@@ -1,14 +1,14 @@
-"""Deduplication: what each producer has sent and what is stored, so that a message that comes twice is kept once.
+"""Deduplication: the sent and stored sequence ids of each producer, so that a message sent twice is stored once.
 
     sequence id > pushed                   new
-    sequence id <= stored                  a duplicate: a receipt, and nothing else
-    between                                sent, not confirmed: unknown; the client has to retry
+    sequence id <= stored                  a duplicate: it gets a receipt and is not stored
+    between                                sent and not confirmed: unknown; the client has to retry
 
-Stored ids live in the cursor `pulsar.dedup` as numbers by producer, up to its mark-delete position; opening a topic
-replays what lies behind it. Chunks of one message share its number: the message counts as sent, and as stored, with its
-last chunk, and until then each chunk is judged for itself. A snapshot ends before the first chunk of a message that is
-not whole, so that the next owner learns which of its chunks are stored. Source: MessageDeduplication.java, which stores
-the chunks of such a message once more.
+Stored ids are properties of the cursor `pulsar.dedup`, by producer, up to its mark-delete position; opening a topic
+replays the entries after it. Chunks of one message share its sequence id: the message is sent, and stored, with its
+last chunk, and until then each chunk is checked for itself. A snapshot ends before the first chunk of an incomplete
+message, so that the next owner knows which of its chunks are stored. Source: MessageDeduplication.java, which stores
+the chunks of such a message again.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ PRODUCERS_MAX: Final = 10_000
 REPLAY_ENTRIES: Final = 1000
 REPLAY_BYTES: Final = 8 * 1024 * 1024
 INCOMPLETE_ENTRIES_MAX: Final = 10_000
-"""Entries behind the first chunk of a message after which snapshots wait for its others no more."""
+"""Entries after the first chunk of a message, after which snapshots no longer wait for the other chunks."""
 
 
 @unique
 class DuplicateStatus(Enum):
-    """What a message is."""
+    """Whether a message is new."""
 
     NEW = 0
     DUPLICATE = 1
@@ -47,9 +47,10 @@ class _IncompleteMessage(NamedTuple):
     """A chunked message whose last chunk is missing.
 
     Attributes:
-        mark: its number, and what tells it from another attempt at that number.
-        chunk_id: the last one there is.
-        first: where the first one is stored, and how many entries had been stored before it.
+        mark: its sequence id, and the identity of this attempt to send it.
+        chunk_id: its last chunk so far.
+        first: the position of the first chunk.
+        before: entries that were stored before it.
     """
 
     mark: tuple[int, str, int]
@@ -59,12 +60,12 @@ class _IncompleteMessage(NamedTuple):
 
 
 class Deduplication:
-    """The sequence ids of one topic. `Deduplication.recover` makes it.
+    """The sequence ids of one topic. `Deduplication.recover` creates it.
 
     Args:
-        cursor: keeps the snapshots.
-        snapshot_entries: so many entries lie between two of them.
-        producers_max: names that a snapshot keeps, the latest.
+        cursor: stores the snapshots.
+        snapshot_entries: entries between two snapshots.
+        producers_max: producers in a snapshot; the latest are kept.
     """
 
     def __init__(self, cursor: Cursor, snapshot_entries: int, producers_max: int = PRODUCERS_MAX) -> None:
@@ -73,16 +74,16 @@ class Deduplication:
         self._snapshot_entries = snapshot_entries
         self._stored: dict[str, int] = dict(cursor.longs)
         self._pushed: dict[str, int] = dict(self._stored)
-        self._stored_incomplete: dict[str, _IncompleteMessage] = {}  # by producer, as far as it is stored
-        self._sent_incomplete: dict[str, _IncompleteMessage] = {}  # and as far as it was sent
+        self._stored_incomplete: dict[str, _IncompleteMessage] = {}  # stored chunks, by producer
+        self._sent_incomplete: dict[str, _IncompleteMessage] = {}  # sent chunks, by producer
         self._stored_entries = self._unsaved_entries = 0
-        self._inactive_since_ms: dict[str, int] = {}  # when names were first seen not to be connected
+        self._inactive_since_ms: dict[str, int] = {}  # first check at which a producer was not connected
 
     @staticmethod
     async def recover(
         ledger: ManagedLedger, snapshot_entries: int, producers_max: int = PRODUCERS_MAX
     ) -> Deduplication:
-        """Reads the last snapshot, and what was stored since."""
+        """Reads the last snapshot, and replays the entries after it."""
         cursor = ledger.cursors.get(CURSOR) or await ledger.open_cursor(CURSOR, EARLIEST)
         self = Deduplication(cursor, snapshot_entries, producers_max)
         position = ledger.next_position(cursor.mark_delete)
@@ -107,7 +108,7 @@ class Deduplication:
             metadata = decode_metadata(entry)
         except BadBytes:
             return
-        if isinstance(metadata.producer_name, str):  # else it is no UTF-8, and no producer's name
+        if isinstance(metadata.producer_name, str):  # invalid UTF-8 is not the name of a producer
             number = max(metadata.sequence_id, metadata.highest_sequence_id)
             if metadata.num_chunks_from_msg > 1:
                 self._chunk_stored(metadata.producer_name, number, metadata, position)
@@ -115,7 +116,7 @@ class Deduplication:
                 self._note(metadata.producer_name, number)
 
     def _chunk_stored(self, producer: str, number: int, metadata: Any, position: Position) -> None:
-        """A chunk is stored; with the last one its message is."""
+        """Records a stored chunk; with the last one the message is stored."""
         if number <= self._stored.get(producer, -1):
             return
         if _is_last(metadata):
@@ -129,17 +130,17 @@ class Deduplication:
             self._stored_incomplete[producer] = _IncompleteMessage(mark, chunk_id, position, self._stored_entries)
 
     def _note(self, producer: str, sequence_id: int) -> None:
-        self._stored[producer] = max(self._stored.pop(producer, -1), sequence_id)  # the latest name is the last one
+        self._stored[producer] = max(self._stored.pop(producer, -1), sequence_id)  # the producer becomes the latest
         incomplete = self._stored_incomplete.get(producer)
         if incomplete is not None and incomplete.mark[0] <= sequence_id:
             del self._stored_incomplete[producer]
 
     def last(self, producer: str) -> int:
-        """The highest id that is stored, or -1."""
+        """Returns the highest stored sequence id, or -1."""
         return self._stored.get(producer, -1)
 
     def status_of(self, producer: str, sequence_id: int, highest: int, chunk: bytes | None) -> DuplicateStatus:
-        """What a message is; a new one counts as pushed. chunk is the entry of a part of a message."""
+        """Returns whether a message is new, and records a new one as pushed. chunk is the entry, if it is a chunk."""
         highest = max(sequence_id, highest)
         if sequence_id <= self._pushed.get(producer, -1):
             return (
@@ -156,7 +157,7 @@ class Deduplication:
         return DuplicateStatus.NEW
 
     def _status_of_chunk(self, producer: str, number: int, metadata: Any) -> DuplicateStatus:
-        """What a chunk is, of a message whose last chunk was not sent yet."""
+        """Returns whether a chunk is new, of a message whose last chunk was not sent yet."""
         mark, chunk_id = _mark(number, metadata), metadata.chunk_id
         sent = self._sent_incomplete.get(producer)
         if sent is not None and sent.mark == mark and chunk_id <= sent.chunk_id:
@@ -171,7 +172,7 @@ class Deduplication:
         return DuplicateStatus.NEW
 
     def stored(self, producer: str, sends: list[Send], last: Position) -> None:
-        """Messages of a producer are confirmed, the last of them at `last`."""
+        """Records confirmed messages of a producer, the last of them at `last`."""
         if any(send[4] for send in sends):
             self._stored_with_chunks(producer, sends, last)
         else:
@@ -186,18 +187,18 @@ class Deduplication:
         for offset, (sequence_id, highest, _, entry, is_chunk) in enumerate(sends):
             self._stored_entries += 1
             number = max(sequence_id, highest)
-            metadata = decode_metadata(entry) if is_chunk else None  # which was read to judge it
+            metadata = decode_metadata(entry) if is_chunk else None  # valid, as it was read before
             if metadata is not None and metadata.num_chunks_from_msg > 1:
                 self._chunk_stored(producer, number, metadata, Position(last.ledger_id, first_id + offset))
             else:
                 self._note(producer, number)
 
     def connected(self, producer: str) -> None:
-        """A producer is connected, maybe again."""
+        """Records that a producer is connected."""
         self._inactive_since_ms.pop(producer, None)
 
     def forget_inactive(self, connected: Container[str], since_ms: int, now_ms: int) -> None:
-        """Forgets producers that are not connected, and were not at any look since: what they send again is new."""
+        """Forgets producers that were not connected at any check since a time; their next messages are new."""
         gone = {name: self._inactive_since_ms.get(name, now_ms) for name in self._stored if name not in connected}
         self._inactive_since_ms = {name: left_ms for name, left_ms in gone.items() if left_ms >= since_ms}
         forgotten = gone.keys() - self._inactive_since_ms.keys()
@@ -209,7 +210,7 @@ class Deduplication:
             self._cursor.touch()
 
     def snapshot(self, last: Position) -> None:
-        """Stores what is known, which is everything up to `last`; nothing if there is no news."""
+        """Stores the sequence ids of all entries up to `last`, if there are new ones."""
         if not self._unsaved_entries:
             return
         self._unsaved_entries = 0
@@ -222,7 +223,7 @@ class Deduplication:
         ]:
             dropped = self._stored_incomplete.pop(producer)
             if (sent := self._sent_incomplete.get(producer)) is not None and sent.mark == dropped.mark:
-                del self._sent_incomplete[producer]  # what comes of it again is new
+                del self._sent_incomplete[producer]  # its chunks are new if they are sent again
         self._cursor.longs = dict(self._stored)
         if self._stored_incomplete:
             last = min(last, self._cursor.before(min(u.first for u in self._stored_incomplete.values())))
@@ -230,7 +231,7 @@ class Deduplication:
 
 
 def _mark(number: int, metadata: Any) -> tuple[int, str, int]:
-    """Identifies one attempt at a chunked message: a new attempt with its number has another publish time."""
+    """Returns the identity of an attempt to send a chunked message: another attempt has another publish time."""
     return number, metadata.uuid, metadata.publish_time
 
 

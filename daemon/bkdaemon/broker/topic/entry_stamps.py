@@ -1,4 +1,4 @@
-"""What the broker puts in front of a topic's entries: when they came, and the number of their last message.
+"""Broker entry metadata in front of a topic's entries: time of arrival, and the index of the last message.
 
     brokerEntryMetadataInterceptors=….AppendBrokerTimestampMetadataInterceptor,….AppendIndexMetadataInterceptor
 
@@ -24,12 +24,12 @@ NONE: Final = -1
 
 
 class EntryStamps:
-    """The stamps of one open topic.
+    """The broker entry metadata of one open topic.
 
     Args:
-        ledger: its log; the property is kept in its node.
-        now_ms: the clock, where entries are to tell their time.
-        index: the number of the last message there is, where messages are numbered.
+        ledger: its log; the property is stored in its node.
+        now_ms: the clock, if entries get their time.
+        index: the index of the last message, if messages are numbered.
     """
 
     def __init__(self, ledger: ManagedLedger, now_ms: Callable[[], int] | None, index: int | None) -> None:
@@ -37,11 +37,11 @@ class EntryStamps:
         self._ledger = ledger
         self._now_ms = now_ms
         self._waiting: deque[int] = deque()
-        self._tell(index)
+        self._set_property(index)
 
     @classmethod
     async def recover(cls, ledger: ManagedLedger, rules: TopicRules, now_ms: Callable[[], int]) -> EntryStamps | None:
-        """Continues where the topic's last owner ended; None if entries are not stamped.
+        """Continues the numbers of the topic's last owner; returns None if entries get no metadata.
 
         Raises:
             Unavailable, …: the last entry cannot be read now.
@@ -59,7 +59,7 @@ class EntryStamps:
         return cls(ledger, clock, index)
 
     def stamp(self, entries: Sequence[bytes], messages: Sequence[int]) -> list[bytes]:
-        """The entries as they are stored; messages has how many each holds."""
+        """Returns the entries as they are stored; messages has the number of messages of each."""
         now_ms = None if self._now_ms is None else self._now_ms()
         if self.index is None:
             return [with_broker_metadata(entry, now_ms, None) for entry in entries]
@@ -71,12 +71,12 @@ class EntryStamps:
         return stamped
 
     def stored(self, entries: int) -> None:
-        """The next entries are safe: the node's next write says how far they go."""
+        """Records stored entries: the node's next write has the index of the last one."""
         last = None
         for _ in range(min(entries, len(self._waiting))):
             last = self._waiting.popleft()
-        self._tell(last)
+        self._set_property(last)
 
-    def _tell(self, index: int | None) -> None:
+    def _set_property(self, index: int | None) -> None:
         if index is not None:
             self._ledger.properties[INDEX_PROPERTY] = str(index)

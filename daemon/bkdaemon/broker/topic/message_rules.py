@@ -1,4 +1,4 @@
-"""What a topic's rules forbid of one message: to be in the clear, to be large, to be delayed for long.
+"""Checks of a message against its topic's rules: encryption, size, delivery delay.
 
 Source: Producer.java (checkAndStartPublish), PersistentTopic.java (publishMessage).
 """

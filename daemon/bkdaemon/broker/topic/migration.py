@@ -3,7 +3,7 @@
     /admin/clusters/CLUSTER/policies        {"migrated": true, "migratedClusterUrl": {"brokerServiceUrl": …}, …}
     /admin/local-policies/tenant/namespace  {"migrated": true, …}: this namespace alone
 
-Producers go at once, consumers when their subscription has nothing left here. Source: PersistentTopic.java
+Producers are redirected at once, consumers when their subscription has no backlog. Source: PersistentTopic.java
 (checkClusterMigration), ServerCnx.java, AbstractTopic.java (getMigratedClusterUrl).
 """
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 PRODUCER: Final = 0
 CONSUMER: Final = 1
 _VERSION: Final = 20
-"""Of the protocol, from which on clients know TOPIC_MIGRATED."""
+"""The first protocol version whose clients know TOPIC_MIGRATED."""
 
 
 async def moved_to(store: MetadataStore, cluster: str, namespace: str) -> str | None:
-    """The broker service URL of the cluster that has a namespace's topics now; None while this one has."""
+    """Returns the broker service URL of the cluster that a namespace has moved to; None if it has not moved."""
     value: dict[str, Any] = {}
-    for path in (f"{CLUSTERS}/{cluster}", f"{CLUSTERS}/{cluster}/policies"):  # the first was Java's place before 3.1
+    for path in (f"{CLUSTERS}/{cluster}", f"{CLUSTERS}/{cluster}/policies"):  # Java used the first before 3.1
         found = await read_document(store, path)
         value |= found.value if found is not None else {}
     url = (value.get("migratedClusterUrl") or {}).get("brokerServiceUrl")
@@ -42,12 +42,14 @@ async def moved_to(store: MetadataStore, cluster: str, namespace: str) -> str | 
 def send_migrated(connection: ClientLink, resource: int, number: int, url: str) -> None:
     """Sends a client the new address for its producer or consumer; older clients get nothing."""
     if connection.conversation.protocol_version >= _VERSION:
-        told = encode_command(Command.TOPIC_MIGRATED, resource_id=number, resource_type=resource, brokerServiceUrl=url)
-        connection.queue((told,))
+        migrated = encode_command(
+            Command.TOPIC_MIGRATED, resource_id=number, resource_type=resource, brokerServiceUrl=url
+        )
+        connection.queue((migrated,))
 
 
 def redirect_client(connection: ClientLink, resource: int, number: int, url: str) -> None:
-    """Tells a client where its producer or consumer is to go, and that it is closed here."""
+    """Sends a client the new address for its producer or consumer, and closes that."""
     send_migrated(connection, resource, number, url)
     if resource == PRODUCER:
         connection.queue((encode_command(Command.CLOSE_PRODUCER, producer_id=number, request_id=NO_REQUEST),))

@@ -1,6 +1,6 @@
-"""A topic that keeps nothing: what arrives goes to consumers that have permits now, and is lost for all others.
+"""Non-persistent topics: messages go to consumers that have permits now, and are dropped for all others.
 
-Receipts come at once and say (0, 0), as every message's id does. Source: NonPersistentTopic.java,
+Receipts are sent at once and have the message id (0, 0), as every message has. Source: NonPersistentTopic.java,
 NonPersistentDispatcherMultipleConsumers.java.
 """
 
@@ -35,11 +35,11 @@ NOWHERE: Final = Position(0, 0)
 
 
 class NonPersistentSubscription:
-    """Who of the consumers gets a message."""
+    """A subscription of a non-persistent topic: selects the consumer of each message."""
 
     durable = False
     dispatch_limits: Limits = ()
-    """Nothing waits here, so nothing is held back."""
+    """No message is queued, so none is delayed."""
 
     def __init__(self, topic: NonPersistentTopic, name: str) -> None:
         self.topic = topic
@@ -52,13 +52,13 @@ class NonPersistentSubscription:
         self._division: Division = Ring()
 
     def add(self, consumer: Consumer, kind: SubscriptionType) -> None:
-        """A consumer joins.
+        """Adds a consumer.
 
         Raises:
-            Refusal: CONSUMER_BUSY, CONSUMER_ASSIGN; SERVICE_NOT_READY if another has its place by now.
+            Refusal: CONSUMER_BUSY, CONSUMER_ASSIGN; SERVICE_NOT_READY if another subscription has this name by now.
         """
         self.topic.check_open()
-        if self.topic.subscriptions.setdefault(self.name, self) is not self:  # it may have gone with a silent consumer
+        if self.topic.subscriptions.setdefault(self.name, self) is not self:  # removed with its last, silent consumer
             raise Refusal(ErrorCode.SERVICE_NOT_READY, "Subscription is fenced")
         if self.consumers and kind != self.type:
             raise Refusal(ErrorCode.CONSUMER_BUSY, "Subscription is of different type")
@@ -80,7 +80,7 @@ class NonPersistentSubscription:
             self.consumers.sort(key=lambda c: (c.priority, c.name))
 
     async def remove(self, consumer: Consumer) -> None:
-        """A consumer has left; the subscription goes with the last."""
+        """Removes a consumer, and with the last one the subscription."""
         consumer.gone = True
         if consumer in self.consumers:
             self._forget(consumer)
@@ -97,7 +97,7 @@ class NonPersistentSubscription:
         self._division.remove(consumer)
 
     def disconnect(self, consumers: list[Consumer]) -> None:
-        """Tells consumers that they are closed."""
+        """Closes consumers, which makes clients reconnect."""
         for consumer in consumers:
             consumer.gone = True
             consumer.connection.forget_consumer(consumer)
@@ -130,28 +130,28 @@ class NonPersistentSubscription:
         return None
 
     def flow(self, consumer: Consumer, permits: int) -> None:
-        """A consumer can take more."""
+        """Grants permits to a consumer."""
         consumer.permits += permits
 
     def wake(self) -> None:
-        """Nothing waits here."""
+        """Does nothing: no message is queued."""
 
     def ack(self, consumer: Consumer, message: Any) -> None:
-        """There is nothing to acknowledge, but Java counts it."""
+        """Counts acknowledgements, as Java does; they have no other effect."""
         consumer.messages_acked += len(message.message_id)
 
     def redeliver(self, consumer: Consumer, message: Any) -> None:
-        """What is gone is gone."""
+        """Does nothing: no message is stored."""
 
     async def seek(self, position: Position, ack_set: Sequence[int] = ()) -> None:
-        """There is no other place: done at once, as Java does."""
+        """Returns at once, as in Java: a non-persistent topic has no positions."""
 
     async def seek_time(self, ms: int) -> None:
-        """There is no other place."""
+        """Returns at once, as `seek`."""
 
 
 class NonPersistentTopic:
-    """A topic in memory."""
+    """A topic without storage."""
 
     persistent = False
     terminated = False
@@ -173,51 +173,51 @@ class NonPersistentTopic:
         self.on_closed: Callable[[NonPersistentTopic], None] = lambda topic: None
 
     def apply_rates(self, broker: BrokerLimits | None, published: tuple[float, float] = (0, 0)) -> None:
-        """Publishes no faster than its rules and the broker's say from now on."""
+        """Enforces the publish rates of its rules and of the broker from now on."""
         self.limits.apply(self.rules, broker, published)
 
     async def _keep_epoch(self, epoch: int) -> None:
-        """There is no place to keep it."""
+        """Does nothing: the epoch is not stored."""
 
     def check_open(self) -> None:
-        """Raises: Refusal, SERVICE_NOT_READY: it is closed; look it up again."""
+        """Raises Refusal (SERVICE_NOT_READY) if the topic is closed; the client has to repeat its lookup."""
         if self.closed:
             raise Refusal(ErrorCode.SERVICE_NOT_READY, "Topic is temporarily unavailable")
 
     async def add_producer(self, producer: Producer) -> None:
-        """Takes a producer in.
+        """Adds a producer.
 
         Raises:
-            Refusal: what forbids it.
+            Refusal: the rules or other producers do not allow it.
         """
         self.check_open()
         self.check_admission(encrypted=producer.encrypted)
         await self.producers.admit(producer)
 
     def check_admission(self, *, encrypted: bool) -> None:
-        """Raises: Refusal, the reason why no further producer may join."""
+        """Raises Refusal with the reason if no further producer is accepted."""
         if 0 < self.rules.producers_max <= len(self.producers):
             raise Refusal(ErrorCode.PRODUCER_BUSY, f"Topic '{self.name}' reached max producers limit")
         if self.rules.encryption_required and not encrypted:
             raise Refusal(ErrorCode.METADATA, f"Encryption is required in {self.name}")
 
     async def remove_producer(self, producer: Producer) -> None:
-        """A producer has left."""
+        """Removes a producer; the first waiting one may be admitted."""
         if self.producers.remove(producer):
             waiting = await self.producers.next_waiting()
             if waiting is not None:
                 waiting.connection.producer_ready(waiting)
 
     def last_sequence_id(self, producer_name: str) -> int:
-        """Nothing is known."""
+        """Returns -1: no sequence id is known."""
         return -1
 
     def answer_in_order(self, producer: Producer, answer: bytes) -> None:
-        """Every receipt has been sent."""
+        """Sends a reply; every receipt has been sent already."""
         producer.connection.queue((answer,))
 
     def publish(self, producer: Producer, sends: list[Send], size: int) -> None:
-        """Offers entries to every subscription; receipts at once."""
+        """Offers entries to every subscription and sends receipts at once."""
         receipts = []
         answers = []
         most = self.rules.message_size_max
@@ -260,7 +260,7 @@ class NonPersistentTopic:
         create: bool = True,
         properties: dict[str, str] | None = None,
     ) -> NonPersistentSubscription:
-        """The subscription of that name, made where it is missing."""
+        """Returns the subscription of that name; creates it if it is missing."""
         self.check_open()
         if name not in self.subscriptions:
             self.subscriptions[name] = NonPersistentSubscription(self, name)
@@ -274,13 +274,13 @@ class NonPersistentTopic:
         self.forget(subscription)
 
     def forget(self, subscription: NonPersistentSubscription) -> None:
-        """A subscription is no more."""
+        """Removes a subscription, and keeps its counters."""
         if self.subscriptions.pop(subscription.name, None) is not None:
             self.sent_before.add_subscription(subscription)
             subscription.sent_before = SentBefore()
 
     async def last_message_id(self) -> tuple[Position, int]:
-        """Raises: Refusal, UNKNOWN as Java says: nothing is kept."""
+        """Raises Refusal (UNKNOWN), as Java does: no message is stored."""
         raise Refusal(ErrorCode.UNKNOWN, "getLastMessageId is not supported on a non-persistent topic")
 
     async def close(self) -> None:
@@ -288,7 +288,7 @@ class NonPersistentTopic:
         self.fail()
 
     def fail(self) -> None:
-        """It is ours no more: as close(), at once."""
+        """Closes the topic at once: another broker owns it."""
         if self.closed:
             return
         self.closed = True

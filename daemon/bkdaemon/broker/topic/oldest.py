@@ -1,8 +1,8 @@
-"""Since when a topic's oldest backlog waits, as far as its ledgers tell, without a read.
+"""The age of a topic's oldest backlog, from the times of its ledgers, without a read.
 
-A ledger's time is known once it is closed, and is that of its end. So nothing is reported while the oldest backlog
+A ledger's time is that of its close. So nothing is reported while the oldest backlog
 starts in the open ledger, and no age is overstated. Source: PersistentTopic.java
-(updateOldPositionInfo, estimatedTimeBasedBacklogQuotaCheck), which looks at each check of backlog quotas only.
+(updateOldPositionInfo, estimatedTimeBasedBacklogQuotaCheck), which updates it only with checks of backlog quotas.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Oldest(NamedTuple):
-    """The cursor that is behind all others.
+    """The cursor with the oldest backlog.
 
     Attributes:
-        cursor: its name, most times a subscription's.
+        cursor: its name, in most cases that of a subscription.
         since_ms: when the ledger of its next entry was closed.
     """
 
@@ -25,7 +25,7 @@ class Oldest(NamedTuple):
     since_ms: int
 
     def age_s(self, now_ms: int) -> int:
-        """How old what it waits for is, in whole seconds."""
+        """Returns the age of its next entry, in whole seconds."""
         return (now_ms - self.since_ms) // 1000
 
 

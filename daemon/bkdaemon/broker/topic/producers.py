@@ -1,9 +1,9 @@
-"""The producers of one topic: names, and who may produce beside whom.
+"""The producers of one topic: their names and access modes.
 
-    Shared                  beside others; not beside an exclusive one, nor one that waits to be
-    Exclusive               alone, or refused
-    WaitForExclusive        alone, or in the queue until the others are gone
-    ExclusiveWithFencing    alone at once: the others are forgotten, their next message ends their connection
+    Shared                  with other shared ones; refused while one is exclusive or waits to become it
+    Exclusive               the only one, or refused
+    WaitForExclusive        the only one, or queued until the others are closed
+    ExclusiveWithFencing    the only one at once: the others are removed, their next message closes their connection
 
 An exclusive producer raises the topic's epoch, which is stored before the producer gets it; a producer that
 reconnects with an older epoch is fenced. Source: AbstractTopic.java (incrementTopicEpochIfNeeded, addProducer).
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from bkdaemon.broker.rules import TopicRules
 
 WAITING_MAX: Final = 1000
-"""Producers of one topic that wait to be exclusive."""
+"""Producers of one topic that wait to become exclusive."""
 
 
 class ProducerLink(ClientLink, Protocol):
     """The connection of a producer.
 
     Attributes:
-        pending: sends of all its producers that are not confirmed.
+        pending: unconfirmed sends of all its producers.
     """
 
     pending: int
@@ -43,13 +43,13 @@ class ProducerLink(ClientLink, Protocol):
         """Removes a producer; its further sends are ignored for a while if it was notified."""
 
     def producer_ready(self, producer: Producer) -> None:
-        """Tells a producer that it may send."""
+        """Sends PRODUCER_SUCCESS to a producer."""
 
     def error_for(self, request_id: int) -> Callable[[ErrorCode, str], None]:
-        """Answers a request with ERROR."""
+        """Returns a function that sends an ERROR for a request."""
 
     def confirmed(self, sends: int) -> None:
-        """Sends have their receipts."""
+        """Counts sends whose receipts are sent."""
 
 
 class ProducedTopic(Protocol):
@@ -62,23 +62,23 @@ class ProducedTopic(Protocol):
 
     @property
     def rules(self) -> TopicRules:
-        """What holds for it now."""
+        """The rules in effect now."""
 
     @property
     def congested(self) -> bool:
-        """True while its ledger takes no more."""
+        """True while its ledger accepts no more."""
 
     def last_sequence_id(self, producer_name: str) -> int:
-        """The highest that is known to be stored, or -1."""
+        """Returns the highest sequence id known to be stored, or -1."""
 
     def publish(self, producer: Producer, sends: list[Send], size: int) -> None:
-        """Adds what a producer sent; receipts and errors follow in its order."""
+        """Adds sends of a producer; receipts and errors follow in their order."""
 
     def answer_in_order(self, producer: Producer, answer: bytes) -> None:
-        """Sends an answer behind the receipts of what the producer sent before."""
+        """Sends a reply after the receipts of the producer's earlier sends."""
 
     async def add_producer(self, producer: Producer) -> None:
-        """Takes a producer in; it is ready, or waits to be."""
+        """Adds a producer; it is ready, or waits to become exclusive."""
 
     async def remove_producer(self, producer: Producer) -> None:
         """Removes a producer; the first waiting one may be admitted and notified."""
@@ -88,9 +88,9 @@ class Producer:
     """One producer of one connection.
 
     Attributes:
-        ready: it may send; false while it waits to be exclusive.
-        gone: closed, fenced, or its connection ended.
-        pending: its messages that are not confirmed, in sends.
+        ready: it may send; false while it waits to become exclusive.
+        gone: closed, fenced, or disconnected.
+        pending: its unconfirmed sends.
     """
 
     __slots__ = (
@@ -149,12 +149,12 @@ class Producer:
 
 
 class ProducerTable:
-    """Who produces to a topic, and who waits.
+    """The producers of a topic, and those that wait to become exclusive.
 
     Args:
         topic: its name, for errors.
-        epoch: the topic's epoch as it is stored, or None.
-        store_epoch: makes a new epoch durable.
+        epoch: the stored epoch of the topic, or None.
+        store_epoch: stores a new epoch.
     """
 
     def __init__(self, topic: str, epoch: int | None, store_epoch: Callable[[int], Awaitable[None]]) -> None:
@@ -170,11 +170,11 @@ class ProducerTable:
 
     @property
     def waiting(self) -> int:
-        """Producers that wait to be exclusive."""
+        """Number of producers that wait to become exclusive."""
         return len(self._waiting)
 
     async def admit(self, producer: Producer) -> None:
-        """Takes a producer in: it is `ready` afterwards, or waits.
+        """Adds a producer: it is `ready` afterwards, or waits.
 
         Raises:
             Refusal: PRODUCER_BUSY or PRODUCER_FENCED.
@@ -192,7 +192,9 @@ class ProducerTable:
             await self._grant(producer)
         elif producer.mode == AccessMode.WAIT_FOR_EXCLUSIVE and (self.by_name or self._waiting):
             if len(self._waiting) >= WAITING_MAX:
-                raise Refusal(ErrorCode.PRODUCER_BUSY, f"{WAITING_MAX} producers wait for '{self._topic}' already")
+                raise Refusal(
+                    ErrorCode.PRODUCER_BUSY, f"Too many producers are waiting for topic '{self._topic}': {WAITING_MAX}"
+                )
             self._waiting.append(producer)
         else:
             if self.by_name or self._waiting:
@@ -201,7 +203,7 @@ class ProducerTable:
             await self._grant(producer)
 
     def _check_epoch(self, producer: Producer) -> None:
-        """Raises: Refusal, PRODUCER_FENCED: it was exclusive once, and another was after it."""
+        """Raises Refusal (PRODUCER_FENCED) if another producer was exclusive after this one."""
         if producer.topic_epoch is not None and self.epoch is not None and producer.topic_epoch < self.epoch:
             raise Refusal(
                 ErrorCode.PRODUCER_FENCED,
@@ -230,7 +232,7 @@ class ProducerTable:
         return "Topic has existing shared producers"
 
     async def _grant(self, producer: Producer) -> None:
-        """Makes a producer the only one; its epoch is durable before it is ready."""
+        """Makes a producer exclusive; its epoch is stored before it is ready."""
         self.by_name[producer.name] = self._exclusive = producer
         wanted = producer.topic_epoch
         if wanted is None:
@@ -246,7 +248,7 @@ class ProducerTable:
         producer.ready = not producer.gone
 
     def remove(self, producer: Producer) -> bool:
-        """Forgets a producer; true if the next in the queue can be let in (`next_waiting`)."""
+        """Removes a producer; returns whether the next in the queue can be admitted (`next_waiting`)."""
         producer.gone = True
         if self.by_name.get(producer.name) is producer:
             del self.by_name[producer.name]
@@ -257,19 +259,19 @@ class ProducerTable:
         return bool(self._waiting) and not self.by_name
 
     def refuse_waiting(self, code: ErrorCode, why: str) -> None:
-        """Fails all waiting producers with the reason."""
+        """Refuses all waiting producers with a reason."""
         while self._waiting:
             _refuse(self._waiting.popleft(), code, why)
 
     async def next_waiting(self) -> Producer | None:
-        """Lets in the first of the queue, if the topic is free, and returns it."""
+        """Makes the first producer of the queue exclusive, if there is no other, and returns it."""
         while self._waiting and not self.by_name:
             producer = self._waiting.popleft()
             if not producer.gone:
                 producer.topic_epoch = None
                 try:
                     await self._grant(producer)
-                except BkctlError as error:  # it is to ask again
+                except BkctlError as error:  # the client retries
                     _refuse(producer, ErrorCode.SERVICE_NOT_READY, error.message)
                     continue
                 if producer.ready:
@@ -279,7 +281,7 @@ class ProducerTable:
 
 
 def _refuse(producer: Producer, code: ErrorCode, why: str) -> None:
-    """Tells one that waits that it is not let in."""
+    """Refuses a waiting producer."""
     producer.gone = True
     producer.connection.forget_producer(producer)
     producer.connection.error_for(producer.request_id)(code, why)

@@ -1,4 +1,4 @@
-"""Messages and bytes a second, of topics and of who uses them: counters compared again and again, as Java does.
+"""Messages and bytes a second of topics and their clients: differences of counters, as in Java.
 
 Source: PulsarStats.java, Rate.java.
 """
@@ -23,10 +23,10 @@ NONE: Final[Mapping[Hashable, Flow]] = {}
 
 
 class Rates:
-    """What flowed between the last two looks; `of` what was not there then is nothing.
+    """The rates between the last two updates; 0 for what did not exist then.
 
     Args:
-        since_ms: from when on all counters are counted; 0 if the first look is to tell.
+        since_ms: when all counters were 0; 0 if that is unknown, so that only the second update has rates.
     """
 
     def __init__(self, since_ms: int = 0) -> None:
@@ -35,17 +35,17 @@ class Rates:
         self._rates: dict[Hashable, Flow] = {}
 
     def of(self, *key: Hashable) -> Flow:
-        """The rate of ("in", topic), ("out", topic, subscription), ("producer", topic, name), ("consumer", …).
+        """Returns the rate of ("in", topic), ("out", topic, subscription), ("producer", topic, name), ("consumer", …).
 
         Also ("again", topic, subscription, consumer), redeliveries; and ("lost", topic, subscription), whose messages
-        are those that expired, and whose size those that a topic without storage dropped; ("acked", topic,
+        have expired, and whose size are messages that a non-persistent topic dropped; ("acked", topic,
         subscription, consumer), whose messages were acknowledged, and whose size are chunks that the consumer was sent;
         ("chunked", topic, producer); ("stored", topic), whose messages are entries.
         """
         return self._rates.get(key, NOTHING)
 
     def update(self, topics: Topics, now_ms: int, others: Mapping[Hashable, Flow] = NONE) -> None:
-        """Compares all counters, and others by their keys, with those of the look before."""
+        """Compares all counters, and others by their keys, with those of the last update."""
         counters = {**dict(_counters(topics)), **others}
         elapsed_s = (now_ms - self._at_ms) / 1000
         if elapsed_s > 0 and self._at_ms:
@@ -60,7 +60,7 @@ class Rates:
         self._before, self._at_ms = counters, now_ms
 
     def total(self, way: str) -> Flow:
-        """All topics' `in`, or `out`."""
+        """Returns the sum of all topics' "in" or "out"."""
         flows = [flow for key, flow in self._rates.items() if isinstance(key, tuple) and key[0] == way]
         return Flow(sum((f.messages for f in flows), 0.0), sum((f.size for f in flows), 0.0))
 
@@ -85,5 +85,5 @@ def _counters(topics: Topics) -> Iterator[tuple[Hashable, Flow]]:
 
 
 def subscriptions_of(topic: AnyTopic) -> list[AnySubscription]:
-    """The subscriptions of a topic of either kind."""
+    """Returns the subscriptions of a topic, persistent or not."""
     return list(topic.subscriptions.values())

@@ -29,7 +29,7 @@ class Flow(NamedTuple):
 
 @dataclass(slots=True)
 class SentBefore:
-    """What was sent to consumers that are closed, or by subscriptions that are deleted.
+    """Counters of consumers that are closed, or of subscriptions that are deleted.
 
     Attributes:
         messages, size: of all of them.
@@ -62,7 +62,7 @@ class RuledTopic(Protocol):
 
 
 class SentSubscription(Protocol):
-    """A subscription of either kind.
+    """A subscription of a persistent or non-persistent topic.
 
     Attributes:
         sent_before: messages and bytes of consumers that are closed.

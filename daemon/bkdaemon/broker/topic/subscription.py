@@ -1,8 +1,8 @@
-"""A subscription of a topic: a cursor, its consumers, and a dispatcher of the type they agreed on.
+"""A subscription of a topic: a cursor, its consumers, and a dispatcher of their type.
 
-The type is that of the consumers that are attached; when the last one has left, the next may choose another. A
-durable subscription stays without consumers, one that is not goes with its last. While its cursor is moved or deleted
-it is `fenced`: no consumer may join. Source: PersistentSubscription.java.
+The type is that of the attached consumers; after the last one has left, the next may choose another. A durable
+subscription stays without consumers, another one is deleted with its last. While its cursor is moved or deleted it is
+`fenced` and accepts no consumer. Source: PersistentSubscription.java.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RECONNECT_S: Final = 60.0
-"""How long a subscription that is not durable waits for the consumer that was closed for a seek."""
+"""A subscription that is not durable waits this long for the consumer that was closed for a seek."""
 TYPE_NAMES: Final = {
     SubscriptionType.EXCLUSIVE: "Exclusive",
     SubscriptionType.SHARED: "Shared",
@@ -53,7 +53,7 @@ _STRICT_NAME: Final = re.compile(r"[-=:.\w]*", re.ASCII)
 
 
 def strict_name_refusal(name: str) -> str | None:
-    """Why a subscription may not be called so where strictlyVerifySubscriptionName is set; None if it may."""
+    """Returns why strictlyVerifySubscriptionName forbids a name; None if it is valid."""
     if _STRICT_NAME.fullmatch(name):
         return None
     return f"Please let the subscription only contains '/w(a-zA-Z_0-9)' or '_', the current value is {name}"
@@ -74,24 +74,24 @@ class SubscribedTopic(Protocol):
 
     @property
     def rules(self) -> TopicRules:
-        """What holds for it now."""
+        """The rules in effect now."""
 
     async def delete_subscription(self, subscription: Subscription, *, force: bool = True) -> None:
-        """Forgets a subscription for good; its consumers are closed if force is set."""
+        """Deletes a subscription and its cursor; closes its consumers if force is set."""
 
 
 class Subscription:
     """One subscription of a persistent topic.
 
     Attributes:
-        type: of the consumers that are or were attached last.
+        type: of the consumers that are attached or were attached last.
         closed: its cursor is being deleted, or its topic is closed.
-        properties: its own, as the cursor keeps them.
+        properties: stored in the cursor.
         sent_before: messages and bytes of consumers that are closed.
-        dispatch_limits: the rates that its consumers are sent messages at; throttled: how often each was reached.
-        expired, expired_ms: entries that were acknowledged because they were too old, and when last.
-        flow_ms: when a consumer asked for more that may have more; mark_moved_ms: when acks moved the cursor's
-            mark-delete position, or messages expired; 0 for never.
+        dispatch_limits: the dispatch rates of its consumers; throttled: how often each was reached.
+        expired, expired_ms: entries that have expired, and when the last did.
+        flow_ms: when a consumer that is not blocked last sent permits; mark_moved_ms: when acks or expiry last moved
+            the mark-delete position; 0 for never.
     """
 
     def __init__(self, topic: SubscribedTopic, name: str, cursor: Cursor, *, durable: bool = True) -> None:
@@ -110,19 +110,19 @@ class Subscription:
         self.paused = False
         self._end_reported: set[int] = set()
         self._going: asyncio.Task[None] | None = None
-        self._moving: asyncio.Future[None] | None = None  # while a seek is under way
+        self._moving: asyncio.Future[None] | None = None  # during a seek
 
     def __str__(self) -> str:
         return f"{self.topic.name} {self.name}"
 
     @property
     def consumers(self) -> list[Consumer]:
-        """Who is attached."""
+        """The attached consumers."""
         return self.dispatcher.consumers if self.dispatcher is not None else []
 
     @property
     def fenced(self) -> bool:
-        """True while its cursor is being moved or deleted; what moves it does not open what is closed meanwhile."""
+        """True while its cursor is being moved or deleted; the end of a seek does not reopen a closed subscription."""
         return self.closed or self._moving is not None
 
     @property
@@ -132,26 +132,26 @@ class Subscription:
 
     @property
     def rules(self) -> TopicRules:
-        """What holds for the topic."""
+        """The rules of the topic."""
         return self.topic.rules
 
     @property
     def properties(self) -> dict[str, str]:
-        """The subscription's own."""
+        """The properties of the subscription."""
         return self.cursor.properties
 
     def now_ms(self) -> int:
-        """The time of day."""
+        """Returns the time of day."""
         return self.topic.now_ms()
 
     # -- consumers -----------------------------------------------------------------------------------------------------
 
     def add(self, consumer: Consumer, kind: SubscriptionType) -> None:
-        """A consumer joins.
+        """Adds a consumer.
 
         Raises:
-            Refusal: CONSUMER_BUSY for another type or a second exclusive one, CONSUMER_ASSIGN for ranges that meet,
-                SERVICE_NOT_READY while it is fenced.
+            Refusal: CONSUMER_BUSY for another type or a second exclusive one, CONSUMER_ASSIGN for overlapping ranges,
+                SERVICE_NOT_READY while the subscription is fenced.
         """
         if self.fenced or self.topic.closed or self.topic.subscriptions.get(self.name) is not self:
             raise Refusal(ErrorCode.SERVICE_NOT_READY, "Subscription is fenced")
@@ -176,7 +176,7 @@ class Subscription:
             self.apply(self.topic.limits.of_subscription(self.name, self.rules))
 
     def apply(self, limits: Limits) -> None:
-        """Its consumers are sent messages at these rates; one that has caught up is let off where the rules say so."""
+        """Enforces these dispatch rates; a subscription that has caught up is exempt if the rules say so."""
         rules = self.rules
         off = not rules.dispatch_caught_up and self.consumers and self.cursor.backlog() < rules.caught_up_entries
         self.dispatch_limits = () if off else limits
@@ -190,14 +190,14 @@ class Subscription:
         return SingleActive(self, failover=kind == SubscriptionType.FAILOVER)
 
     async def remove(self, consumer: Consumer) -> None:
-        """A consumer has left; a subscription that is not durable goes with the last."""
+        """Removes a consumer, and with the last one a subscription that is not durable."""
         consumer.gone = True
         if self._detach(consumer):
             self.cursor.active()
             await self.forget_if_unused()
 
     async def forget_if_unused(self) -> None:
-        """Deletes a subscription that is not durable and has no consumer."""
+        """Deletes the subscription if it is not durable and has no consumer."""
         if not self.durable and not self.consumers and not self.fenced:
             await self.topic.delete_subscription(self)
 
@@ -219,19 +219,19 @@ class Subscription:
         return True
 
     def flow(self, consumer: Consumer, permits: int) -> None:
-        """A consumer can take more messages."""
+        """Grants permits to a consumer."""
         if self.dispatcher is not None:
             if not consumer.blocked:
                 self.flow_ms = consumer.flow_ms
             self.dispatcher.flow(consumer, permits)
 
     def wake(self) -> None:
-        """There are new entries, or room for them."""
+        """Wakes the dispatcher: there are new entries, or consumers can be sent more."""
         if self.dispatcher is not None:
             self.dispatcher.wake()
 
     def reached_end(self, consumer: Consumer) -> None:
-        """Notifies the consumer of a terminated topic once that nothing is left to read."""
+        """Notifies a consumer, once, that it has read all of a terminated topic."""
         if not self.topic.terminated or consumer.consumer_id in self._end_reported or self.cursor.backlog():
             return
         self._end_reported.add(consumer.consumer_id)
@@ -239,14 +239,14 @@ class Subscription:
             consumer.connection.queue((encode_command(Command.REACHED_END_OF_TOPIC, consumer_id=consumer.consumer_id),))
 
     def pauses(self) -> bool:
-        """Whether nothing new is read, as more ranges are acknowledged than the cursor stores; an ack may end it."""
+        """Updates and returns `paused`: more ranges are acknowledged than the cursor stores. An ack may end it."""
         self.paused = self.rules.pause_on_ack_state and self.cursor.range_count > self.ledger.settings.ranges_max
         return self.paused
 
     # -- acknowledgements ----------------------------------------------------------------------------------------------
 
     def ack(self, consumer: Consumer, message: Any) -> None:
-        """Applies an ACK command. What cannot be acknowledged is ignored, as Java's broker does."""
+        """Applies an ACK command; ignores positions that cannot be acknowledged, as Java's broker does."""
         if self.fenced or self.dispatcher is None:
             return
         before = self.cursor.mark_delete
@@ -273,7 +273,7 @@ class Subscription:
                     dispatcher.acked_partly(consumer, position)
             else:
                 whole.append(position)
-        consumer.messages_acked += unacked - consumer.unacked  # of batches, in part
+        consumer.messages_acked += unacked - consumer.unacked  # messages of partly acknowledged batches
         if whole:
             consumer.messages_acked += self._messages_of(consumer, whole)
             self.cursor.ack(whole)
@@ -282,12 +282,12 @@ class Subscription:
             dispatcher.wake()
 
     def _messages_of(self, consumer: Consumer, positions: list[Position]) -> int:
-        """Returns the number of messages in acknowledged entries: those that a consumer holds, else one an entry."""
+        """Returns the number of messages in acknowledged entries, one for an entry that no consumer holds."""
         if self.type not in _MANY:
             return len(positions)
         try:
             return sum(map(consumer.pending.__getitem__, positions))
-        except KeyError:  # held by another consumer, or by none
+        except KeyError:  # held by another consumer, or by no consumer
             holders = [consumer.pending, *(other.pending for other in self.consumers)]
             return sum(next((held[one] for held in holders if one in held), 1) for one in positions)
 
@@ -303,19 +303,19 @@ class Subscription:
             self.cursor.ack_cumulative(self.cursor.before(position))
 
     def acknowledge_until(self, position: Position) -> None:
-        """Acknowledges everything up to position, also pending entries: it has expired, or is skipped."""
+        """Acknowledges all entries up to position, also pending ones: they have expired or are skipped."""
         self.cursor.ack_cumulative(position)
-        self._passed()
+        self._release_acknowledged()
 
     async def skip(self, entries: int) -> None:
         """Acknowledges the next entries of the backlog, also pending ones; durable when it returns."""
         await self.cursor.skip(entries)
-        self._passed()
+        self._release_acknowledged()
 
-    def _passed(self) -> None:
+    def _release_acknowledged(self) -> None:
         """Releases pending entries up to the mark-delete position; queued ones are dropped when they are read.
 
-        Java forgets it too, before its next read, but counts it as unacknowledged on: its consumers may stay blocked.
+        Java releases them before its next read, but still counts them as unacknowledged: consumers may stay blocked.
         """
         dispatcher, mark_delete = self.dispatcher, self.cursor.mark_delete
         if not isinstance(dispatcher, Shared):
@@ -344,10 +344,10 @@ class Subscription:
     # -- the cursor ----------------------------------------------------------------------------------------------------
 
     async def seek(self, position: Position, ack_set: Sequence[int] = ()) -> None:
-        """Makes position the next entry, or what ack_set leaves of it. Consumers are closed first, and reconnect.
+        """Makes position the next entry, without its messages acknowledged in ack_set. Closes the consumers first.
 
         Raises:
-            Refusal: SERVICE_NOT_READY while another seek is under way. Conflict, Unavailable: it could not be stored.
+            Refusal: SERVICE_NOT_READY during another seek. Conflict, Unavailable: the position could not be stored.
         """
         if self.fenced:
             raise Refusal(ErrorCode.SERVICE_NOT_READY, "Failed to fence subscription")
@@ -374,23 +374,23 @@ class Subscription:
                 asyncio.get_running_loop().call_later(RECONNECT_S, self._forget_if_still_unused)
 
     async def settled(self) -> None:
-        """Returns when no seek is under way."""
+        """Waits for the end of a seek."""
         while self._moving is not None:
             await asyncio.wait((self._moving,))
 
     def _forget_if_still_unused(self) -> None:
-        """Ends the wait for a reader that was closed for its seek."""
+        """Deletes the subscription if its reader has not reconnected after a seek."""
         if not self.consumers and not self.topic.closed:
             self._going = asyncio.ensure_future(self.forget_if_unused())
 
     async def seek_time(self, ms: int) -> None:
-        """Makes the first entry that was published at or after ms the next one."""
+        """Makes the first entry that was published at or after ms the next entry."""
         await self.seek(await self.ledger.find_by_publish_time(ms))
 
-    def close(self, *, tell: bool = True) -> None:
-        """Stops sending; notifies the consumers if requested."""
+    def close(self, *, notify: bool = True) -> None:
+        """Stops dispatch; closes the consumers if `notify` is set."""
         self.closed = True
-        if tell:
+        if notify:
             self.disconnect(list(self.consumers))
         if self.dispatcher is not None:
             self.dispatcher.close()

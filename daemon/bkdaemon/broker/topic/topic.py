@@ -1,10 +1,10 @@
-"""A persistent topic: producers' entries into a managed ledger, receipts back in their order, readers told.
+"""A persistent topic: adds entries of producers to a managed ledger, sends receipts in order, wakes subscriptions.
 
-    Sends ─► producer known? checksums, duplicates ─► ManagedLedger.add_many ─► on_confirmed ─► receipts, subscriptions
+    Sends ─► checksums, rules, duplicates ─► ManagedLedger.add_many ─► on_confirmed ─► receipts, subscriptions
 
-What is sent stays one object from frame to ledger. `pending` remembers who sent what, in the order of the adds, which
-is the order of the confirmations. A ledger that fails closes the topic: it closes its producers and consumers,
-whose clients get no error for unconfirmed sends, and reconnect. Source: PersistentTopic.java.
+An entry is not copied between frame and ledger. `_pending` has the unconfirmed sends in the order of the adds, which is
+the order of the confirmations. A ledger that fails closes the topic with its producers and consumers; their clients get
+no error for unconfirmed sends, and reconnect. Source: PersistentTopic.java.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ DEDUPLICATION_CURSOR: Final = "pulsar.dedup"
 REPLICATOR_PREFIX: Final = "pulsar.repl"
 SUBSCRIPTIONS_MAX: Final = 10_000
 MARKERS_SKIPPED_MAX: Final = 1000
-"""Markers that are passed over on the way to a topic's last message."""
+"""Markers that are skipped in the search for a topic's last message."""
 _DUPLICATE: Final = -1
 
 
 def reserved(subscription: str) -> bool:
-    """True for the names of cursors that are no subscriptions."""
+    """Returns whether a name is that of a cursor of the broker, not of a subscription."""
     return subscription in (DEDUPLICATION_CURSOR, COMPACTION_CURSOR) or subscription.startswith(REPLICATOR_PREFIX)
 
 
@@ -71,16 +71,16 @@ class _PendingSends:
 
 
 class Topic:
-    """One topic, or one partition, that this broker owns. `Topic.open` makes it.
+    """One topic, or one partition, that this broker owns. `Topic.open` creates it.
 
     Attributes:
-        producers: who produces.
+        producers: its producers.
         subscriptions: by name.
-        compaction: of what is behind its horizon, the last message of each key.
-        closed: it serves no more; ask for it again.
-        terminated: nothing can be added any more.
+        compaction: its compactions and the compacted ledger.
+        closed: it is no longer served; clients have to repeat their lookup.
+        terminated: no entry can be added.
         chunked: chunks were published since it was opened.
-        deduplication: what drops duplicates, where the rules said so when it was opened.
+        deduplication: None if the rules had it disabled when the topic was opened.
         sent_before: messages and bytes of subscriptions that are deleted.
     """
 
@@ -116,7 +116,7 @@ class Topic:
 
     @classmethod
     async def open(cls, name: TopicName, ledger: ManagedLedger, rules: TopicRules, now_ms: Callable[[], int]) -> Topic:
-        """A topic over its open ledger: durable cursors become subscriptions, sequence ids are recovered."""
+        """Creates a topic over its open ledger: durable cursors become subscriptions, sequence ids are recovered."""
         topic = cls(name, ledger, rules, now_ms)
         for cursor_name, cursor in ledger.cursors.items():
             if not reserved(cursor_name):
@@ -133,13 +133,13 @@ class Topic:
         await self.ledger.set_property(EPOCH_PROPERTY, str(epoch))
 
     def snapshot(self) -> None:
-        """Remembers what each producer has sent, up to here."""
+        """Stores a snapshot of the producers' sequence ids."""
         if self.deduplication is not None:
             self.deduplication.snapshot(self.ledger.last_confirmed)
 
     @property
     def rules(self) -> TopicRules:
-        """What holds for it now. When its backlog comes over its quota, its producers are closed."""
+        """The rules in effect now. Rules with an exceeded backlog quota close its producers."""
         return self._rules
 
     @rules.setter
@@ -154,7 +154,7 @@ class Topic:
             self._redirect_clients(rules.migrated_to)
 
     def apply_rates(self, broker: BrokerLimits | None, published: tuple[float, float] = (0, 0)) -> None:
-        """Publishes and dispatches no faster than its rules and the broker's say from now on."""
+        """Enforces the rates of its rules and of the broker from now on."""
         self.limits.apply(self._rules, broker, published)
         for name, subscription in self.subscriptions.items():
             subscription.apply(self.limits.of_subscription(name, self._rules))
@@ -162,10 +162,10 @@ class Topic:
     # -- producers ---------------------------------------------------------------------------------------------------
 
     async def add_producer(self, producer: Producer) -> None:
-        """Takes a producer in; it is ready, or waits to be.
+        """Adds a producer; it is ready, or waits to become exclusive.
 
         Raises:
-            Refusal: what forbids it.
+            Refusal: the rules or other producers do not allow it.
         """
         self.check_open()
         self.check_admission(encrypted=producer.encrypted)
@@ -177,7 +177,7 @@ class Topic:
         await self.producers.admit(producer)
 
     def check_admission(self, *, encrypted: bool) -> None:
-        """Raises: Refusal, the reason why no further producer may join."""
+        """Raises Refusal with the reason if no further producer is accepted."""
         if 0 < self.rules.producers_max <= len(self.producers):
             raise Refusal(ErrorCode.PRODUCER_BUSY, f"Topic '{self.name}' reached max producers limit")
         if self.rules.backlog_exceeded == "producer_request_hold":
@@ -193,7 +193,7 @@ class Topic:
             raise Refusal(ErrorCode.METADATA, f"Encryption is required in {self.name}")
 
     def last_sequence_id(self, producer_name: str) -> int:
-        """The highest that is known to be stored, or -1."""
+        """Returns the highest sequence id known to be stored, or -1."""
         return -1 if self.deduplication is None else self.deduplication.last(producer_name)
 
     async def remove_producer(self, producer: Producer) -> None:
@@ -205,9 +205,9 @@ class Topic:
                 waiting.connection.producer_ready(waiting)
 
     def publish(self, producer: Producer, sends: list[Send], size: int) -> None:
-        """Adds what a producer sent; receipts and errors follow in its order."""
+        """Adds sends of a producer; receipts and errors follow in their order."""
         if self.closed:
-            return  # the producer is being told
+            return  # CLOSE_PRODUCER is on its way
         accepted: list[Send] = []
         for send in sends:
             refusal = self._refused(producer, send)
@@ -220,9 +220,9 @@ class Topic:
         self._add(producer, accepted)
 
     def _refused(self, producer: Producer, send: Send) -> bytes | None:
-        """The answer to a send that is not stored; None if it is to be."""
+        """Returns the reply to a send that is not stored; None for one that is accepted."""
         sequence_id, highest, _, entry, chunk = send
-        named = max(sequence_id, highest)  # what the client knows a batch by
+        named = max(sequence_id, highest)  # identifies a batch
         if len(entry) > self._entry_size_max:
             return send_error(
                 producer,
@@ -274,7 +274,7 @@ class Topic:
             self.fail(error)
 
     def answer_in_order(self, producer: Producer, answer: bytes) -> None:
-        """Sends an answer behind the receipts of what the producer sent before."""
+        """Sends a reply after the receipts of the producer's earlier sends."""
         if producer.pending:
             for pending in reversed(self._pending):
                 if pending.producer is producer:
@@ -283,7 +283,7 @@ class Topic:
         producer.connection.queue((answer,))
 
     def _confirmed(self, positions: list[Position]) -> None:
-        """The ledger has stored these, in the order of the adds."""
+        """Sends receipts for entries that the ledger has stored, in the order of the adds."""
         if self._stamps is not None:
             self._stamps.stored(len(positions))
         pending = self._pending
@@ -315,7 +315,7 @@ class Topic:
 
     @property
     def congested(self) -> bool:
-        """True while its ledger takes no more."""
+        """True while its ledger accepts no more."""
         return self.ledger.congested
 
     # -- subscriptions -----------------------------------------------------------------------------------------------
@@ -329,10 +329,10 @@ class Topic:
         create: bool = True,
         properties: dict[str, str] | None = None,
     ) -> Subscription:
-        """The subscription of that name, made where it is missing.
+        """Returns the subscription of that name; creates it if it is missing.
 
         Raises:
-            Refusal: SUBSCRIPTION_NOT_FOUND if it may not be made, NOT_ALLOWED if it is of the other durability.
+            Refusal: SUBSCRIPTION_NOT_FOUND if it may not be created, NOT_ALLOWED if it differs in durability.
         """
         async with self._opening:
             self.check_open()
@@ -390,21 +390,21 @@ class Topic:
             metadata = decode_metadata(entries[0][1])
             if not metadata.HasField("marker_type"):
                 return last, metadata.num_messages_in_batch - 1 if metadata.HasField("num_messages_in_batch") else -1
-            last = self.ledger.ledgers.previous(last)  # no consumer ever sees a marker
+            last = self.ledger.ledgers.previous(last)  # markers are not delivered to consumers
         return last, -1
 
     # -- its end -----------------------------------------------------------------------------------------------------
 
     def check_open(self) -> None:
-        """Raises: Refusal, SERVICE_NOT_READY: it is closed; look it up again."""
+        """Raises Refusal (SERVICE_NOT_READY) if the topic is closed; the client has to repeat its lookup."""
         if self.closed:
             raise Refusal(ErrorCode.SERVICE_NOT_READY, "Topic is temporarily unavailable")
 
     def fail(self, error: BkctlError) -> None:
-        """The ledger takes no more: closes the topic; nothing is said about what was not confirmed."""
+        """Closes the topic as its ledger has failed; unconfirmed sends get no reply."""
         if self.closed:
             return
-        logger.warning("%s: closing: %s", self.name, error.message)
+        logger.warning("%s: closing the topic, as its ledger has failed: %s", self.name, error.message)
         self._disconnect()
         self._closing = asyncio.ensure_future(self._close_ledger())
 
@@ -413,7 +413,7 @@ class Topic:
         try:
             await self.ledger.close()
         except BkctlError as error:
-            logger.warning("%s: %s", self.name, error.message)
+            logger.warning("%s: failed to close the ledger: %s", self.name, error.message)
         self.on_closed(self)
 
     def _disconnect(self) -> None:
@@ -436,7 +436,7 @@ class Topic:
         """Closes producers and consumers, which reconnect to the topic's new owner; stores the cursors.
 
         Raises:
-            BkctlError: the ledger could not be closed; the topic is closed all the same.
+            BkctlError: the ledger could not be closed; the topic is closed anyway.
         """
         if self.closed:
             return
@@ -456,7 +456,7 @@ class Topic:
             )
 
     def _redirect_clients(self, url: str) -> None:
-        """Its clients go to another cluster: producers now, consumers once nothing is left for them here."""
+        """Redirects clients to another cluster: producers now, consumers once their subscription has no backlog."""
         for producer in list(self.producers.by_name.values()):
             self.producers.remove(producer)
             producer.connection.forget_producer(producer, closed_by_broker=True)
@@ -468,7 +468,7 @@ class Topic:
                 subscription.disconnect(list(subscription.consumers))
 
     def _refuse_pending(self) -> None:
-        """What was sent and is not stored is not going to be."""
+        """Refuses sends that are not stored, as the topic is terminated."""
         for pending in self._pending:
             producer, unconfirmed = pending.producer, pending.sends[pending.confirmed :]
             producer.pending -= len(unconfirmed)
@@ -481,11 +481,11 @@ class Topic:
         self._pending.clear()
 
     async def terminate(self) -> Position:
-        """Lets nothing be added any more, and returns the last position."""
+        """Terminates the topic, so that no entry can be added; returns the last position."""
         self.check_open()
         last = await self.ledger.terminate()
         self.terminated = True
-        self._close_producers()  # first: a client that learns of an error must know why already
+        self._close_producers()  # before the send errors, so that clients know the reason
         self._refuse_pending()
         for subscription in self.subscriptions.values():
             subscription.wake()
@@ -493,7 +493,7 @@ class Topic:
 
 
 def send_error(producer: Producer, sequence_id: int, code: ErrorCode, message: str) -> bytes:
-    """Tells a producer that a message is not stored; the highest sequence id of a batch names it."""
+    """Returns the SEND_ERROR of a message, or of a batch by its highest sequence id."""
     return encode_command(
         Command.SEND_ERROR, producer_id=producer.producer_id, sequence_id=sequence_id, error=code, message=message
     )

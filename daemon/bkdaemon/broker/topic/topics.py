@@ -1,7 +1,7 @@
-"""The topics that this broker serves: opened by the first request, closed when another broker takes them.
+"""The topics that this broker serves: opened by the first request, closed when another broker acquires them.
 
-Who asks for a topic that is being opened waits for the same opening, and an opening for the end of the closing before
-it: it would fence the ledger that is being closed, and read cursors that are not stored yet.
+Requests for a topic that is being opened wait for the same opening. An opening waits for the end of the close before
+it: else it would fence the ledger that is being closed, and read cursors that are not stored yet.
 Source: BrokerService.java (getTopic, unloadServiceUnit).
 """
 
@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 AnyTopic: TypeAlias = Topic | NonPersistentTopic
 
 OPENING_MAX: Final = 10_000
-"""Topics that are being opened at a time; more are asked to come again."""
+"""Topics that are opened at the same time; further requests have to be repeated."""
 CLOSING_WAIT_S: Final = 60.0
-"""How long a closing is waited for; Java's namespaceBundleUnloadingTimeoutMs. Fencing makes it safe not to."""
+"""Maximum wait for a close, as Java's namespaceBundleUnloadingTimeoutMs. Fencing makes it safe to continue then."""
 LOAD_TIMEOUT_S: Final = 60.0
 
 
@@ -39,9 +39,9 @@ class Topics:
     """Topics by name.
 
     Attributes:
-        open: those that are served now.
-        limits: the rate limits of all of them together.
-        load_timeout_s: how long a request waits for an opening, from its beginning; the opening continues all the same.
+        open: topics that are served now.
+        limits: the rate limits of all topics together.
+        load_timeout_s: how long a request waits for an opening, from its start; the opening continues after that.
     """
 
     def __init__(
@@ -65,15 +65,15 @@ class Topics:
         self._ends: dict[AnyTopic, asyncio.Event] = {}
 
     def set_loads_max(self, most: int) -> None:
-        """So many topics are opened at a time from now on, beside those that are already."""
+        """Sets how many topics are opened at the same time, in addition to those that are being opened now."""
         self._loads = asyncio.Semaphore(most)
 
     async def get(self, name: TopicName, *, create: bool) -> AnyTopic:
-        """The topic, opened if it is not; made if it is not there, create is set and the rules allow it.
+        """Returns a topic; opens it if it is closed, creates it if create is set and the rules allow it.
 
         Raises:
-            NotFound: there is no such topic, and it is not to be made.
-            Refusal, Unavailable, Conflict: it is served elsewhere, or cannot be opened now.
+            NotFound: the topic does not exist and is not created.
+            Refusal, Unavailable, Conflict: another broker serves it, or it cannot be opened now.
         """
         found = self.open.get(name)
         if found is not None and not found.closed:
@@ -83,7 +83,7 @@ class Topics:
         task = self._opening.get((name, create))
         if task is None:
             if len(self._opening) >= OPENING_MAX:
-                raise Refusal(ErrorCode.SERVICE_NOT_READY, f"{OPENING_MAX} topics are being opened already")
+                raise Refusal(ErrorCode.SERVICE_NOT_READY, f"Too many topics are being opened: {OPENING_MAX}")
             task = asyncio.ensure_future(self._open(name, create, self._opening.get((name, not create))))
             self._opening[name, create] = task
             task.add_done_callback(lambda _: self._opening.pop((name, create), None))
@@ -112,7 +112,7 @@ class Topics:
         backend = self._backend
         await backend.check_owned(name)
         rules = await backend.rules(name)
-        if not rules.served:  # whichever it is, as Java says
+        if not rules.served:  # the same message for every kind, as in Java
             raise Refusal(ErrorCode.NOT_ALLOWED, "Broker is unable to load persistent topic")
         if name.persistent:
             ledger = await backend.open_ledger(
@@ -126,7 +126,7 @@ class Topics:
         else:
             topic = NonPersistentTopic(name, rules, self._now_ms)
         try:
-            await backend.check_owned(name)  # it may have been given away while it was opened
+            await backend.check_owned(name)  # the bundle may have been released meanwhile
             topic.check_open()
             if self.closed:
                 raise Refusal(ErrorCode.SERVICE_NOT_READY, "The broker is shutting down")
@@ -139,7 +139,7 @@ class Topics:
         return topic
 
     async def _may_create(self, name: TopicName, allowed: bool) -> bool:
-        """A partition is made as often as its topic has it; another topic as the rules say."""
+        """Returns whether a missing topic may be created: a partition that its topic has, or as the rules say."""
         if name.partition >= 0:
             try:
                 partitions = await self._backend.partitions(name.partitioned, create=False)
@@ -157,7 +157,7 @@ class Topics:
             end.set()
 
     async def _closed(self, name: TopicName) -> None:
-        """Waits until a topic that is being closed has gone, CLOSING_WAIT_S at most."""
+        """Waits until a topic is closed, CLOSING_WAIT_S at most."""
         topic = self.open.get(name)
         if topic is None or not topic.closed:
             return
@@ -166,10 +166,10 @@ class Topics:
             async with asyncio.timeout(CLOSING_WAIT_S):
                 await end.wait()
         except TimeoutError:
-            logger.warning("%s is being closed for more than %g s, and is not waited for", name, CLOSING_WAIT_S)
+            logger.warning("%s: not closed after %g s; continuing without waiting", name, CLOSING_WAIT_S)
 
     async def unload(self, name: TopicName) -> bool:
-        """Closes a topic; its clients look it up again. False if it was not open."""
+        """Closes a topic, so that its clients repeat their lookup; returns false if it was not open."""
         topic = self.open.get(name)
         if topic is None:
             return False
@@ -185,16 +185,16 @@ class Topics:
             return
         done, late = await asyncio.wait((*opening, *closing), timeout=CLOSING_WAIT_S)
         if late:
-            logger.warning("%d topics are not closed within %g s, and are not waited for", len(late), CLOSING_WAIT_S)
+            logger.warning("%d topics are not closed after %g s; continuing without waiting", len(late), CLOSING_WAIT_S)
         for task in done.intersection(closing):
             task.result()
 
     @asynccontextmanager
     async def kept_closed(self, name: TopicName) -> AsyncIterator[None]:
-        """Closes a topic, and refuses to open it while it is deleted: its clients reconnect at once.
+        """Closes a topic, and refuses to open it while it is deleted, as its clients reconnect at once.
 
         Raises:
-            Conflict: it is being deleted already.
+            Conflict: the topic is being deleted already.
         """
         if name in self._deleting:
             raise Conflict(f"Topic {name} is being deleted", topic=str(name))
@@ -209,17 +209,17 @@ class Topics:
             self._deleting.discard(name)
 
     async def close(self) -> None:
-        """Closes every topic, and opens none any more."""
+        """Closes every topic, and refuses to open topics from now on."""
         self.closed = True
         results = await asyncio.gather(*(t.close() for t in list(self.open.values())), return_exceptions=True)
         for result in results:
             if isinstance(result, BkctlError):
-                logger.warning("closing a topic: %s", result.message)
+                logger.warning("failed to close a topic: %s", result.message)
             elif isinstance(result, BaseException):
-                logger.error("closing a topic", exc_info=result)
+                logger.error("failed to close a topic with an internal error", exc_info=result)
 
 
 def _seen(task: asyncio.Task[AnyTopic]) -> None:
-    """Retrieves the error of an opening: the callers that waited have it already."""
+    """Retrieves the error of an opening, which the waiting callers have already."""
     if not task.cancelled():
         task.exception()
