@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class TopicCompaction:
-    """What is compacted of a topic, and how that came about.
+    """The compactions of a topic, and the compacted ledger.
 
     Attributes:
         horizon: the last entry that was compacted, None where none ever was.
@@ -64,7 +64,7 @@ class TopicCompaction:
     # -- reading --------------------------------------------------------------------------------------------------
 
     async def ledger(self) -> CompactedLedger | None:
-        """What the last compaction left, opened at the first call; None where there was none.
+        """Returns the ledger of the last compaction, opened at the first call; None without one.
 
         Raises:
             NoSuchLedger, Unavailable: it cannot be opened.
@@ -77,7 +77,7 @@ class TopicCompaction:
 
     @property
     def opened(self) -> CompactedLedger | None:
-        """The same, as far as anybody has read it."""
+        """The compacted ledger, if it is open."""
         return self._compacted
 
     async def last_message_id(self, last: Position, batch_index: int) -> tuple[Position, int]:
@@ -121,12 +121,12 @@ class TopicCompaction:
 
     @property
     def status(self) -> dict[str, str]:
-        """How the last one went, as Java tells it."""
+        """The result of the last compaction, as Java reports it."""
         return {"status": "RUNNING" if self.running else self._status, "lastError": self._error}
 
     @property
     def uncompacted_bytes(self) -> int:
-        """Of the topic, behind what was compacted."""
+        """Bytes of the topic after the horizon."""
         cursor = self._log.cursors.get(COMPACTION_CURSOR)
         ledgers = self._log.ledgers
         return ledgers.size_total if cursor is None else bytes_behind(ledgers, cursor.mark_delete)
@@ -159,10 +159,10 @@ class TopicCompaction:
                     self.record.end(succeeded=status == "SUCCESS")
         except BkctlError as e:
             text = e.message
-            _log.warning("%s: not compacted: %s", self._name, e.message)
-        except Exception as e:  # noqa: BLE001 - a bug of ours: the status shall tell it
+            _log.warning("%s: compaction failed: %s", self._name, e.message)
+        except Exception as e:  # noqa: BLE001 - a bug in the broker, shown in the status
             text = f"{type(e).__name__}: {e}"
-            _log.exception("%s: not compacted", self._name)
+            _log.exception("%s: compaction failed with an internal error", self._name)
         finally:
             self._status, self._error, self._running = status, text, None
 

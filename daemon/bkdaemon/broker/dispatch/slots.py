@@ -73,14 +73,14 @@ class Ring:
         self._points = sorted(self._consumers)
 
     def owner(self, slot: int) -> Consumer | None:
-        """Whose slot it is."""
+        """Returns the owner of a slot."""
         if not self._points:
             return None
         at = bisect_left(self._points, slot)
         return self._consumers[self._points[at % len(self._points)]][0]
 
     def ranges(self) -> list[tuple[int, int, Consumer]]:
-        """What is whose, in order: first and last slot."""
+        """Returns first slot, last slot and owner of each range, in order."""
         found: list[tuple[int, int, Consumer]] = []
         first = 1
         for last in (*self._points, SLOTS - 1):
@@ -135,11 +135,11 @@ class AutoSplit:
             self._ends[-1] = end
 
     def owner(self, slot: int) -> Consumer | None:
-        """Whose slot it is."""
+        """Returns the owner of a slot."""
         return self._consumers[self._ends[bisect_left(self._ends, slot)]] if self._ends else None
 
     def ranges(self) -> list[tuple[int, int, Consumer]]:
-        """What is whose, in order: first and last slot, as Java numbers them."""
+        """Returns first slot, last slot and owner of each range, in order, as Java numbers them."""
         firsts = [0, *(last + 1 for last in self._ends)]
         return [(first, last, self._consumers[last]) for first, last in zip(firsts, self._ends, strict=False)]
 
@@ -184,7 +184,7 @@ class Ranges:
         return next((c for start, end, c in self._ranges if start <= slot <= end), None)
 
     def ranges(self) -> list[tuple[int, int, Consumer]]:
-        """What is whose, in order: first and last slot."""
+        """Returns first slot, last slot and owner of each range, in order."""
         return sorted(self._ranges, key=lambda r: r[0])
 
     def hold(self, entry: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""What dispatchers see of their subscription and its topic."""
+"""The parts of a subscription and its topic that dispatchers use."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class DispatchedTopic(Protocol):
 
     @property
     def rules(self) -> TopicRules:
-        """What holds for it now."""
+        """The rules in effect now."""
 
 
 class DispatchedSubscription(Protocol):
     """The subscription that is read for.
 
     Attributes:
-        dispatch_limits: the rates that its consumers are sent messages at; throttled: how often each was reached.
-        paused: nothing new is read, as more ranges are acknowledged than the cursor stores.
+        dispatch_limits: the dispatch rates of its consumers; throttled: how often each was reached.
+        paused: no new entries are read, as more ranges are acknowledged than the cursor stores.
     """
 
     cursor: Cursor
@@ -50,13 +50,13 @@ class DispatchedSubscription(Protocol):
 
     @property
     def rules(self) -> TopicRules:
-        """What holds for the topic."""
+        """The rules of the topic."""
 
     def now_ms(self) -> int:
-        """The time of day."""
+        """Returns the time of day."""
 
     def reached_end(self, consumer: Consumer) -> None:
-        """Notifies the consumer of a terminated topic once that nothing is left to read."""
+        """Notifies a consumer, once, that it has read all of a terminated topic."""
 
     def pauses(self) -> bool:
-        """Whether nothing new is read, as more ranges are acknowledged than the cursor stores."""
+        """Updates and returns `paused`."""

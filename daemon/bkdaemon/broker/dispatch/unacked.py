@@ -1,9 +1,9 @@
-"""What all subscriptions of a broker together may hold unacknowledged: maxUnackedMessagesPerBroker.
+"""The maximum of unacknowledged messages of all subscriptions of a broker: maxUnackedMessagesPerBroker.
 
-Where that much is reached, each Shared or Key_Shared subscription that holds more than its part
-(maxUnackedMessagesPerSubscriptionOnBrokerBlocked of it) gets nothing new, until it has acknowledged down to half of its
-part, or all together down to half of the whole. What was given back is sent again meanwhile. All together are looked at
-every CHECK_S, first at FIRST_CHECK_S; one of them, while the broker is at its limit, with all it gets and acknowledges.
+At this limit, each Shared or Key_Shared subscription with more than its part of it
+(maxUnackedMessagesPerSubscriptionOnBrokerBlocked) gets no new messages, until it has at most half of its part, or all
+together at most half of the limit. Redeliveries continue meanwhile. All subscriptions are checked every CHECK_S, first
+after FIRST_CHECK_S; while the limit is reached, each one is also checked when it is sent messages or acknowledges.
 Source: BrokerService.java (checkUnAckMessageDispatching, addUnAckedMessages).
 """
 
@@ -27,21 +27,21 @@ class HeldBack(Protocol):
     """A dispatcher under this limit.
 
     Attributes:
-        held_back: nothing new is read for its consumers.
+        held_back: no new entries are read for its consumers.
     """
 
     held_back: bool
 
     @property
     def subscription(self) -> object:
-        """Whose it is, for log lines."""
+        """Its subscription, for log messages."""
 
     @property
     def unacked(self) -> int:
-        """Messages that all its consumers together hold."""
+        """Unacknowledged messages of all its consumers."""
 
     def wake(self) -> None:
-        """Something may be possible that was not before."""
+        """Starts the dispatcher, as it may be able to send now."""
 
 
 class UnackedLimit:
@@ -67,22 +67,22 @@ class UnackedLimit:
         self.each = int(self.most * part)
 
     def add(self, dispatcher: HeldBack) -> None:
-        """A dispatcher under this limit."""
+        """Adds a dispatcher."""
         self._dispatchers.add(dispatcher)
 
     def remove(self, dispatcher: HeldBack) -> None:
-        """It is closed."""
+        """Removes a closed dispatcher."""
         self._dispatchers.discard(dispatcher)
 
     def check(self) -> None:
-        """Looks at all of them together."""
+        """Compares the total of all dispatchers with the limit."""
         if self.most <= 0 or self._clock() < self._first_s:
             return
         total = sum(dispatcher.unacked for dispatcher in self._dispatchers)
         if not self.reached and total >= self.most:
             logger.warning(
-                "%d messages are not acknowledged, as many as may be (maxUnackedMessagesPerBroker %d):"
-                " subscriptions with more than %d get nothing new",
+                "%d messages are unacknowledged (maxUnackedMessagesPerBroker=%d):"
+                " pausing subscriptions with more than %d",
                 total,
                 self.most,
                 self.each,
@@ -91,13 +91,13 @@ class UnackedLimit:
             for dispatcher in list(self._dispatchers):
                 self.check_dispatcher(dispatcher)
         elif self.reached and total < self.most // 2:
-            logger.info("%d messages are not acknowledged: subscriptions get new ones again", total)
+            logger.info("%d messages are unacknowledged: resuming all subscriptions", total)
             self.reached = False
             for dispatcher in list(self._dispatchers):
                 self._resume_dispatch(dispatcher)
 
     def check_dispatcher(self, dispatcher: HeldBack) -> None:
-        """Looks at one of them, as long as the limit is reached."""
+        """Holds back or resumes one dispatcher, while the limit is reached."""
         if not self.reached:
             return
         unacked = dispatcher.unacked
@@ -105,7 +105,7 @@ class UnackedLimit:
             if unacked < self.each // 2:
                 self._resume_dispatch(dispatcher)
         elif unacked > self.each:
-            logger.info("%s holds %d messages: it gets nothing new", dispatcher.subscription, unacked)
+            logger.info("%s: pausing dispatch: %d messages are unacknowledged", dispatcher.subscription, unacked)
             dispatcher.held_back = True
 
     def _resume_dispatch(self, dispatcher: HeldBack) -> None:
