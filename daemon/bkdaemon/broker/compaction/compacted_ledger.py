@@ -32,7 +32,7 @@ class CompactedLedger:
     """One compacted ledger, open. `CompactedLedger.open` makes it.
 
     Attributes:
-        horizon: the last entry of the topic that was compacted; what lies behind it is in the topic alone.
+        horizon: the last entry of the topic that was compacted; later entries are only in the topic.
         entries, size: how many entries and bytes it has.
     """
 
@@ -45,7 +45,7 @@ class CompactedLedger:
         self.size = max(reader.metadata.length, 0)
         self._reader = reader
         self._places: OrderedDict[int, Position] = OrderedDict()
-        self._following: OrderedDict[Position, int] = OrderedDict()  # behind what was read: the entry that is next
+        self._following: OrderedDict[Position, int] = OrderedDict()  # position after a read → next entry
         info = LedgerInfo(self.ledger_id, self.entries, self.size, 0)
         settings = replace(settings, digest_type=COMPACTED_DIGEST, password=COMPACTED_PASSWORD)
         self._reads = LedgerReads(context.bookkeeper, settings, LedgerList([info]), context.cache)
@@ -54,7 +54,7 @@ class CompactedLedger:
     async def open(
         cls, context: LedgerContext, settings: LedgerSettings, ledger_id: int, horizon: Position
     ) -> CompactedLedger:
-        """The ledger as it is; it was closed before anybody learned of it.
+        """Opens a compacted ledger, which was closed before the cursor named it.
 
         Raises:
             NoSuchLedger, Unavailable: it cannot be opened.

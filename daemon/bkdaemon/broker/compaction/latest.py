@@ -29,9 +29,9 @@ WHOLE: Final = -1
 
 
 class Taken(NamedTuple):
-    """What phase one learned of an entry.
+    """The result of phase one for an entry.
 
-    kept: something of it may be left. removed: messages that this one, or a part of it, made obsolete.
+    kept: some of its messages may be kept. removed: messages that this one, or a part of it, made obsolete.
     messages: how many it has.
     """
 
@@ -107,7 +107,7 @@ class Latest:
     # -- phase two ------------------------------------------------------------------------------------------------
 
     def rest(self, position: Position, entry: bytes) -> bytes | None:
-        """What is left of an entry that `take` saw."""
+        """Returns an entry with its last values alone; None if none is kept. `take` must have had it before."""
         metadata = decode_metadata(entry)
         if metadata.HasField("marker_type"):
             return None
@@ -141,7 +141,7 @@ class Latest:
 
 
 def is_batch(metadata: Any) -> bool:
-    """True for an entry whose messages can be looked at one by one."""
+    """Returns whether the messages of an entry can be read one by one."""
     return bool(metadata.HasField("num_messages_in_batch") and not metadata.encryption_keys)
 
 

@@ -38,7 +38,7 @@ REPLAY_CHECKED_MAX: Final = 1_000
 REDELIVERIES_KEPT: Final = 100_000
 """Counts of redeliveries, from which on those of entries are dropped that expired or were skipped, and never acked."""
 CHUNKED_MAX: Final = 10_000
-"""Chunked messages that are under way to a consumer: the latest, as some never end."""
+"""Incomplete chunked messages whose consumer is known; only the latest, as some are never completed."""
 
 
 class Shared(Dispatcher):
@@ -77,7 +77,7 @@ class Shared(Dispatcher):
         self._forget_turns()
 
     def remove(self, consumer: Consumer) -> None:
-        """What it held comes again; that it has gone counts for nothing, and with the last all counts are forgotten."""
+        """Removes a consumer and redelivers its entries, uncounted; with the last consumer all counts are dropped."""
         if consumer in self.consumers:
             self.consumers.remove(consumer)
         if self._current is consumer:
@@ -120,7 +120,7 @@ class Shared(Dispatcher):
     # -- redelivery --------------------------------------------------------------------------------------------------
 
     def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None, *, counted: bool = True) -> None:
-        """What the consumer holds of these comes again."""
+        """Redelivers those of these entries that the consumer holds."""
         for position in list(consumer.pending) if positions is None else positions:
             if self._release(consumer, position):
                 if self._counts and counted:
@@ -147,7 +147,7 @@ class Shared(Dispatcher):
         self._unblock(consumer)
 
     def acked_partly(self, consumer: Consumer, position: Position) -> None:
-        """Counts what is left of the batch."""
+        """Updates the number of unacknowledged messages of the batch."""
         cursor = self.subscription.cursor
         left = count_unacked(cursor.ack_set(position) or ())
         if cursor.is_acked(position) or not left:
@@ -175,12 +175,12 @@ class Shared(Dispatcher):
 
     @property
     def waiting(self) -> tuple[int, int]:
-        """Entries that wait for their time, and to be sent again."""
+        """Numbers of delayed entries and of entries to send again."""
         return len(self._delays), len(self.replay)
 
     @property
     def full(self) -> bool:
-        """True while all consumers together hold too much."""
+        """True while all consumers together have too many unacknowledged messages."""
         return self.held_back or self._over
 
     @property
@@ -202,7 +202,7 @@ class Shared(Dispatcher):
 
     @property
     def could_send(self) -> bool:
-        """As the class before it says; of what waits to be sent again the first REPLAY_CHECKED_MAX are looked at."""
+        """As in Dispatcher; of the entries in `replay` only REPLAY_CHECKED_MAX are checked."""
         if self._over or not any(consumer.ready for consumer in self.consumers):
             return False
         if any(self._possible(position) for position in islice(self.replay, REPLAY_CHECKED_MAX)):
@@ -246,7 +246,7 @@ class Shared(Dispatcher):
 
     @property
     def _wanted(self) -> int:
-        """Entries that consumers can take now, by guess."""
+        """Estimated number of entries that consumers have permits for."""
         takers = self._takers
         permits = sum(c.permits for c in takers)
         for connection, turns in self._turns.items():
@@ -327,7 +327,7 @@ class Shared(Dispatcher):
         return found, positions[at:]
 
     def _hand_out(self, entries: list[tuple[Position, bytes]]) -> bool:
-        """Gives entries to consumers; who gets none waits in `replay`. True if something went out."""
+        """Sends entries to consumers, and queues the others in `replay`; returns whether any was sent."""
         self._now_s = asyncio.get_running_loop().time()
         if not any(turns.taken for turns in self._turns.values()):
             self._slice_left = 0  # however little was read: it begins with who comes next
@@ -338,8 +338,8 @@ class Shared(Dispatcher):
             metadata: Any = None
             try:
                 metadata = decode_metadata(entry)
-            except BadBytes as error:  # no client could read it: passed over, as Java's broker does
-                logger.warning("%s %s: %s", self.subscription, tuple(position), error.message)
+            except BadBytes as error:  # no client could read it: skipped, as by Java's broker
+                logger.warning("%s: skipping corrupt entry %s: %s", self.subscription, tuple(position), error.message)
                 self.subscription.cursor.ack((position,))
                 self._not_waiting(position)
                 continue
@@ -369,7 +369,7 @@ class Shared(Dispatcher):
         return bool(batches)
 
     def _nothing_to_send(self, position: Position, metadata: Any) -> bool:
-        """True for what is acknowledged, is the broker's own, or has to wait for its time."""
+        """Returns whether an entry is acknowledged, a marker, or delayed."""
         cursor = self.subscription.cursor
         if cursor.is_acked(position):
             return True
@@ -447,7 +447,7 @@ class Shared(Dispatcher):
 
     @property
     def _takers(self) -> list[Consumer]:
-        """Who can be sent something now."""
+        """The consumers to which a message can be sent now."""
         return [c for c in self.consumers if c.ready and (not self._turns or self._may_begin(c, {}))]
 
     def _may_begin(self, consumer: Consumer, taken: dict[Consumer, int]) -> bool:

@@ -92,9 +92,9 @@ def limited(old: Limits, rates: Iterable[Rate | None], clock: Callable[[], float
 
 
 def wait_s(limits: Limits, counted: dict[str, int] | None = None) -> float:
-    """Seconds until it is time to look again, 0 if all of them let something pass.
+    """Returns the seconds until the next check, 0 if all buckets allow a message now.
 
-    Who has to wait is counted, by what was reached: "MsgEventsByTopicLimit" and so on.
+    A wait is counted, by what was reached: "MsgEventsByTopicLimit" and so on.
     """
     longest = 0.0
     for bucket in limits:
@@ -110,7 +110,7 @@ def wait_s(limits: Limits, counted: dict[str, int] | None = None) -> float:
 
 
 def take(limits: Limits, event: Sends) -> tuple[Sends, Sends]:
-    """What of a producer's sends may pass, which is spent, and what has to wait; each with its own bytes."""
+    """Splits a producer's sends into those allowed now, which are spent, and those that have to wait."""
     sends, count, size = event.sends, 0, 0
     for send in sends:
         if any(bucket.wait_s > 0 for bucket in limits):
@@ -212,11 +212,11 @@ class TopicLimits:
         self.publish = self._own_publish + (broker.publish if broker is not None else ())
 
     def of_subscription(self, name: str, rules: TopicRules) -> Limits:
-        """What is sent to the consumers of a subscription: its own rate, the topic's, the broker's."""
+        """Returns the dispatch limits of a subscription: its own, the topic's, the broker's."""
         rate = rules.subscription_rates.get(name, rules.subscription_rate)
         own = self._of[name] = limited(self._of.get(name, ()), (rate,), self._clock, "Subscription")
         return own + self._dispatch + self._broker_dispatch
 
     def forget(self, name: str) -> None:
-        """A subscription is no more."""
+        """Removes the limits of a deleted subscription."""
         self._of.pop(name, None)
