@@ -152,7 +152,7 @@ def test_spark_submit_runs_an_audit_on_yarn(audits: Audits, local: list[Any]) ->
 @pytest.mark.parametrize(
     ("words", "user", "code", "text"),
     [
-        (("show", "hdfs:///nothing"), None, 4, "there is no audit in hdfs://"),
+        (("show", "hdfs:///nothing"), None, 4, "error: no audit in hdfs://"),
         (("show", "hdfs://127.0.0.1:{port}/x"), None, 6, "cannot read hdfs://127.0.0.1"),
         (("collect", "--dirs", "{bookie}", "--to", "hdfs:///of-root"), "nobody", 3, "Permission denied"),
     ],
