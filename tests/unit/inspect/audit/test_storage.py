@@ -22,7 +22,7 @@ from bkinspect.audit.sources.live_rows import COPIES
 from bkinspect.audit.sources.shared_files import SHARED, path_of
 from bkinspect.audit.storage import HadoopStorage, LocalStorage, Storage, storage_of
 
-from bkctl.errors import BkctlError, NotFound, Refused, Unavailable, UsageError
+from bkctl.errors import NotFound, Refused, Unavailable, UsageError
 from tests.command_line import bkctl
 from tests.golden import FOLDER, Golden
 from tests.unit.inspect.audit.test_run import CHECKS, ZK_TREE, change_a_byte
@@ -243,13 +243,6 @@ def test_hadoop_storages_are_equal_by_location(remote: Storage) -> None:
     assert {remote / "a"} == {remote.at(f"{remote}/a")}
 
 
-def test_the_storage_of_a_collector_is_a_path_or_a_file_system_that_it_knows(tmp_path: Path) -> None:
-    assert collectors_storage("--to", f"file://{tmp_path}") == LocalStorage.of(tmp_path)
-    for uri in ("nowhere://x/y", "s3a://b/*", "file://host/x"):
-        with pytest.raises(UsageError, match=r"--to .* is not supported"):
-            collectors_storage("--to", uri)
-
-
 def test_a_collector_writes_to_hdfs_by_the_hadoop_of_pyspark(
     spark: Any, mounted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,16 +251,3 @@ def test_a_collector_writes_to_hdfs_by_the_hadoop_of_pyspark(
     monkeypatch.setattr(arrow_storage, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match="hdfs needs the Hadoop of pyspark"):
         collectors_storage("--to", "hdfs://h/x")
-
-
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        ("AWS Error NO_SUCH_BUCKET during PutObject operation", NotFound),
-        ("AWS Error ACCESS_DENIED during PutObject operation", Refused),
-        ("AWS Error NETWORK_CONNECTION during PutObject operation", Unavailable),
-    ],
-)
-def test_errors_of_an_object_store_have_their_exit_codes(text: str, error: type[BkctlError]) -> None:
-    with pytest.raises(error, match=f"cannot write s3a://b/x: {text}"), arrow_storage._translated("write", PLACE):
-        raise OSError(f"{text}\nand more")
