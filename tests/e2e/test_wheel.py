@@ -16,7 +16,7 @@ import pytest
 from bkinspect.java import find_java
 
 from tests.golden import FOLDER, Golden
-from tests.unit.inspect.audit.test_run import change_a_byte
+from tests.unit.inspect.audit.test_job import change_a_byte
 from tests.unit.inspect.audit.test_two_workers import SETTINGS
 
 ROOT = Path(__file__).resolve().parent.parent.parent

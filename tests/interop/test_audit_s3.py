@@ -23,7 +23,7 @@ from tests.interop.hadoop_cluster import SMALL_JVM, s3_jars
 from tests.interop.java_cluster import require_java
 from tests.interop.s3_server import BUCKET, S3Server
 from tests.unit.inspect.audit.collection import finding
-from tests.unit.inspect.audit.test_run import ZK_TREE, change_a_byte
+from tests.unit.inspect.audit.test_job import ZK_TREE, change_a_byte
 from tests.unit.inspect.audit.test_session import closed_port
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]

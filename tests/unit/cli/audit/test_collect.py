@@ -105,7 +105,7 @@ def test_facts_that_do_not_exist_are_not_found_before_spark_starts(tmp_path: Pat
 @pytest.mark.slow
 def test_run_over_collected_facts_reports_their_findings(golden: Golden, tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
-    from tests.unit.inspect.audit.test_run import change_a_byte
+    from tests.unit.inspect.audit.test_job import change_a_byte
 
     bookie = golden.unpack("bookie0", tmp_path / "bookie0")
     change_a_byte(bookie / "ledgers/current/0.log")

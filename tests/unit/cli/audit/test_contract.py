@@ -24,7 +24,7 @@ from bkctl.world import PrivateDisk
 from tests.command_line import bkctl
 from tests.golden import FOLDER, Golden
 from tests.unit.cli.audit.saved_run import FINDING, made
-from tests.unit.inspect.audit.test_run import change_a_byte
+from tests.unit.inspect.audit.test_job import change_a_byte
 from tests.unit.inspect.audit.test_two_workers import SETTINGS
 
 ZK_TREE = str(FOLDER / "zk_tree.json")

@@ -27,7 +27,7 @@ from tests.audit_truth.facts import facts
 from tests.audit_truth.verdict import broken, compare
 from tests.golden import Golden
 from tests.unit.inspect.audit.collection import SEED, ZK_TREE, collected, finding, found, manifests, small_cluster
-from tests.unit.inspect.audit.test_run import change_a_byte
+from tests.unit.inspect.audit.test_job import change_a_byte
 
 pytestmark = pytest.mark.slow
 

@@ -26,7 +26,7 @@ from tests.unit.inspect.audit.collection import (
     scanned,
     small_cluster,
 )
-from tests.unit.inspect.audit.test_run import change_a_byte
+from tests.unit.inspect.audit.test_job import change_a_byte
 
 pytestmark = pytest.mark.slow
 

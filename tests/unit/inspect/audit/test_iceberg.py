@@ -39,7 +39,7 @@ from bkctl.errors import UsageError
 from tests.command_line import bkctl
 from tests.golden import Golden
 from tests.unit.inspect.audit.iceberg_process import REPLY
-from tests.unit.inspect.audit.test_run import ZK_TREE, change_a_byte
+from tests.unit.inspect.audit.test_job import ZK_TREE, change_a_byte
 from tests.unit.inspect.audit.test_two_workers import SETTINGS
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -24,7 +24,7 @@ from bkinspect.audit.sources.scan import ScanReader, ScanSource
 from bkctl.errors import NotFound, Unavailable
 from tests.golden import FOLDER, Golden
 from tests.interop.auto_recovery import wait_for
-from tests.unit.inspect.audit.test_run import change_a_byte
+from tests.unit.inspect.audit.test_job import change_a_byte
 from tests.unit.inspect.audit.test_two_workers import SETTINGS
 
 ZK_TREE = str(FOLDER / "zk_tree.json")

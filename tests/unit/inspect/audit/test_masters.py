@@ -22,7 +22,7 @@ from bkinspect.java import find_java
 
 from tests.golden import Golden
 from tests.interop.auto_recovery import wait_for
-from tests.unit.inspect.audit.test_run import ZK_TREE, change_a_byte
+from tests.unit.inspect.audit.test_job import ZK_TREE, change_a_byte
 from tests.unit.inspect.audit.test_session import closed_port, needs_connect
 from tests.unit.inspect.audit.test_two_workers import SETTINGS
 

@@ -25,7 +25,7 @@ from bkinspect.audit.storage import HadoopStorage, LocalStorage, Storage, storag
 from bkctl.errors import NotFound, Refused, Unavailable, UsageError
 from tests.command_line import bkctl
 from tests.golden import FOLDER, Golden
-from tests.unit.inspect.audit.test_run import CHECKS, ZK_TREE, change_a_byte
+from tests.unit.inspect.audit.test_job import CHECKS, ZK_TREE, change_a_byte
 
 PLACE = ArrowStorage("s3a://b/x", None, "b/x")
 MOUNT = "fs.viewfs.mounttable.{}.link./audits"
