@@ -1,6 +1,6 @@
-"""The audit: every ledger, every copy, every byte of a cluster, on Spark.
+"""Audits a cluster on Spark: its metadata, its ledgers and every stored copy of every entry.
 
-The only place for pyspark. Nothing here is imported by the daemons, and `schemas` and `results` need no Spark.
+This is the only package that uses pyspark. The daemons do not import it; `schemas` and `results` need no Spark.
 
     from bkinspect.audit import register
     register(spark)

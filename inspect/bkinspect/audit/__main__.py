@@ -1,8 +1,8 @@
-"""`bkctl audit run` as an application of spark-submit, which gives the master and starts the driver's JVM.
+"""Runs `bkctl audit run` as an application of spark-submit, which sets the master and starts the driver's JVM.
 
     spark-submit --master yarn --deploy-mode client …/bkinspect/audit/__main__.py --offline /mnt/bookies --to hdfs:///audits/1
 
-takes the options of `bkctl audit run`; those of bkctl itself (-m, -o, --timeout) too.
+It accepts the options of `bkctl audit run` and those of bkctl itself (-m, -o, --timeout).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ RUN = ("audit", "run")
 
 
 def main() -> None:
-    """Runs the command. The script's own folder leaves the path: its modules would hide others of their names."""
+    """Runs the command without the script's folder on sys.path: its modules would hide modules of the same names."""
     here = Path(__file__).resolve().parent
     sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != here]
     sys.argv = ["bkctl", *RUN, *sys.argv[1:]]

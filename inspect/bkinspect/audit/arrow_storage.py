@@ -1,7 +1,7 @@
-"""The folder to which a collector writes: on a local disk, an object store by pyarrow, or HDFS by a JVM of its own.
+"""Opens the folder to which a collector writes: a local disk, an object store through pyarrow, or HDFS through a JVM.
 
-A collector runs without Spark: pyarrow has clients of object stores. Of HDFS it has none, only a bridge to Hadoop's
-native library, which its wheels do not contain; so HDFS takes the JVM and the jars of PySpark, as a run does.
+A collector runs without Spark and uses the object store clients of pyarrow. For HDFS pyarrow needs Hadoop's native
+library, which its wheels do not contain; so HDFS is accessed through the JVM and the jars of PySpark, as in a run.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ SCHEMES: Final[Mapping[str, str]] = {
     "abfs": "abfs",
     "abfss": "abfss",
 }
-"""Hadoop's schemes → pyarrow's."""
+"""pyarrow's scheme by Hadoop's scheme."""
 BY_JVM: Final = ("hdfs", "viewfs")
 _NO_ACCESS: Final = ("ACCESS_DENIED", "INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH", "HTTP Status 403")
 _NO_BUCKET: Final = re.compile("NO_SUCH_BUCKET|Bucket '.*' not found")
 ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-"""Environment variables that name another server of S3."""
+"""Environment variables with the URL of an S3 server other than AWS."""
 CONNECT_TIMEOUT_S: Final = 5.0
 REQUEST_TIMEOUT_S: Final = 10.0
-"""Of S3, for the next bytes of an answer."""
+"""The time in which S3 must send the next bytes of a response."""
 ATTEMPTS_MAX: Final = 3
-"""How often S3 is asked."""
+"""Attempts of each S3 request, the first included."""
 _INSTALL: Final = "pip install 'bkctl[spark]'"
 
 
@@ -51,7 +51,7 @@ class ArrowStorage(Storage):
     """A folder of a file system of pyarrow.
 
     Args:
-        location: as Spark takes it. filesystem: pyarrow's. root: the folder's path there.
+        location: the URI for Spark. filesystem: the file system of pyarrow. root: the folder's path in it.
     """
 
     location: str
@@ -63,22 +63,22 @@ class ArrowStorage(Storage):
 
     @property
     def parent(self) -> ArrowStorage | None:
-        """The folder that this one is in."""
+        """The parent folder; None for the top folder of a file system or a bucket."""
         if "/" not in self.root.strip("/"):
             return None
         return replace(self, location=self.location.rpartition("/")[0], root=self.root.rpartition("/")[0])
 
     def write(self, name: str, data: bytes) -> None:
-        """An object store shows a file when it is closed."""
+        """Creates or replaces a file; an object store shows the new bytes when the file is closed."""
         with self.open_output(name) as file:
             file.write(data)
 
     def list(self, pattern: str = "*") -> Sequence[Item]:
-        """By a listing, recursive for a pattern of more than one name."""
+        """Lists the items that match a pattern; the listing is recursive for a pattern with slashes."""
         return sorted(item for item in self._listed("", "/" in pattern) if PurePosixPath(item.name).match(pattern))
 
     def files(self, folder: str = "") -> dict[str, int]:
-        """By a recursive listing."""
+        """Returns the sizes of all files below a folder, from a recursive listing."""
         return {item.name: item.size for item in self._listed(folder, True) if not item.is_dir}
 
     def _listed(self, folder: str, recursive: bool) -> Iterator[Item]:
@@ -94,18 +94,18 @@ class ArrowStorage(Storage):
             yield Item(name, info.size or 0, modified_ms, info.type == FileType.Directory)
 
     def exists(self, name: str = "") -> bool:
-        """By the information about a path."""
+        """True if the path exists; an error is raised."""
         from pyarrow.fs import FileType
 
         with _translated("read", self / name):
             return bool(self.filesystem.get_file_info(self._path(name)).type != FileType.NotFound)
 
     def size(self) -> int:
-        """The sum over all files."""
+        """Returns the sum of the sizes of all files."""
         return sum(self.files().values())
 
     def delete(self, name: str) -> None:
-        """As the kind of the path is."""
+        """Deletes a file, or a directory with its content, if it exists."""
         from pyarrow.fs import FileType
 
         with _translated("delete", self / name):
@@ -116,12 +116,12 @@ class ArrowStorage(Storage):
                 self.filesystem.delete_file(self._path(name))
 
     def make(self, name: str = "") -> None:
-        """On an object store, an empty object."""
+        """Creates a folder; on an object store, an empty object."""
         with _translated("create", self / name):
             self.filesystem.create_dir(self._path(name))
 
     def open_input(self, name: str) -> BinaryIO:
-        """Reads of at most BUFFER_SIZE."""
+        """Opens a file; each read is of at most BUFFER_SIZE bytes."""
         reported = partial(_translated, "read", self / name)
         with reported():
             file = self.filesystem.open_input_file(self._path(name))
@@ -129,14 +129,14 @@ class ArrowStorage(Storage):
         return io.BufferedReader(InputStream(file.read_at, size, file.close, reported), BUFFER_SIZE)
 
     def open_output(self, name: str) -> BinaryIO:
-        """Writes of BUFFER_SIZE, which pyarrow collects into parts of an upload."""
+        """Opens a file for writing in blocks of BUFFER_SIZE, which pyarrow joins to the parts of an upload."""
         reported = partial(_translated, "write", self / name)
         with reported():
             file = self.filesystem.open_output_stream(self._path(name))
         return io.BufferedWriter(OutputStream(file.write, file.close, reported), BUFFER_SIZE)
 
     def fetch(self, name: str, to: Path) -> None:
-        """By copying."""
+        """Copies a file to a local path."""
         with self.open_input(name) as source, to.open("wb") as file:
             copyfileobj(source, file, BUFFER_SIZE)
 
@@ -146,11 +146,11 @@ class ArrowStorage(Storage):
 
 @contextmanager
 def _translated(action: str, place: object) -> Iterator[None]:
-    """Translates what pyarrow raises.
+    """Translates the exceptions of pyarrow.
 
     Raises:
-        FileNotFoundError: there is no such file. NotFound: there is no such bucket. Refused: the user may not do that.
-        Unavailable: anything else.
+        FileNotFoundError: the file does not exist. NotFound: the bucket does not exist. Refused: access is denied.
+        Unavailable: any other error.
     """
     try:
         yield
@@ -167,10 +167,10 @@ def _translated(action: str, place: object) -> Iterator[None]:
 
 
 def collectors_storage(option: str, text: str) -> Storage:
-    """The folder of a collector's argument; nothing is created.
+    """Returns the storage of the folder that an option of a collector names; nothing is created.
 
     Args:
-        option: the argument's name, for the message.
+        option: the option's name, for the message. text: its value.
 
     Raises:
         UsageError: the scheme is not supported, pyarrow was built without it, or PySpark is missing for HDFS.
@@ -196,7 +196,7 @@ def _by_arrow(option: str, location: str, scheme: str) -> ArrowStorage:
     try:
         with _translated("open", location):
             filesystem, root = FileSystem.from_uri(scheme + location[location.index(":") :])
-            if scheme == "s3":  # a server that is silent would be asked for 100 s
+            if scheme == "s3":  # with pyarrow's own settings, a silent server is retried for 100 s
                 filesystem = S3FileSystem(
                     region=filesystem.region,
                     endpoint_override=next((os.environ[name] for name in ENDPOINTS if os.environ.get(name)), None),

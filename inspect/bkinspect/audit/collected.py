@@ -1,10 +1,10 @@
-"""What collectors leave: a folder a bookie, a folder a day in it, and a manifest that says which files count.
+"""Reads the facts that collectors wrote: a folder per bookie, in it a folder per day with files and a manifest.
 
     URI/bookie=ID/date=YYYY-MM-DD/manifest.json                  written last
     URI/bookie=ID/date=YYYY-MM-DD/scan-<ms>/0.parquet …          and index, bookie_ledgers, damage, unknown_ledgers
 
-The bookie's ID is percent-encoded. A manifest may name files of earlier days. It counts only if every file that it
-names is there with its size; files that no such manifest names are of killed runs and are not read.
+The bookie's ID is percent-encoded. A manifest may name files of earlier days. It is valid only if every file that it
+names exists with its size; files that no valid manifest names were left by killed runs and are not read.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from bkinspect.audit.sources.scan import SCAN
 from bkinspect.audit.storage import Storage
 
 FORMAT: Final = 1
-"""Raised when facts mean something else than before: earlier ones are not used then."""
+"""The format of manifests, increased when the meaning of facts changes: manifests of other formats are ignored."""
 MANIFEST: Final = "manifest.json"
 MANIFESTS_KEPT_MAX: Final = 7
-"""Manifests of a bookie; older ones, and files that only they name, are removed by the next collector."""
+"""Manifests of a bookie that are kept; the next collector removes older ones and the files that only they name."""
 UNKNOWN_LEDGERS: Final = Table(
     "unknown_ledgers",
     "One row a ledger on the bookie that the metadata read by its collector did not have.",
@@ -39,7 +39,7 @@ _BOOKIE: Final = "bookie="
 _OWN: Final = re.compile(
     rf"date=\d{{4}}-\d\d-\d\d/(?:{re.escape(MANIFEST)}(?:\.new)?|(?:{'|'.join(COLLECTED)})-\d+/\d+\.parquet)"
 )
-"""Names, below a bookie's folder, of files that collectors write: no other file is ever removed."""
+"""Matches the paths, below a bookie's folder, of files that collectors write: no other file is ever removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class ReadFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What one run of a collector has read of a bookie.
+    """The manifest of one run of a collector: the files that it read and the Parquet files with their rows.
 
     running: a bookie ran on the directories. with_metadata: digest types and passwords came from metadata; without it
     digests were checked with the empty password where possible. digests: entries by good, bad, unknown.
@@ -97,25 +97,27 @@ class Manifest:
 
     @property
     def bookie(self) -> BookieDirs:
-        """The directories as they were found."""
+        """The directories of the bookie, as the collector found them."""
         cookie = decode_cookie(self.cookie.encode(), source=f"cookie of {self.bookie_id}")
         folders = (tuple(map(Path, names)) for names in (self.journal_dirs, self.ledger_dirs, self.index_dirs))
         return BookieDirs(self.bookie_id, cookie, self.cookie, *folders)
 
     def parts_of(self, table: str) -> list[Part]:
-        """The Parquet files of a table."""
+        """Returns the Parquet files of a table."""
         return [part for part in self.parts if part.table == table]
 
     def encode(self) -> bytes:
-        """The manifest as JSON."""
+        """Returns the manifest as JSON."""
         return json.dumps(asdict(self), indent=1).encode()
 
 
 @dataclass(frozen=True, slots=True)
 class BookieFacts:
-    """A bookie's folder: its complete manifests, newest first; other manifests and why; files that none names.
+    """The content of a bookie's folder.
 
-    Manifests after the newest MANIFESTS_KEPT_MAX are among the files that none names.
+    manifests: the complete ones, newest first, at most MANIFESTS_KEPT_MAX. incomplete: path of any other manifest → why
+    it is not valid. unreferenced: files of collectors other than `manifests` and the files that these name; none where
+    a manifest has another format, which may name any file.
     """
 
     manifests: list[Manifest] = field(default_factory=list)
@@ -124,12 +126,12 @@ class BookieFacts:
 
 
 def bookie_folder(bookie_id: str) -> str:
-    """The name of a bookie's folder."""
+    """Returns the name of a bookie's folder."""
     return _BOOKIE + quote(bookie_id, safe="")
 
 
 def bookie_facts(folder: Storage) -> BookieFacts:
-    """What there is in a bookie's folder; nothing where it was never collected."""
+    """Reads the manifests in a bookie's folder; returns an empty result where the bookie was never collected."""
     sizes = folder.files()
     found = BookieFacts()
     complete: list[tuple[str, Manifest]] = []
@@ -163,7 +165,7 @@ def bookie_facts(folder: Storage) -> BookieFacts:
 
 
 def newest_manifests(storage: Storage) -> tuple[list[tuple[str, Manifest]], list[str]]:
-    """The newest complete manifest of each bookie with its folder, and notes about those that are not complete.
+    """Returns (folder name, newest complete manifest) of each bookie, and notes about incomplete manifests.
 
     Raises:
         NotFound: the folder does not exist, or no bookie has a complete manifest.
@@ -188,10 +190,10 @@ def newest_manifests(storage: Storage) -> tuple[list[tuple[str, Manifest]], list
 
 
 def _manifest(about: Any) -> Manifest:
-    """A manifest from JSON.
+    """Returns the manifest that a JSON object describes.
 
     Raises:
-        TypeError, KeyError, ValueError: it is something else.
+        TypeError, KeyError, ValueError: the object does not describe a manifest.
     """
     files = tuple(
         ReadFile(**{**one, "unproven": None if one["unproven"] is None else tuple(one["unproven"])})

@@ -1,8 +1,8 @@
-"""The facts of a run over what collectors wrote: no bookie's disk is accessed.
+"""Gives a run the facts that collectors wrote; the disks of bookies are not accessed.
 
-The newest complete manifest of each bookie is used; a bookie without one counts as not scanned, as one whose
+The newest complete manifest of each bookie is used; a bookie without one is treated as not scanned, like a bookie whose
 directories are not given to --offline. Collections start at different times and the cluster changes meanwhile, so
-these findings are left out although --offline over stopped bookies reports them:
+these findings are not reported, although --offline over stopped bookies reports them:
 
 - missing, unindexed and surplus copies of ledgers that are not CLOSED, and of ledgers whose metadata changed (by the
   node's mtime, else the creation time) after the collection of the bookie started, or up to a minute before;
@@ -10,8 +10,8 @@ these findings are left out although --offline over stopped bookies reports them
   without --metadata;
 - open ledgers whose only proof is that no bookie runs, where a bookie ran while it was collected.
 
-Bookies on different machines have files of the same path. Where a directory is in the facts of several bookies, the
-names of their files begin with the bookie: `b1:3181:/data/ledgers/current/0.log`.
+Bookies on different machines have files with the same path. If several bookies have a directory with the same path,
+the names of their files begin with the bookie id: `b1:3181:/data/ledgers/current/0.log`.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ if TYPE_CHECKING:
 
 @dataclass
 class CollectedFacts(Facts):
-    """Facts of `sources.facts`."""
+    """The facts below the URI `sources.facts`."""
 
     manifests: dict[str, Manifest] = field(default_factory=dict)
-    """By the bookie's folder."""
+    """The manifest in use by the name of the bookie's folder."""
     shared: list[str] = field(default_factory=list)
-    """Bookies whose directories have the path of another bookie's."""
+    """Ids of bookies with a directory whose path is also that of another bookie's directory."""
 
     @cached_property
     def stored(self) -> Storage:
-        """Where the facts are."""
+        """The folder that holds the facts of all bookies."""
         return storage_of(self.spark, run_place("--facts", str(self.sources.facts), FACTS_SCHEMES))
 
     @property
     def kept(self) -> bool:
-        """True where the run names the collectors' rows of entries as its own: both are on this machine."""
+        """True where the run refers to the collectors' scans as its own scans: both are on this machine."""
         return isinstance(self.stored, LocalStorage) and isinstance(self.run, LocalStorage)
 
     @property
     def size(self) -> int:
-        """Bytes of the Parquet files that checks will read."""
+        """Bytes of the Parquet files that checks read."""
         return self.folder.size() + sum(
             part.size for one in self.manifests.values() for part in one.parts_of(SCAN.name)
         )
@@ -85,7 +85,7 @@ class CollectedFacts(Facts):
         return [one.bookie for one in all_manifests]
 
     def _collected(self, table: str) -> DataFrame:
-        """A table as the manifests have it."""
+        """Returns the rows of a table from the Parquet files that the manifests name."""
         paths = [
             self.stored.url(folder, part.path) for folder, one in self.manifests.items() for part in one.parts_of(table)
         ]
@@ -94,7 +94,7 @@ class CollectedFacts(Facts):
         return self._named(rows) if "file" in rows.columns else rows
 
     def _named(self, rows: DataFrame) -> DataFrame:
-        """Rows with file names that no other bookie has."""
+        """Returns the rows with file names that are unique among all bookies."""
         from pyspark.sql import functions as F
 
         if not self.shared:
@@ -115,7 +115,7 @@ class CollectedFacts(Facts):
             makers[name] = lambda name=name: self._parquet(name)  # type: ignore[misc]
 
     def _scan(self) -> None:
-        """Nothing is read: the scans are the collectors'. On this machine, results find them by their folders."""
+        """Reads nothing; if the facts and the run are on this machine, adds the collectors' scans to `scans`."""
         self.kept_files = sum(len(one.files) for one in self.manifests.values())
         if not self.kept:
             return
@@ -127,7 +127,7 @@ class CollectedFacts(Facts):
             self.scans |= files
 
     def scan(self) -> DataFrame:
-        """The rows of all files that manifests name; a Parquet file may have rows of others too."""
+        """Returns the rows of all files that the manifests name, without other rows of the same Parquet files."""
         from pyspark.sql import functions as F
 
         whole: list[str] = []
@@ -160,5 +160,5 @@ class CollectedFacts(Facts):
         return self.scan().where("kind < 'a'").persist()
 
     def _small_files(self) -> list[tuple[object, ...]]:
-        """Rows of `damage` that collectors wrote about small files."""
+        """Returns the rows of `damage` that collectors wrote about small files."""
         return [tuple(row) for row in self._collected("damage").collect()]

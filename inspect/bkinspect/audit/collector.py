@@ -1,12 +1,13 @@
-"""Collects the facts of one bookie beside it: no Spark, no JVM, one core, at a limited rate.
+"""Collects the facts of one bookie on its machine: without Spark or a JVM, on one core, at a limited rate.
 
-The bookie may run. Its journals are read first, from the marks at the start, then its entry logs, then its index, then
-the entry logs that changed or appeared meanwhile. So whatever was stored when the collection started is in the facts:
-what was flushed meanwhile is in the journals too, and what a compaction moved is in a log that was read again.
+The bookie may run. Its journals are read first, with the marks at the start, then its entry logs, then its index, then
+the entry logs that changed or appeared meanwhile. So everything that was stored when the collection started is in the
+facts: entries that were flushed meanwhile are in the journals too, and entries that a compaction moved are in a log
+that was read again.
 
-An entry log that an earlier manifest names, with the same fingerprint, is not read again; journals always are. A
-ledger's digest type and password never change: a log is read again only where they are known by now, were not when it
-was read, and entries of that ledger could not be checked.
+An entry log that an earlier manifest names, with the same fingerprint, is not read again; journals always are. Since
+the digest type and password of a ledger never change, such a log is read again only if it has entries whose digest
+could not be checked and the digest of their ledger has become known.
 """
 
 from __future__ import annotations
@@ -51,17 +52,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ATTEMPTS_MAX: Final = 5
-"""How often files that disappear while they are listed or an index is read are listed or read again."""
+"""Attempts to list files, or to read an index, while the bookie removes files."""
 UNPROVEN_MAX: Final = 10_000
 BLOCK_SIZE: Final = 1 << 20
-"""A rate limit counts a block of a file once: the reader takes its windows again, then from the page cache."""
+"""The rate limit counts each block of a file once: repeated reads are served from the page cache."""
 PLAIN_DIGEST: Final = "CRC32C"
 Stage = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What is requested. metadata: a URI, an export or ZooKeeper's files; None for none. full: read all logs again."""
+    """A request to collect the facts of a bookie.
+
+    metadata: a URI, an export or ZooKeeper's files; None reads no metadata. full: read all logs again.
+    """
 
     dirs: tuple[Path, ...]
     to: Storage
@@ -71,7 +75,7 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a collection came to. bytes_read: of logs, journals and rows of indexes; seconds: elapsed."""
+    """The result of a collection. bytes_read: of logs, journals and rows of indexes; seconds: elapsed."""
 
     manifest: Manifest
     name: str
@@ -83,7 +87,7 @@ class Outcome:
 
 
 class RateLimit:
-    """Spreads bytes over time: a reader waits until all bytes before its own were due.
+    """Limits the rate at which bytes are read: each read is followed by a wait for the time that its bytes may take.
 
     Args:
         bytes_per_s: None for no limit.
@@ -103,7 +107,7 @@ class RateLimit:
         self._due = clock()
 
     def spend(self, size: int) -> None:
-        """Accounts for bytes that were read, then waits as long as they may take; idle time is not saved up."""
+        """Adds bytes that were read, then waits until the rate permits more; idle time is not credited."""
         self.spent += size
         if not self.bytes_per_s:
             return
@@ -114,10 +118,10 @@ class RateLimit:
 
 
 def collect(request: Collection, limit: RateLimit, stage: Stage = lambda _: None) -> Outcome:
-    """Writes the facts of the bookie whose directories are given; the manifest comes last.
+    """Writes the facts of the bookie whose directories are given; the manifest is written last.
 
     Args:
-        stage: is called with each step's name before it: `scan FILE`, the tables, `manifest`, `done`.
+        stage: called with the name of each step before the step: `scan FILE`, the tables, `manifest`, `done`.
 
     Raises:
         NotFound: a directory is missing, or has no cookie. UsageError: the directories are of several bookies.
@@ -146,7 +150,11 @@ def _one_bookie(dirs: tuple[Path, ...]) -> BookieDirs:
 
 @contextmanager
 def _alone(bookie: BookieDirs) -> Iterator[None]:
-    """Locks a directory of the bookie against other collectors, by its descriptor: nothing is written beside it."""
+    """Locks a directory of the bookie against other collectors, with flock on the directory: no lock file is written.
+
+    Raises:
+        Conflict: another collector holds the lock.
+    """
     fd = os.open((*bookie.ledgers, *bookie.journals, *bookie.indexes)[0], os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:
@@ -159,7 +167,7 @@ def _alone(bookie: BookieDirs) -> Iterator[None]:
 
 
 class _LimitedReader(ScanReader):
-    """Reads logs and journals at a limited rate, with digests that are at hand."""
+    """Reads logs and journals at a limited rate, with the given digests."""
 
     def __init__(self, digests: Mapping[int, Digest], limit: RateLimit) -> None:
         super().__init__(SCAN, {})
@@ -189,7 +197,10 @@ class _LimitedReader(ScanReader):
 
 @dataclass
 class _Digests:
-    """Entries of a file by what their digest says, and the ledgers for which it says not that they are sound."""
+    """Counts the entries of a file by the result of their digest check.
+
+    ledgers: those with an entry whose digest does not fit or cannot be checked.
+    """
 
     good: int = 0
     bad: int = 0
@@ -230,7 +241,7 @@ class _Work:
         self._stamp = started_ms
 
     def run(self) -> Manifest:
-        """Everything in the order that a running bookie needs."""
+        """Collects everything in the order that is safe while the bookie runs; returns the manifest."""
         bookie, request = self.bookie, self.request
         self.stage("metadata")
         if request.metadata is not None:
@@ -256,7 +267,7 @@ class _Work:
     # -- metadata ---------------------------------------------------------------------------------------------------
 
     def _read_metadata(self, where: str) -> None:
-        """The ids of all ledgers, and the digests of those that are not sealed with CRC32C."""
+        """Reads the ids of all ledgers, and the digests of those whose digest type is not CRC32C."""
         import numpy as np
 
         from bkinspect.audit.sources.metadata import LedgersReader
@@ -273,8 +284,11 @@ class _Work:
         self._known = np.unique(np.concatenate(ids))
 
     def _unknown_ledgers(self, running: bool) -> list[int]:
-        """Ledgers on the bookie that metadata did not have. While a bookie runs, only those with an id below the
-        highest: the others may have been created after metadata was read."""
+        """Returns the ledgers on the bookie that are not in metadata.
+
+        While the bookie runs, only ids below the highest in metadata are returned: a ledger with a higher id may have
+        been created after metadata was read.
+        """
         import numpy as np
 
         mine = np.array(sorted(self.ledgers), dtype=np.int64)
@@ -286,12 +300,14 @@ class _Work:
     # -- logs and journals ------------------------------------------------------------------------------------------
 
     def _listed(self) -> list[ScanFile]:
-        """Journals, then the newest logs, then the others: what changes from day to day does not share a Parquet file
-        with what stays."""
+        """Returns journals, then the newest logs, then the other logs.
+
+        In this order, files that change from day to day do not share a Parquet file with files that stay the same.
+        """
         for attempt in range(ATTEMPTS_MAX):
             try:
                 return sorted(scan_files(self.bookie), key=lambda one: (one.source != "journal", not one.newest))
-            except FileNotFoundError:  # removed by the bookie after it was listed
+            except FileNotFoundError:  # the bookie removed a file after it was listed
                 if attempt == ATTEMPTS_MAX - 1:
                     raise
         raise AssertionError("the last attempt returns or raises")
@@ -301,9 +317,9 @@ class _Work:
         return known is not None and known.fingerprint == file.fingerprint
 
     def _scan(self, files: list[ScanFile], earlier: Manifest | None) -> list[Part]:
-        """Reads files, except logs that the earlier manifest has as they are; returns the parts that hold those."""
+        """Reads files, except logs that are unchanged since the earlier manifest; returns the parts that hold those."""
         known = {one.fingerprint: one for one in earlier.files} if earlier is not None else {}
-        if self._known is not None and not self.bookie.indexes:  # only logs tell which ledgers are on the bookie
+        if self._known is not None and not self.bookie.indexes:  # only the logs have the ledgers then
             known = {}
         writer = self._writer(SCAN)
         reader = _LimitedReader(self._digests, self.limit)
@@ -325,7 +341,7 @@ class _Work:
         return [] if earlier is None else [part for part in earlier.parts if part.path in kept]
 
     def _checkable(self, file: ReadFile) -> bool:
-        """True where digests of the file can be checked by now that could not be when it was read."""
+        """True if a digest of the file that could not be checked when it was read can be checked now."""
         if file.unproven is None:
             return bool(self._digests)
         return not self._digests.keys().isdisjoint(file.unproven)
@@ -338,7 +354,7 @@ class _Work:
                 digests.add(batch)
                 if self._known is not None and (file.source == "journal" or not self.bookie.indexes):
                     self._note_ledgers(batch)
-        except FileNotFoundError:  # removed by the bookie: what it held is in its index, which is read later
+        except FileNotFoundError:  # the bookie removed it: its entries are in the index, which is read later
             return
         rest = digests.ledgers - self._digests.keys()
         self.files[file.file] = ReadFile(
@@ -359,7 +375,7 @@ class _Work:
     # -- tables -----------------------------------------------------------------------------------------------------
 
     def _table(self, table: Table) -> None:
-        """Reads a table from the indexes: again from the beginning where the bookie removes a file meanwhile."""
+        """Reads a table from the indexes; restarts from the beginning if the bookie removes a file meanwhile."""
         self.stage(table.name)
         dirs = "\n".join(str(folder) for folder in dict.fromkeys(self.bookie.indexes))
         if not dirs:
@@ -391,14 +407,14 @@ class _Work:
             self.written += [replace(part, files=0) for part in writer.close()]
 
     def _writer(self, table: Table) -> PartWriter:
-        """A writer into a folder of its own."""
+        """Returns a writer for a new folder."""
         self._stamp += 1
         return PartWriter(self.to, f"{self.day}/{table.name}-{self._stamp}", COLLECTED[table.name])
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def _finish(self, running: bool, carried: list[Part]) -> Manifest:
-        """Writes the manifest. Rows of a file that was read twice count once: the manifest names the second reading."""
+        """Writes the manifest; of a file that was read twice it names the rows of the second reading only."""
         self.stage("manifest")
         used = {one.part for one in self.files.values()}
         parts = [part for part in (*carried, *self.written) if part.table != SCAN.name or part.path in used]

@@ -40,7 +40,7 @@ _SPARK_TYPE: Final = (
 
 @unique
 class FailOn(StrEnum):
-    """The lowest severity of findings that fail a run. Findings of severity info never do."""
+    """The lowest severity of findings that fail a run. Findings of severity info never fail it."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -53,7 +53,10 @@ class FailOn(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Suppression:
-    """An entry of a suppression file. number: its place in the file, 1 for the first; expires: its last day in UTC."""
+    """An entry of a suppression file.
+
+    number: its position in the file, from 1. expires: the last day, in UTC, on which it takes effect.
+    """
 
     number: int
     code: str
@@ -65,14 +68,17 @@ class Suppression:
 
     @property
     def words(self) -> str:
-        """The entry on one line."""
+        """The entry as one line of text."""
         places = (self.code, self.ledger_id, self.bookie_id, self.subject)
         return f"suppression {self.number} ({', '.join(str(place) for place in places if place is not None)})"
 
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """What fails a run. budgets: code → findings that are allowed; file: where the suppressions were read."""
+    """The conditions under which a run fails.
+
+    budgets: code → findings that are allowed; file: the file from which the suppressions were read.
+    """
 
     fail_on: FailOn = FailOn.WARNING
     budgets: Mapping[str, int] = field(default_factory=dict)
@@ -80,14 +86,15 @@ class Contract:
     file: Path | None = None
 
     def in_effect(self, as_of_ms: int) -> tuple[Suppression, ...]:
-        """The suppressions that have not expired at this time."""
+        """Returns the suppressions that have not expired at this time."""
         today = _day(as_of_ms)
         return tuple(one for one in self.suppressions if one.expires >= today)
 
     def notes(self, as_of_ms: int, used: Iterable[int]) -> list[str]:
-        """What the operator must know of the suppressions: which have expired, and which match no finding.
+        """Returns a note for each suppression that has expired or matches no finding.
 
         Args:
+            as_of_ms: the start of the run.
             used: numbers of the suppressions that match a finding.
         """
         today = _day(as_of_ms)
@@ -103,7 +110,7 @@ class Contract:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The number of findings of a code and severity, of those that are suppressed or of the others."""
+    """The number of findings with the same code and severity, either suppressed or not."""
 
     code: str
     severity: str
@@ -113,7 +120,11 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a run fails. failing: code → findings that fail it; allowed: those within a budget."""
+    """The result of a run under its contract.
+
+    failing: code → findings that fail the run; allowed: code → findings within a budget; suppressed: code → suppressed
+    findings.
+    """
 
     failing: Mapping[str, int] = field(default_factory=dict)
     allowed: Mapping[str, int] = field(default_factory=dict)
@@ -121,12 +132,12 @@ class Verdict:
 
     @property
     def failed(self) -> bool:
-        """True where the run ends with exit code 1."""
+        """True if the run ends with exit code 1."""
         return bool(self.failing)
 
 
 def judge(contract: Contract, kinds: Iterable[Kind]) -> Verdict:
-    """The verdict over a run's findings: a code over its budget fails the run with all of its findings."""
+    """Returns the verdict on a run's findings: a code over its budget fails the run with all of its findings."""
     serious: dict[str, int] = {}
     suppressed: dict[str, int] = {}
     for kind in kinds:
@@ -140,10 +151,10 @@ def judge(contract: Contract, kinds: Iterable[Kind]) -> Verdict:
 
 
 def parse_fail_on(text: str) -> FailOn:
-    """The severity that --fail-on names.
+    """Returns the severity that --fail-on names.
 
     Raises:
-        UsageError: another word.
+        UsageError: the text is not a severity that can fail a run.
     """
     try:
         return FailOn(text)
@@ -152,10 +163,10 @@ def parse_fail_on(text: str) -> FailOn:
 
 
 def parse_budgets(given: Sequence[str]) -> dict[str, int]:
-    """The budgets of --allow CODE=N, by code.
+    """Returns the budgets of --allow CODE=N, by code.
 
     Raises:
-        UsageError: no such code, not a number of findings, or a code given twice.
+        UsageError: the code does not exist or is given twice, or N is not a number of findings.
     """
     budgets: dict[str, int] = {}
     for text in given:
@@ -172,11 +183,11 @@ def parse_budgets(given: Sequence[str]) -> dict[str, int]:
 
 
 def read_suppressions(path: Path) -> tuple[Suppression, ...]:
-    """The entries of a suppression file, in their order.
+    """Returns the entries of a suppression file, in the order of the file.
 
     Raises:
-        NotFound: the file does not exist. UsageError: it is not valid; says the file, line and entry, what was
-            expected and what was found.
+        NotFound: the file does not exist. UsageError: it is not valid; the message has the file, the line, the entry,
+            the expected value and the value that was found.
     """
     try:
         text = path.read_bytes().decode("utf-8")
@@ -204,7 +215,11 @@ def read_suppressions(path: Path) -> tuple[Suppression, ...]:
 
 
 def _suppression(path: Path, number: int, line: int | None, entry: Mapping[str, Any]) -> Suppression:
-    """One entry, checked."""
+    """Checks and returns one entry.
+
+    Raises:
+        UsageError: the entry is not valid.
+    """
 
     def check(key: str, expected: str, valid: bool) -> None:
         if not valid:
@@ -238,7 +253,7 @@ def _invalid(path: Path, number: int | None, line: int | None, key: str, expecte
 
 
 def marked(found: DataFrame, suppressions: Sequence[Suppression]) -> DataFrame:
-    """The findings with the column `suppressed`: the reason of the first suppression that matches, else null."""
+    """Adds the column `suppressed` to findings: the reason of the first suppression that matches, else null."""
     from pyspark.sql.functions import get, lit
 
     reason = get(_matching(suppressions), lit(0)).getField("reason") if suppressions else lit(None).cast("string")
@@ -246,7 +261,9 @@ def marked(found: DataFrame, suppressions: Sequence[Suppression]) -> DataFrame:
 
 
 def matched_numbers(found: DataFrame, suppressions: Sequence[Suppression]) -> set[int]:
-    """Numbers of the suppressions that match a finding. Shuffles no more than a row a suppression and task.
+    """Returns the numbers of the suppressions that match a finding.
+
+    Shuffles at most one row per suppression and task.
 
     Args:
         found: findings with the column `suppressed`.
@@ -261,7 +278,7 @@ def matched_numbers(found: DataFrame, suppressions: Sequence[Suppression]) -> se
 
 
 def _matching(suppressions: Sequence[Suppression]) -> Column:
-    """The suppressions that match a row of findings: an array of structs in the order of the file."""
+    """Returns the column with the suppressions that match a finding: an array of structs in the order of the file."""
     from pyspark.sql.functions import col, filter, from_json, lit
 
     rows = [

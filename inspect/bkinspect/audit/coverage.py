@@ -1,7 +1,7 @@
-"""Which share of all copies was verified, and when: by this run, by an earlier one whose scan is used, or never.
+"""Computes which share of all copies was verified, and when: by this run, by an earlier run, or never.
 
-Copies are counted as rows of entry logs and of running bookies. An entry that is in a journal only is not counted, one
-that is in two logs after a compaction is counted twice.
+Copies are counted as rows of entry logs and of running bookies. An entry that is only in a journal is not counted; an
+entry that is in two logs after a compaction is counted twice.
 """
 
 from __future__ import annotations
@@ -36,12 +36,15 @@ SELECT coalesce(sum((last_entry_id - first_entry_id + 1) * write_quorum_size / e
 FROM (SELECT *, unnest(bookies) AS bookie FROM fragments WHERE last_entry_id >= first_entry_id)
 WHERE bookie NOT IN (SELECT bookie_id FROM bookies WHERE scanned AND bookie_id IS NOT NULL)
 """
-"""By metadata, of closed ledgers: each bookie of an ensemble holds its share of the write quorums."""
+"""Copies that metadata expects of closed ledgers: each bookie of an ensemble holds its share of the write quorums."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Copies whose digests were checked by one run. at_ms: when it began; bytes: of entries, 4-byte sizes included."""
+    """Copies whose digests one run checked.
+
+    at_ms: when the run began; bytes: of the entries, with their 4-byte sizes.
+    """
 
     at_ms: int
     copies: int
@@ -50,11 +53,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What was verified when, newest first; what could not be verified.
+    """The copies that were verified, by run, and those that were not.
 
-    unchecked: copies whose digest cannot be checked, because its type or password is not known, or it is DUMMY;
-    oldest_unchecked_ms: when the oldest of their ledgers was created, None where unknown; unread: copies on bookies
-    that were not read, as metadata expects them.
+    parts: verified copies, newest first; unchecked: copies whose digest cannot be checked, because its type or password
+    is not known, or it is DUMMY; oldest_unchecked_ms: when the oldest of their ledgers was created, None if unknown;
+    unread: copies that metadata expects on bookies that were not read.
     """
 
     parts: Sequence[Part] = ()
@@ -64,12 +67,12 @@ class Coverage:
 
     @property
     def copies(self) -> int:
-        """All copies that are known."""
+        """The number of all known copies."""
         return sum(part.copies for part in self.parts) + self.unchecked + self.unread
 
 
 def coverage(results: Results) -> Coverage:
-    """What a run verified; nothing for one that read no entries. Reads rows of files, and the column of the digests."""
+    """Returns the coverage of a run; empty for a run that read no entries."""
     about = results.about
     if about.get("live_copies") and not about.get("offline"):
         rows = list(results.query(_LIVE_SQL, [about["as_of_ms"]]))
@@ -85,7 +88,10 @@ def coverage(results: Results) -> Coverage:
 
 
 def _offline(results: Results) -> list[Item]:
-    """A scan of an earlier run is named with its files; all other files were read by this run."""
+    """Returns the verified copies by the run that read them, from run.json and the files' rows.
+
+    run.json names each scan of an earlier run with its files; all other files were read by this run.
+    """
     files: list[str] = []
     stamps: list[int] = []
     for scan, names in results.about["scans"].items():

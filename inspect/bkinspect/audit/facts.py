@@ -1,6 +1,6 @@
-"""Reads every source once into Parquet, and gives the tables over it.
+"""Reads every source once into Parquet and provides the tables over it.
 
-What was read stays: checks, the report and `audit sql` never touch a bookie or the metadata store again.
+The Parquet files are kept: checks, the report and `audit sql` never access a bookie or the metadata store.
 """
 
 from __future__ import annotations
@@ -44,29 +44,30 @@ OWN_METADATA: Final = frozenset({"ends", "bookies"})
 """Tables whose sources read metadata themselves."""
 PLAIN_DIGEST: Final = "CRC32C"
 DIGESTS: Final = "digests"
-"""The folder of the digests that a scan was given, beside it."""
+"""The folder, beside a scan, with the digests that the scan used."""
 LISTED: Final = "listed-files"
 METADATA_READERS: Final[Mapping[str, Callable[[str, Mapping[str, str]], Reader]]] = {
     "ledgers": lambda name, options: LedgersReader(TABLES[name], options),
     "underreplicated": lambda name, options: UnderreplicatedReader(TABLES[name], options),
 }
 SMALL_ROWS: Final = 50_000
-"""A table of metadata, or of copies, of up to so many rows is read without Spark."""
+"""Rows up to which a table of metadata or of copies is read without Spark."""
 SMALL_BYTES: Final = 32 << 20
-"""Copies of up to so many bytes are."""
+"""Bytes up to which copies are read without Spark."""
 MISMATCHES_MAX: Final = 10_000
-"""Files whose ranges do not meet and that are read again whole."""
+"""Files that are read again as a whole because their ranges do not fit together."""
 Stage = Callable[[str], None]
 
 
 @dataclass
 class Sources:
-    """Where a run reads.
+    """The sources of a run.
 
-    metadata: a URI, an export or a bundle; None for disks alone. offline: folders. options: those of Selection.
-    live_copies: ask running bookies for their entries (needs a metadata URI). full: read files that were read before.
-    part_size: bytes of an entry log that one task reads. namespaces: of DistributedLog, besides the usual ones.
-    facts: the URI to which collectors wrote, instead of offline folders; None without.
+    metadata: a URI, an export or a bundle; None reads directories only. offline: directories of bookies. selection: the
+    ledgers and bookies to read. live_copies: read entries of running bookies (needs a metadata URI). full: read files
+    again that an earlier run has read. part_size: bytes of an entry log that one task reads. namespaces: of
+    DistributedLog, besides the usual ones. facts: the URI to which collectors wrote, instead of offline directories;
+    None without collectors.
     """
 
     metadata: str | None = None
@@ -80,10 +81,10 @@ class Sources:
 
 
 def listed(spark: SparkSession, bookies: Sequence[BookieDirs], paths: str, folder: Storage) -> FileList:
-    """The logs and journals of bookies; those of a large cluster are listed by Spark's tasks.
+    """Returns the logs and journals of bookies; tasks of Spark list those of a large cluster.
 
     Args:
-        paths: where the bookies were found, one a line. folder: for rows of the tasks.
+        paths: folders in which the bookies were found, one per line. folder: for the rows of the tasks.
     """
     if count_files(bookies) <= DRIVER_FILES_MAX:
         return FileList.of(file for bookie in bookies for file in scan_files(bookie))
@@ -99,8 +100,8 @@ class Facts:
     """The facts of one run, below `folder`.
 
     Args:
-        folder: made for this run alone; `run` is the folder of the run itself, with earlier facts beside it.
-        stage: is called with the name of the table that is being read.
+        folder: created for this run alone, below `run`, the folder of the run, which may have facts of earlier runs.
+        stage: called with the name of each table or step before it begins.
     """
 
     spark: SparkSession
@@ -117,7 +118,7 @@ class Facts:
     _about_files: dict[Storage, DataFrame] = field(default_factory=dict)
 
     def read(self, needs: Iterable[str]) -> Mapping[str, Callable[[], DataFrame]]:
-        """Reads what these tables need; returns how each is made."""
+        """Reads the sources of the tables in needs; returns, by name, a function that returns the table."""
         wanted = set(needs)
         makers: dict[str, Callable[[], DataFrame]] = {}
         self.bookies = self._find_bookies()
@@ -140,17 +141,17 @@ class Facts:
         return makers
 
     def _find_bookies(self) -> list[BookieDirs]:
-        """The bookies whose files are read."""
+        """Returns the bookies whose files are read."""
         return find_bookies(self.sources.offline) if self.sources.offline else []
 
     @property
     def size(self) -> int:
-        """Bytes of the files that checks will read."""
+        """Bytes of the files that checks read."""
         return sum(folder.size() for folder in {self.folder, *self.scans})
 
     @property
     def empty(self) -> frozenset[str]:
-        """The tables whose Parquet holds no row."""
+        """The names of the tables whose Parquet files have no rows."""
         folders = {name: self.folder / name for name in TABLES}
         written = {item.name for item in self.folder.list()}
         return frozenset(name for name, folder in folders.items() if folder.name in written and not rows_of(folder))
@@ -169,7 +170,7 @@ class Facts:
             elif not (small := small and self._here(METADATA_READERS[name](name, options), name)):
                 self._load(f"bookkeeper.{name}", options).write.parquet(self.folder.url(name))
             if name == "topics" and self._parquet(name).isEmpty():
-                continue  # no Pulsar here: that no topic names a ledger means nothing
+                continue  # without Pulsar, a ledger that no topic names is not a fault
             makers[name] = lambda name=name: self._parquet(name)  # type: ignore[misc]
         self.folder.delete(OWNER_NODES.name)
         if "fragments" in wanted:
@@ -179,7 +180,14 @@ class Facts:
             makers["fragments"] = lambda: self._parquet("fragments")
 
     def _of_owners(self, name: str, options: Mapping[str, str], small: bool) -> bool:
-        """Writes topics, cursors or metadata_damage; their nodes are read once for all of them. False: not small."""
+        """Writes topics, cursors or metadata_damage, whose nodes are read once for all three.
+
+        Args:
+            small: False if a table of metadata was too large to be read without Spark.
+
+        Returns:
+            small; False if the rows of the nodes are more than SMALL_ROWS.
+        """
         together = self.folder / OWNER_NODES.name
         if together.exists():
             pass
@@ -198,7 +206,11 @@ class Facts:
         return False
 
     def _write_bookies(self, unread: Collection[object] = ()) -> None:
-        """Registrations, cookies in the store, and cookies on disk, together."""
+        """Writes the table `bookies` from registrations, cookies in the metadata store and cookies on disk.
+
+        Args:
+            unread: ids of running bookies whose entries could not all be read: they are not `scanned`.
+        """
         known: dict[object, dict[str, object]] = {}
         if self.sources.metadata is not None:
             self.stage("bookies")
@@ -241,7 +253,7 @@ class Facts:
             makers[name] = lambda name=name: self._parquet(name)  # type: ignore[misc]
 
     def _scan(self) -> None:
-        """Reads the files that no earlier run has read; fills scans."""
+        """Reads the files that no earlier scan has; sets `scans` to all scans that this run uses."""
         self.stage("entry logs and journals")
         files = listed(self.spark, self.bookies, self._paths()["paths"], self.folder)
         options = self._digest_options()
@@ -258,9 +270,11 @@ class Facts:
             self._scan_fresh(reading, options, known)
 
     def _judged_otherwise(self, scan: Storage, files: FileList) -> Collection[str]:
-        """The files of an earlier scan whose digests were checked as metadata no longer tells: they are read again.
+        """Returns the files of an earlier scan with ledgers whose digest in metadata is another one now.
 
-        Shuffles the ledgers that are not sealed with CRC32C, and only where there are many or some differ.
+        All files are returned if the scan was made without digests.
+
+        Shuffles the ledgers whose digest type is not CRC32C, and only if they are many or some differ.
         """
         assert scan.parent is not None, "a scan is in the folder of a run's facts"
         before, now = scan.parent / DIGESTS, self.folder / DIGESTS
@@ -298,7 +312,7 @@ class Facts:
         rows.write.parquet(folder.url())
 
     def _digest_options(self) -> dict[str, str]:
-        """The digests of ledgers that are not sealed with CRC32C, for the readers."""
+        """Writes the digests of ledgers whose digest type is not CRC32C; returns the option for the readers."""
         if self.sources.metadata is None:
             return {}
         columns = self._parquet("ledgers").select("ledger_id", "digest_type", "password")
@@ -334,7 +348,7 @@ class Facts:
         return self.spark.read.schema(SCAN.ddl).parquet(scan.url())
 
     def _about_files_of(self, scan: Storage) -> DataFrame:
-        """The rows of a scan that are not records: few, read once and kept by Spark."""
+        """Returns the rows of a scan that are not records; they are few, and Spark keeps them after the first read."""
         if scan not in self._about_files:
             self._about_files[scan] = self._rows_of(scan).where("kind < 'a'").persist()
         return self._about_files[scan]
@@ -363,7 +377,7 @@ class Facts:
         return self.spark.sql(sql)
 
     def _small_files(self) -> list[tuple[object, ...]]:
-        """Rows of `damage` about cookies, marks and ids that cannot be read or do not agree."""
+        """Returns rows of `damage` about cookies, marks and ids that cannot be read or do not agree."""
         return damage_rows(self.bookies)
 
     # -- running bookies ------------------------------------------------------------------------------------------
@@ -403,9 +417,10 @@ class Facts:
     # -- Parquet --------------------------------------------------------------------------------------------------
 
     def _here(self, reader: Reader, name: str, parts: Sequence[InputPartition] | None = None) -> bool:
-        """Reads a small table in this process: Spark takes seconds to plan a source, and its workers to start.
+        """Reads a small table in this process, because Spark needs seconds to plan a source and to start its workers.
 
-        False: it is not small, after SMALL_ROWS or SMALL_BYTES of it; nothing is left of the attempt then.
+        Returns:
+            False if the table has more than SMALL_ROWS rows or SMALL_BYTES bytes; its folder is deleted then.
         """
         import pyarrow.compute as compute
         import pyarrow.parquet as parquet
@@ -436,7 +451,7 @@ class Facts:
         return self.spark.read.parquet(self.folder.url(name))
 
     def _write(self, table: Table, folder: str, rows: list[tuple[object, ...]], name: str = "part") -> None:
-        """Writes a few rows without Spark; the schema is right even for none."""
+        """Writes a few rows without Spark; the file has the schema of the table even without rows."""
         self.folder.make(folder)
         batches = [batch_of(table, rows)] if rows else []
         write_table(table, batches, self.folder / folder, f"{name}.parquet")

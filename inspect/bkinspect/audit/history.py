@@ -1,14 +1,14 @@
-"""Follows findings across runs: when each was seen first and last, in how many runs, and what changed.
+"""Compares findings across runs: when each was seen first and last, in how many runs, and which are new or gone.
 
-Identity. Two findings of two runs are the same if (code, ledger_id, entry_id, bookie_id, file, offset) are equal, null
-being equal to null. `file` is compared relative to the folder that holds all `--offline` directories of its run, so
+Identity. Two findings of two runs are the same if (code, ledger_id, entry_id, bookie_id, file, offset) are equal; null
+equals null. `file` is compared relative to the folder that holds all `--offline` directories of its run, so
 that a snapshot mounted elsewhere every night keeps its findings' identities; a file outside of this folder is compared
 as it is. Another set of directories can change the folder: files then have new identities once. Subject, message,
-severity and evidence are no part of it.
+severity and evidence do not belong to the identity.
 
-Earlier runs are those in the folder that holds the run, and the one that the run replaces, if they audited the same
-cluster: the same instance id, or the same metadata where a run does not know it. Each run keeps the history of its
-findings, so a run that is deleted later is still counted.
+Earlier runs are those in the folder that holds the run, and the run that it replaces, if they audited the same
+cluster: the instance id is the same, or the metadata if a run does not know the instance id. Each run keeps the history
+of its findings, so a run that is deleted later is still counted.
 """
 
 from __future__ import annotations
@@ -31,37 +31,40 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 RUNS_MAX: Final = 64
-"""Earlier runs whose findings are read, the newest; older ones are known by what these keep of them."""
+"""The newest earlier runs whose findings are read; these keep the history of older runs."""
 _FINDINGS: Final = re.compile(r"findings-[0-9]+")
 _STAMP: Final = r"findings-([0-9]+)/[^/]*$"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run that came to its end; `about` is its run.json."""
+    """A complete run; `about` is its run.json."""
 
     folder: Storage
     about: Mapping[str, Any]
 
     @property
     def as_of_ms(self) -> int:
-        """When it began to read."""
+        """The time when the run began to read."""
         return int(self.about["as_of_ms"])
 
     @property
     def findings(self) -> Storage:
-        """The folder of its findings."""
+        """The folder of the run's findings."""
         return self.folder / str(self.about["findings"])
 
     @property
     def root(self) -> str:
-        """The folder that its findings' files are relative to; empty for none."""
+        """The folder to which the files of the findings are relative for comparison; empty for none."""
         return str(self.about.get("offline_root") or "")
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What changed since `since`: findings by code, and the first of the gone ones."""
+    """The difference between a run and the earlier run `since`.
+
+    new, gone: findings by code; gone_items: the first of the gone findings.
+    """
 
     since: Run
     new: Mapping[str, int]
@@ -70,7 +73,7 @@ class Changes:
 
 
 def common_folder(paths: Iterable[str]) -> str:
-    """The deepest folder that holds all of the paths, itself one of them perhaps; empty for none or `/`."""
+    """Returns the deepest folder that holds all of the paths or is one of them; empty for no paths or `/`."""
     parts = [path.rstrip("/").split("/") for path in paths]
     if not parts:
         return ""
@@ -80,11 +83,11 @@ def common_folder(paths: Iterable[str]) -> str:
 
 
 def earlier_runs(run: Storage, about: Mapping[str, Any]) -> list[Run]:
-    """The runs before this one over the same cluster, newest first: those beside it, and the one in its own folder.
+    """Returns the earlier runs over the same cluster, newest first: those beside a run, and the one in its own folder.
 
     Args:
         run: the folder of the run.
-        about: of run.json at least as_of_ms, metadata, instance_id and offline.
+        about: its run.json; at least as_of_ms, metadata, instance_id and offline.
     """
     found = []
     for folder in (run, *sister_runs(run)):
@@ -94,12 +97,12 @@ def earlier_runs(run: Storage, about: Mapping[str, Any]) -> list[Run]:
             if usable and same_cluster(earlier.about, about) and earlier.findings.exists():
                 found.append(earlier)
         except (BkctlError, OSError, ValueError, TypeError):
-            continue  # not a run of ours, of another version, or not readable for this user
+            continue  # not a run of bkctl, of another version, or not readable by this user
     return sorted(found, key=lambda earlier: earlier.as_of_ms, reverse=True)
 
 
 def _well_formed(about: Mapping[str, Any]) -> bool:
-    """True where what is used of another run's run.json has the types that `audit run` writes."""
+    """True if the fields that are used of another run's run.json have the types that `audit run` writes."""
     numbers = about.get("severities") or about["counts"]
     return (
         _FINDINGS.fullmatch(str(about["findings"])) is not None
@@ -112,7 +115,7 @@ def _well_formed(about: Mapping[str, Any]) -> bool:
 
 
 def interrupted_runs(folder: Path) -> list[Path]:
-    """The runs in a folder, or the run in it, that have facts of a run which did not come to its end; newest first."""
+    """Returns the folders, newest first, with facts of a run that did not end: the given folder and those in it."""
     stamps: dict[Path, int] = {}
     for path in (*folder.glob("facts-*"), *folder.glob("*/facts-*")):
         name = path.name.removeprefix("facts-")
@@ -124,7 +127,7 @@ def interrupted_runs(folder: Path) -> list[Path]:
 
 
 def _finished_ms(run: Path) -> int:
-    """as_of_ms of the run that a folder holds; -1 without one."""
+    """Returns as_of_ms of the run in a folder; -1 without a readable run."""
     try:
         return int(about_run(run)["as_of_ms"])
     except (BkctlError, OSError, ValueError, TypeError):
@@ -132,7 +135,7 @@ def _finished_ms(run: Path) -> int:
 
 
 def same_cluster(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """True where two runs audited the same cluster, by their run.json."""
+    """True if two runs audited the same cluster, by their run.json."""
     ids = one.get("instance_id"), other.get("instance_id")
     if all(ids):
         return ids[0] == ids[1]
@@ -142,7 +145,10 @@ def same_cluster(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def last_comparable(about: Mapping[str, Any], earlier: Iterable[Run]) -> Run | None:
-    """The newest run that made the same checks over the same selection: absence of a finding means something there."""
+    """Returns the newest run with the same checks, selection and kinds of sources; None without one.
+
+    Only if these are the same does a missing finding mean that it is gone.
+    """
 
     def scope(of: Mapping[str, Any]) -> tuple[object, ...]:
         return sorted(of["checks"]), of.get("selection"), bool(of.get("live_copies")), bool(of.get("offline"))
@@ -151,13 +157,13 @@ def last_comparable(about: Mapping[str, Any], earlier: Iterable[Run]) -> Run | N
 
 
 def with_history(found: DataFrame, earlier: Sequence[Run], as_of_ms: int, root: str) -> DataFrame:
-    """The findings with first_seen_ms, last_seen_ms and runs_seen.
+    """Adds first_seen_ms, last_seen_ms and runs_seen to findings.
 
     Shuffles findings of this run and of up to RUNS_MAX earlier ones by their identity; a file of an earlier run that
     cannot be read is ignored.
 
     Args:
-        root: the folder that files of `found` are relative to.
+        root: the folder to which the files of `found` are relative for comparison.
     """
     from pyspark.sql import functions as f
 
@@ -179,7 +185,7 @@ def with_history(found: DataFrame, earlier: Sequence[Run], as_of_ms: int, root: 
 
 
 def _sightings(found: DataFrame, runs: Sequence[Run]) -> Iterable[DataFrame]:
-    """Findings of earlier runs, a frame for all runs with the same root."""
+    """Yields the findings of earlier runs, one DataFrame for all runs with the same root."""
     from pyspark.sql import functions as f
 
     folders: dict[str, list[str]] = {}
@@ -205,10 +211,10 @@ def _relative(root: str) -> Column:
 
 
 def changes(run: Run, since: Run, limit: int) -> Changes | None:
-    """Findings that only one of two runs has, by DuckDB; None where those of the earlier one cannot be read.
+    """Returns the findings that only one of two runs has, by DuckDB; None if the findings of either cannot be read.
 
     Args:
-        limit: of the gone findings that are returned; errors come first.
+        limit: the number of gone findings to return; errors come first.
     """
     import duckdb
 
@@ -236,7 +242,7 @@ def changes(run: Run, since: Run, limit: int) -> Changes | None:
 
 
 def _identified(name: str, run: Run) -> str:
-    """A view of a run's findings, with the file as it identifies them."""
+    """Returns the SQL of a view of a run's findings, whose files are relative to the run's root."""
 
     def text(value: object) -> str:
         return "'" + str(value).replace("'", "''") + "'"

@@ -7,10 +7,11 @@
 `records`, which repeats `entries`, and the passwords of ledgers, which readers of a catalog must not have, are left
 out. Each table has two more columns: `run_id`, the start of the run, and `run_date`. A run appends one snapshot to each
 table. All snapshots are first staged (Iceberg's write-audit-publish), that of `runs` last, and then published in the
-same order: what a run wrote before it was killed is never visible. A later run publishes the remaining snapshots of a
-run whose `runs` row was staged, and expires those of any other.
+same order: the snapshots of a run that is killed while it stages them never become visible. A later run publishes the
+remaining snapshots of a run whose `runs` row was staged, and expires those of any other run.
 
-The runtime must fit Spark: org.apache.iceberg:iceberg-spark-runtime-4.1_2.13 loads in Spark 4.1, not in 4.3.
+The runtime must match the version of Spark: org.apache.iceberg:iceberg-spark-runtime-4.1_2.13 loads in Spark 4.1, not
+in 4.3.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ NAMESPACE: Final = "bookkeeper"
 RUNS_NAME: Final = "runs"
 EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 STALE_MS: Final = 6 * 3_600_000
-"""Staged snapshots younger than this can be those of a run in progress."""
+"""Age of staged snapshots from which their run is treated as interrupted; younger ones may be of a run in progress."""
 FILE_BYTES: Final = 64 << 20
 """Parquet bytes of facts that one task writes."""
 TASK_BYTES: Final = 1 << 20
-"""Facts are written by as many tasks as run at once, if each has this many bytes."""
+"""Parquet bytes that each task writes at least if a table is divided among all tasks that run at once."""
 RECOVERED_RUNS_MAX: Final = 1000
-"""Interrupted runs that one run publishes or expires."""
+"""Interrupted runs that one run publishes or expires at most."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _WAP_ID: Final = re.compile(r"bkctl-(\d{1,18})")
 _LEFT_OUT: Final = frozenset({"records"})
 _SECRET: Final = frozenset({"password"})
 _UNPARTITIONED: Final = frozenset({"bookies"})
-"""Tables with a row a bookie: a file a bookie would hold one row."""
+"""Tables with one row per bookie: partitioned by bookie, each file would have one row."""
 _ORDER: Final = ("bookie_id", "ledger_id", "entry_id")
 _RUNTIME: Final = (
     "a runtime for this version of Spark: --spark-conf "
@@ -89,7 +90,7 @@ RUNS: Final = Table(
 
 
 def _stored(table: Table) -> Table:
-    """The table as a catalog has it."""
+    """Returns the table as it is stored in a catalog."""
     own = tuple(column for column in table.columns if column.name not in _SECRET)
     return Table(table.name, table.text, (*_RUN_COLUMNS, *own))
 
@@ -98,12 +99,18 @@ STORED: Final[Mapping[str, Table]] = {
     table.name: _stored(table)
     for table in (*(one for name, one in TABLES.items() if name not in _LEFT_OUT), KEPT_FINDINGS, RUNS)
 }
-"""The tables by name; `runs` is the last."""
+"""The stored tables by name; `runs` is the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the tables of runs are. stale_ms: age from which staged snapshots are those of an interrupted run."""
+    """The catalog and namespace with the tables of runs.
+
+    stale_ms: age from which staged snapshots are treated as those of an interrupted run.
+
+    Raises:
+        UsageError: the catalog or the namespace is not a valid name.
+    """
 
     catalog: str
     namespace: str = NAMESPACE
@@ -123,7 +130,7 @@ class Target:
 
 @dataclass
 class Iceberg:
-    """The tables of one target in one session."""
+    """Writes runs to the tables of one target, in one session."""
 
     spark: SparkSession
     target: Target
@@ -132,10 +139,10 @@ class Iceberg:
     # -- before the scan ------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Creates what is missing, adds columns of this version, and completes or removes interrupted runs.
+        """Creates missing tables, adds missing columns, and completes or removes interrupted runs.
 
         Raises:
-            UsageError: the catalog or its runtime is missing, or a table is not one of ours.
+            UsageError: the catalog or its runtime is missing, or a table is not one of bkctl.
             Unavailable: the catalog does not answer.
         """
         self._check_catalog()
@@ -161,10 +168,10 @@ class Iceberg:
 
     @contextmanager
     def _reported(self, what: str, *, usage: bool = True) -> Iterator[None]:
-        """Translates errors of a catalog, whose first line says what is missing.
+        """Translates errors of a catalog; the message has the first line of the cause.
 
         Args:
-            usage: True where an error other than that of a silent catalog is one of its configuration.
+            what: the beginning of the message. usage: True to report an error of a catalog that answers as UsageError.
 
         Raises:
             UsageError: a class, a setting or a table is not as expected. Unavailable: the catalog or Spark fails.
@@ -205,13 +212,13 @@ class Iceberg:
         self._declare_order(table)
 
     def _declare_order(self, table: Table) -> None:
-        """Keeps the sort order in the table, for compactions; only Iceberg's extensions of SQL can express it."""
+        """Stores the sort order in the table, for compactions, if Iceberg's SQL extensions are loaded."""
         keys = order(table)
         if keys and EXTENSIONS in (self.spark.conf.get("spark.sql.extensions", None) or ""):
             self.spark.sql(f"ALTER TABLE {self.name(table.name)} WRITE LOCALLY ORDERED BY {', '.join(keys)}").collect()
 
     def _adapt(self, table: Table) -> None:
-        """Adds the columns that an earlier version of bkctl did not have.
+        """Adds columns that are missing because an earlier version of bkctl created the table.
 
         Raises:
             UsageError: a column has another type.
@@ -236,16 +243,16 @@ class Iceberg:
         self, tables: Mapping[str, Callable[[], DataFrame]], empty: Container[str], sizes: Callable[[str], int],
         about: Mapping[str, Any], stage: Callable[[str], None],
     ) -> None:  # fmt: skip
-        """Stages one snapshot a table and publishes all of them.
+        """Stages one snapshot per table and publishes all of them.
 
         Args:
             tables: facts and findings of the run; empty: names of those without rows.
-            sizes: bytes as Parquet, by name.
+            sizes: returns the bytes of a table as Parquet, by name.
             about: the fields of the run's run.json.
-            stage: is called with the table that is written.
+            stage: called with the name of each table before it is written.
 
         Raises:
-            Refused: a run that started in the same millisecond is there. Unavailable: the catalog fails.
+            Refused: the catalog has a run that started in the same millisecond. Unavailable: the catalog fails.
         """
         run_id = int(about["as_of_ms"])
         with self._reported("failed to write to", usage=False):
@@ -267,14 +274,18 @@ class Iceberg:
         return parallelism(self.spark)
 
     def _run(self, about: Mapping[str, Any], rows: Mapping[str, int]) -> DataFrame:
-        """The row of `runs`."""
+        """Returns the row of the table `runs`.
+
+        Args:
+            rows: written rows by table.
+        """
         values = {**about, "failed": bool(about["contract"]["failing"]), "rows": dict(rows)}
         values["selection"] = {key: str(value) for key, value in about["selection"].items()}
         values["seconds"] = float(about["seconds"])
         return self.spark.createDataFrame([tuple(values[name] for name in RUNS.names)], RUNS.ddl)
 
     def _stage(self, name: str, rows: DataFrame, size: int, run_id: int) -> None:
-        """Writes rows as a snapshot that is not visible yet."""
+        """Appends rows to a table as a staged snapshot, which is not visible."""
         from pyspark.sql.functions import col, lit
 
         table = STORED[name]
@@ -291,7 +302,7 @@ class Iceberg:
             self.spark.conf.unset("spark.wap.id")
 
     def _snapshots(self) -> list[Snapshot]:
-        """The snapshots of all tables that runs of ours wrote."""
+        """Returns the snapshots of all tables that runs of bkctl staged."""
         rows = self.spark.sql(
             " UNION ALL ".join(
                 f"SELECT {_text(name)} AS name, s.snapshot_id AS id, unix_millis(s.committed_at) AS at, "
@@ -312,7 +323,7 @@ class Iceberg:
         ]
 
     def _publish(self, run_id: int, names: Container[str]) -> None:
-        """Makes the staged snapshots of a run visible, that of `runs` last."""
+        """Publishes the staged snapshots of a run, that of `runs` last."""
         for name in (name for name in STORED if name in names):
             place = _text(f"{self.target.namespace}.{name}")
             self._call("publish_changes", f"{place}, {_text(wap_id(run_id))}")
@@ -321,7 +332,7 @@ class Iceberg:
         self.spark.sql(f"CALL `{self.target.catalog}`.system.{procedure}({arguments})").collect()
 
     def _recover(self) -> None:
-        """Publishes the runs that were killed while they published; expires the snapshots of the other killed runs."""
+        """Publishes interrupted runs whose tables are all staged; expires the snapshots of other interrupted runs."""
         snapshots = self._snapshots()
         before = int(time.time() * 1000) - self.target.stale_ms
         for run_id in sorted({one.run_id for one in snapshots if not one.published})[:RECOVERED_RUNS_MAX]:
@@ -338,7 +349,7 @@ class Iceberg:
                 self.notes.append(f"{self.target}: removed the staged tables of the interrupted run of {when}")
 
     def _complete(self, run_id: int, found: Collection[Snapshot]) -> bool:
-        """True where all tables of a run are staged or published: its row of `runs` is, and so is all that it names."""
+        """True if all tables of a run are staged or published: `runs`, and every table that its row in `runs` names."""
         last = next((one for one in found if one.table == RUNS_NAME), None)
         if last is None:
             return False
@@ -347,7 +358,7 @@ class Iceberg:
         return {name for name, count in row.rows.items() if count} <= {one.table for one in found}
 
     def _expire(self, staged: Iterable[Snapshot]) -> None:
-        """Removes staged snapshots with their files, and no others."""
+        """Expires the given staged snapshots, with their files."""
         for one in staged:
             place = _text(f"{self.target.namespace}.{one.table}")
             self._call(
@@ -358,7 +369,10 @@ class Iceberg:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot that a run staged. at_ms: when; published: whether it is visible; records: rows that it adds."""
+    """A snapshot that a run staged.
+
+    at_ms: when it was staged; published: True if it is visible; records: rows that it adds.
+    """
 
     table: str
     id: int
@@ -369,32 +383,36 @@ class Snapshot:
 
 
 def partitions(table: Table) -> tuple[str, ...]:
-    """The columns by which a table is partitioned."""
+    """Returns the columns by which a table is partitioned."""
     by_bookie = "bookie_id" in table.names and table.name not in _UNPARTITIONED
     return ("run_date", "bookie_id") if by_bookie else ("run_date",)
 
 
 def order(table: Table) -> tuple[str, ...]:
-    """The columns by which the rows of a file are sorted; empty for a table without any of them."""
+    """Returns the columns by which the rows of a file are sorted; empty for a table without any of _ORDER."""
     keys = tuple(name for name in _ORDER if name in table.names)
     return ("run_date", *keys) if keys else ()
 
 
 def tasks(size: int, cores: int) -> int:
-    """The number of tasks that write a table of so many bytes of Parquet."""
+    """Returns the number of tasks that write a table.
+
+    Args:
+        size: bytes of the table as Parquet. cores: tasks that run at once.
+    """
     return max(-(-size // FILE_BYTES), min(-(-size // TASK_BYTES), cores), 1)
 
 
 def wap_id(run_id: int) -> str:
-    """The id under which a run stages its snapshots."""
+    """Returns the id under which a run stages its snapshots."""
     return f"bkctl-{run_id}"
 
 
 def date_of(run_id: int) -> date:
-    """The day of a run in UTC."""
+    """Returns the day of a run in UTC."""
     return datetime.fromtimestamp(run_id / 1000, UTC).date()
 
 
 def _text(value: str) -> str:
-    """A literal of Spark's SQL."""
+    """Returns a text as a literal of Spark's SQL."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,8 +1,8 @@
-"""Which files were read before: an entry log that was verified once is not read again unless it changed.
+"""Determines which files a run must read: a file that an earlier scan holds is not read again unless it changed.
 
-Each scan leaves `_inventory.pq` beside its Parquet files: which files it holds, with a fingerprint of each. A run
-takes from earlier scans what still fits, newest first, and reads the rest. A scan of a run that was killed afterwards
-counts as well, for the inventory is written last.
+Each scan has a file `_inventory.pq` beside its Parquet files, with a fingerprint of each file that it holds. A run
+uses the files of earlier scans that are unchanged, newest scan first, and reads the others. A scan of a run that was
+killed later is used too, since the inventory is written after all rows of the scan.
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 INVENTORY: Final = "_inventory.pq"
-"""Parquet with a name that neither Spark nor a pattern *.parquet takes for rows of the scan."""
+"""A Parquet file whose name neither Spark nor the pattern *.parquet takes for rows of the scan."""
 FORMAT: Final = 2
-"""Raised when a scan means something else than before: earlier ones are not used then."""
+"""The format of scans, increased when the meaning of their rows changes: scans of other formats are not used."""
 INVENTORY_ROWS_MAX: Final = 10_000_000
-"""Files of an inventory; a larger one is not read, and its files are read again."""
+"""Files of an inventory; a larger inventory is ignored, and its files are read again."""
 _FORMAT, _DIGESTS = "bkctl.format", "bkctl.digests"
 SCANS_MAX: Final = 64
-"""Earlier scans that are looked at."""
+"""Earlier scans whose inventories are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Files to read, and those of earlier scans that are valid."""
+    """The files of a run. fresh: files to read; kept: scan → files of it that are used."""
 
     fresh: FileList
     kept: dict[Storage, FileList] = field(default_factory=dict)
 
     @property
     def kept_files(self) -> int:
-        """Files that are not read again."""
+        """The number of files that are not read again."""
         return sum(map(len, self.kept.values()))
 
     @property
     def scans(self) -> dict[Storage, list[str] | None]:
-        """Earlier scans with the paths of the files that are valid."""
+        """The earlier scans, each with the paths of the files that are used."""
         return {scan: files.names.to_pylist() for scan, files in self.kept.items()}
 
 
 def split(files: FileList, scans: Iterable[Storage], digests: str) -> Reading:
-    """Divides files into those to read and those that an earlier scan holds as they are now.
+    """Divides files into those to read and those that an earlier scan holds unchanged.
 
     Args:
-        scans: folders of earlier scans, the best first.
-        digests: what the reader was given beside the files; a scan with other digests is not used.
+        scans: folders of earlier scans, the preferred first.
+        digests: identifies the reader's options; a scan with other options is not used.
     """
     import pyarrow.compute as compute
 
@@ -70,7 +70,11 @@ def split(files: FileList, scans: Iterable[Storage], digests: str) -> Reading:
 
 
 def without(reading: Reading, stale: Mapping[Storage, Collection[str]]) -> Reading:
-    """The reading with some files of earlier scans read again. stale: scan → their names."""
+    """Returns the reading with some files of earlier scans moved to those to read.
+
+    Args:
+        stale: scan → names of the files to read again.
+    """
     fresh = reading.fresh
     for scan, names in stale.items():
         fresh = fresh.with_others(reading.kept[scan].named(names))
@@ -79,7 +83,7 @@ def without(reading: Reading, stale: Mapping[Storage, Collection[str]]) -> Readi
 
 
 def earlier_scans(run: Storage) -> list[Storage]:
-    """The scans below a run's folder and below its sisters', newest first."""
+    """Returns the scans below a run's folder and below those of sister_runs, newest first."""
     found: dict[Storage, int] = {}
     for root in (run, *sister_runs(run)):
         for item in root.list(f"facts-*/scan*/{INVENTORY}"):
@@ -88,7 +92,7 @@ def earlier_scans(run: Storage) -> list[Storage]:
 
 
 def sister_runs(run: Storage) -> list[Storage]:
-    """The complete runs beside a run, the ones that this user may list."""
+    """Returns the complete runs beside a run; none if this user may not list their folder."""
     beside = run.parent
     if beside is None:
         return []
@@ -100,7 +104,7 @@ def sister_runs(run: Storage) -> list[Storage]:
 
 
 def write_inventory(folder: Storage, files: FileList, digests: str) -> None:
-    """Records what a scan holds, after all its rows are written."""
+    """Writes the inventory of a scan, after all rows of the scan are written."""
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
@@ -112,7 +116,7 @@ def write_inventory(folder: Storage, files: FileList, digests: str) -> None:
 
 
 def _inventory(folder: Storage, digests: str) -> pa.Array | None:
-    """The fingerprints of a scan that was given these digests; None for another, and if it cannot be read."""
+    """Returns the fingerprints of a scan with these digests; None for another scan, or if it cannot be read."""
     import pyarrow.parquet as parquet
 
     try:

@@ -1,4 +1,4 @@
-"""Where an audit reads and writes: paths and file: URIs of this machine, and for a run's folder URIs of Hadoop's."""
+"""Parses the locations of an audit: local paths, file: URIs, and for a run's folder URIs of Hadoop's file systems."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final
 from bkctl.errors import UsageError
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
-"""What Hadoop takes for a scheme, s3a:/x too; one letter before the colon is a name."""
+"""Matches a URI scheme as Hadoop does, also in s3a:/x; a single letter before the colon is not a scheme."""
 _FILE: Final = re.compile(r"file:(?://(?:localhost)?/|/(?!/))(.*)", re.IGNORECASE | re.DOTALL)
 HADOOP_SCHEMES: Final = ("s3a", "hdfs", "abfs", "abfss", "gs", "viewfs")
-"""File systems that a run can be kept on; Spark's jars have those of hdfs and viewfs, the others need their own."""
+"""Schemes of a run's folder; Spark's jars support hdfs and viewfs, the other schemes need additional jars."""
 FACTS_SCHEMES: Final = (*HADOOP_SCHEMES, "s3", "s3n", "gcs")
-"""Those that collectors write to; what Spark reads under s3 depends on its Hadoop settings."""
+"""Schemes that collectors support; the file system that Spark uses for s3 depends on its Hadoop settings."""
 _PATTERN: Final = frozenset("*?[]{}\\")
 _DRIVER: Final = "zk"
 _HINT: Final = "a path, or file:///PATH"
@@ -23,13 +23,13 @@ _INPUT_HINT: Final = f"{_HINT}: bookies' files and metadata are read from mounte
 
 
 def run_place(option: str, text: str, schemes: Sequence[str] = HADOOP_SCHEMES) -> Path | str:
-    """Where a run is kept: a path of this machine, or the URI of another file system, as storage_of takes it.
+    """Returns the location of a run's folder, for storage_of: a local path, or the URI of another file system.
 
     Args:
-        option: the argument's name, for the message; schemes: of the URIs that it takes.
+        option: the option's name, for the message; schemes: the supported schemes of URIs.
 
     Raises:
-        UsageError: a URI of a scheme that is not supported, or with characters that Spark takes for a pattern.
+        UsageError: the scheme is not supported, or the URI has characters that Spark takes for a pattern.
     """
     scheme = _scheme(text)
     if scheme not in schemes:
@@ -40,13 +40,15 @@ def run_place(option: str, text: str, schemes: Sequence[str] = HADOOP_SCHEMES) -
 
 
 def local_path(option: str, text: str, hint: str = _INPUT_HINT) -> Path:
-    """The path of a plain argument, or of file:///PATH, whose characters are taken literally, as Hadoop does.
+    """Returns the local path that an option names, as a path or as file:///PATH.
+
+    Characters of a URI are taken literally, without percent-decoding, as Hadoop does.
 
     Args:
-        option: the argument's name, for the message; hint: the locations that it takes.
+        option: the option's name, for the message; hint: the supported locations.
 
     Raises:
-        UsageError: a URI of another scheme, or of another host.
+        UsageError: the text is a URI of another scheme or another host.
     """
     scheme = _scheme(text)
     if scheme is None:
@@ -60,10 +62,10 @@ def local_path(option: str, text: str, hint: str = _INPUT_HINT) -> Path:
 
 
 def metadata_place(option: str, text: str) -> str:
-    """The URI of a metadata store as it is, or local paths separated by commas.
+    """Returns the URI of a metadata store unchanged, or local paths separated by commas.
 
     Raises:
-        UsageError: a URI of another scheme, or one that is not valid.
+        UsageError: the URI has another scheme or is not valid.
     """
     from bkctl.meta.uri import parse_uri
 

@@ -1,4 +1,4 @@
-"""Spark's masters: which URLs are valid, whether a master answers in time, and which error of Spark is whose."""
+"""Checks the URL of a Spark master and that the master answers, and translates the errors of a session's start."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONNECT_PACKAGES: Final = {
     "google.rpc": "googleapis-common-protos",
     "zstandard": "zstandard",
 }
-"""What a session of Spark Connect imports, and the packages that have it."""
+"""Modules that a session of Spark Connect imports, and the packages that have them."""
 _HOSTS: Final = r"[^\s,:/]+:\d+"
 _MASTER: Final = re.compile(
     r"local|local\[(?:\*|\d+)(?:,\s*\d+)?\]|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|yarn|k8s://\S+|sc://\S+"
@@ -45,10 +45,10 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 def check_master(master: str, conf: Mapping[str, str], environ: Mapping[str, str]) -> None:
-    """Checks a master's URL and settings that Spark's JVM would report in many lines.
+    """Checks a master's URL and the settings for which Spark's JVM would report errors in many lines.
 
     Raises:
-        UsageError: they are not valid, or packages for sc:// are missing.
+        UsageError: the URL or a setting is not valid, or packages for sc:// are missing.
     """
     if not _MASTER.fullmatch(master):
         raise UsageError(f"{master!r} is not a valid master of Spark", hint=_HINT)
@@ -66,12 +66,12 @@ def check_master(master: str, conf: Mapping[str, str], environ: Mapping[str, str
 def _installed(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # its parent is missing
+    except ModuleNotFoundError:  # the parent package is missing
         return False
 
 
 def check_reachable(master: str, timeout_s: float) -> None:
-    """Connects to a standalone master or a Connect server, whose own clients retry for minutes.
+    """Checks that a standalone master or a Connect server answers; their own clients retry for minutes.
 
     Raises:
         Unavailable: it does not answer within timeout_s seconds. UsageError: an sc:// URL is not valid.
@@ -83,13 +83,13 @@ def check_reachable(master: str, timeout_s: float) -> None:
 
 
 def check_yarn(jvm: Any, hadoop: Any, timeout_s: float) -> None:
-    """Connects to YARN's ResourceManager, for which its own client waits 15 minutes.
+    """Checks that a YARN ResourceManager answers; YARN's own client retries for 15 minutes.
 
     Args:
         jvm: py4j's view of a JVM with Hadoop; hadoop: its org.apache.hadoop.conf.Configuration.
 
     Raises:
-        Unavailable: none answers within timeout_s seconds.
+        Unavailable: no ResourceManager answers within timeout_s seconds.
     """
     conf = jvm.org.apache.hadoop.yarn.conf.YarnConfiguration(hadoop)
     prefix = "yarn.resourcemanager"
@@ -102,10 +102,13 @@ def check_yarn(jvm: Any, hadoop: Any, timeout_s: float) -> None:
 
 
 def _check_answers(what: str, places: Sequence[str], timeout_s: float) -> None:
-    """Connects to one of several HOST:PORT.
+    """Checks that one of several HOST:PORT accepts a connection.
+
+    Args:
+        what: the beginning of the message.
 
     Raises:
-        Unavailable: none answers.
+        Unavailable: no place accepts a connection.
     """
     errors = []
     for place in places:
@@ -150,7 +153,7 @@ def starting(master: str) -> Iterator[None]:
     except BkctlError:
         raise
     except (PySparkException, Py4JError, OSError, ValueError) as error:
-        if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):  # py4j drops what --timeout raised
+        if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):  # py4j drops --timeout's exception
             raise Unavailable(f"Spark did not start on {master}: no answer in time, or its JVM ended") from None
         text = str(error)
         if "JAVA_GATEWAY_EXITED" in text:
@@ -162,7 +165,7 @@ def starting(master: str) -> Iterator[None]:
 
 
 def _line(error: Exception) -> str:
-    """The cause of a Java or Spark error in one line."""
+    """Returns the cause of a Java or Spark error as one line."""
     lines = [line.strip() for line in str(error).splitlines()]
     said = next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0] if lines else "")
     return said or type(error).__name__

@@ -1,7 +1,7 @@
-"""A run as Prometheus metrics: a file for the textfile collector of node exporter, and a push to a Pushgateway.
+"""Exports a run as Prometheus metrics: to a file for node exporter's textfile collector, or to a Pushgateway.
 
-Every sample has the label `cluster`, the metadata that the run reads, or `directories`. A run that fails leaves
-`bkctl_audit_success 0` with its time and duration, and no other metric.
+Every sample has the label `cluster`: the metadata that the run reads, or `directories`. A run that fails exports
+`bkctl_audit_success 0` with its start and duration, and no other metric.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bkinspect.audit.results import Results
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 FILE_MODE: Final = 0o644
-"""node exporter runs as another user."""
+"""The mode of a file of metrics: node exporter reads it as another user."""
 PUSH_TIMEOUT_S: Final = 10.0
 RESPONSE_BYTES_MAX: Final = 64 * 1024
 JOB_PATH: Final = "/metrics/job/"
@@ -35,7 +35,10 @@ _COUNTS_SQL: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A gauge: its name without the prefix bkctl_audit_, its help, and its samples with their labels."""
+    """A gauge.
+
+    name: without the prefix bkctl_audit_; help: its help text; samples: (labels, value) of each.
+    """
 
     name: str
     help: str
@@ -43,12 +46,12 @@ class Metric:
 
 
 def cluster_name(metadata: str | None) -> str:
-    """The value of the label `cluster`."""
+    """Returns the value of the label `cluster`."""
     return metadata or "directories"
 
 
 def run_metrics(results: Results) -> Iterator[Metric]:
-    """The metrics of a run that came to its end, from its tables by DuckDB."""
+    """Yields the metrics of a complete run, from its tables by DuckDB."""
     about = results.about
     rows = list(results.query(_COUNTS_SQL))
     words = ("code", "severity", "suppressed")
@@ -78,7 +81,11 @@ def run_metrics(results: Results) -> Iterator[Metric]:
 
 
 def end_metrics(as_of_ms: int, seconds: float, *, success: bool) -> Iterator[Metric]:
-    """The metrics of every run. seconds: its duration."""
+    """Yields the metrics of every run.
+
+    Args:
+        seconds: the duration of the run.
+    """
     yield _one("duration_seconds", "Duration of the run.", seconds)
     yield _one("timestamp_seconds", "Time when the run began, in seconds since 1970.", as_of_ms / 1000)
     yield _one("success", "1 if the run came to its end, whatever it found; 0 if it failed.", float(success))
@@ -89,7 +96,7 @@ def _one(name: str, text: str, value: float) -> Metric:
 
 
 def exposition(metrics: Iterable[Metric], cluster: str) -> str:
-    """The metrics in Prometheus's text format."""
+    """Returns the metrics in Prometheus's text format."""
     lines = []
     for metric in metrics:
         name = f"bkctl_audit_{metric.name}"
@@ -110,10 +117,10 @@ def _escaped(text: str) -> str:
 
 
 def check_file(path: Path) -> Path:
-    """The path, if a file of metrics can be written there.
+    """Checks that a file of metrics can be written, and returns its path.
 
     Raises:
-        UsageError: it is a directory, or its directory does not exist. Refused: its directory is not writable.
+        UsageError: the path is a directory, or its directory does not exist. Refused: its directory is not writable.
     """
     folder = path.absolute().parent
     if path.is_dir() or not folder.is_dir():
@@ -125,10 +132,10 @@ def check_file(path: Path) -> Path:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Replaces a file of metrics in one step, so that node exporter never reads half of it; mode 0644.
+    """Replaces a file of metrics atomically, with mode 0644: node exporter never reads a part of it.
 
     Raises:
-        Unavailable: it cannot be written.
+        Unavailable: the file cannot be written.
     """
     temporary: Path | None = None
     try:
@@ -146,10 +153,10 @@ def write_file(path: Path, text: str) -> None:
 
 
 def push_url(text: str, cluster: str) -> str:
-    """The URL to which metrics are sent: as given with /metrics/job/…, else the Pushgateway's for job and cluster.
+    """Returns the URL to which metrics are sent: the given one with /metrics/job/…, else with job and cluster added.
 
     Raises:
-        UsageError: not a plain http or https URL.
+        UsageError: the text is not an http or https URL, or the URL has a user, a password, a query or a fragment.
     """
     try:
         url = urlsplit(text)
@@ -167,13 +174,13 @@ def push_url(text: str, cluster: str) -> str:
 
 
 def push(url: str, text: str) -> None:
-    """Replaces the job's metrics in a Pushgateway, by PUT, within PUSH_TIMEOUT_S in all.
+    """Replaces the job's metrics in a Pushgateway, by PUT, within PUSH_TIMEOUT_S seconds in total.
 
-    The timeout of a socket is for each step: a gateway that sends a byte now and then would never reach it, and the
-    resolver has none. So a thread pushes; one that is late is left alone and ends with this process.
+    A socket's timeout applies to each operation, so a gateway that sends its response in small pieces could exceed the
+    total, and the resolver has no timeout. So a thread sends the request; a thread that is late ends with this process.
 
     Raises:
-        Unavailable: it does not answer in time, or does not accept them.
+        Unavailable: the gateway does not answer in time, or rejects the metrics.
     """
     failures: list[Unavailable] = []
 

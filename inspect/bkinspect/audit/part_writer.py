@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS_A_PART: Final = 500_000
-"""After so many rows the next source file begins a new Parquet file."""
+"""Rows of a Parquet file after which the next source file begins a new one."""
 
 _RANDOM: Final = frozenset({"content_digest"})
-"""Numbers whose differences are as large as they are."""
+"""Columns of random numbers, for which delta encoding saves nothing."""
 
 
 class PartWriter:
-    """Parquet files 0.parquet, 1.parquet … in a folder, which is created with the first of them.
+    """Writes Parquet files 0.parquet, 1.parquet … into a folder, which is created with the first file.
 
     Args:
-        base: the bookie's folder; paths of parts are below it. folder: below base.
+        base: the bookie's folder; the paths of parts are relative to it. folder: below base.
     """
 
     def __init__(self, base: Storage, folder: str, table: Table) -> None:
@@ -38,7 +38,7 @@ class PartWriter:
         return f"{self._folder}/{len(self._parts)}.parquet"
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Appends rows."""
+        """Appends rows to the current Parquet file."""
         if self._writer is None:
             self._open()
         self._writer.write_batch(batch)
@@ -59,13 +59,13 @@ class PartWriter:
         )
 
     def end_file(self) -> None:
-        """The rows of a source file are complete: they stay together."""
+        """Marks the end of a source file's rows, which stay in one Parquet file; begins a new one after ROWS_A_PART."""
         self._files += 1
         if self._rows >= ROWS_A_PART:
             self.roll()
 
     def roll(self) -> None:
-        """Ends the Parquet file, if there is one."""
+        """Completes the current Parquet file, if there is one."""
         if self._writer is None:
             return
         self._writer.close()
@@ -75,6 +75,6 @@ class PartWriter:
         self._writer, self._rows, self._files = None, 0, 0
 
     def close(self) -> list[Part]:
-        """Ends the last Parquet file; returns all of them."""
+        """Completes the last Parquet file; returns all files."""
         self.roll()
         return self._parts

@@ -1,7 +1,7 @@
-"""Writes the report of a run: one HTML file without scripts that needs nothing else, from the tables alone.
+"""Writes the report of a run from its tables: one HTML file without scripts or external resources.
 
-The page forbids the browser to load or run anything (Content-Security-Policy): style and charts are inside. What it
-shows of findings is limited by code and in all, so that its size does not grow with their number.
+The page forbids the browser to load or run anything (Content-Security-Policy): styles and charts are in the file. The
+findings on it are limited by code and in total, so that its size does not grow with their number.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FINDINGS_A_CODE_MAX: Final = 50
 FINDINGS_SHOWN_MAX: Final = 600
 GONE_SHOWN_MAX: Final = 50
 CELL_SIZE_MAX: Final = 240
-"""Characters of a value in a table."""
+"""Characters of a value in a table; longer values are truncated."""
 SOURCES_SHOWN_MAX: Final = 100
 NOTES_SHOWN_MAX: Final = 100
 RUNS_SHOWN_MAX: Final = 30
@@ -76,7 +76,10 @@ _SPACE_SQL: Final = (
 
 
 class Chart(NamedTuple):
-    """Bars: rows of sql have name, n and, where bars are stacked, part."""
+    """A chart of bars.
+
+    sql: returns name, n and, for stacked bars, part of each bar or part.
+    """
 
     title: str
     sql: str
@@ -120,7 +123,7 @@ _CHARTS: Final = (
 
 
 def write_report(run: Storage) -> bool:
-    """Writes report.html into a run's folder; False where DuckDB is not installed.
+    """Writes report.html into a run's folder; returns False if DuckDB is not installed.
 
     Raises:
         Refused: the run is not on this machine and its tables are larger than results.COPY_BYTES_MAX.
@@ -191,7 +194,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _severities(about: Mapping[str, Any]) -> Mapping[str, int]:
-    """The number of findings of each severity; by the codes where run.json does not say."""
+    """Returns the number of findings by severity; derived from the codes if run.json does not have it."""
     known: Mapping[str, int] | None = about.get("severities")
     if known is not None:
         return known
@@ -203,7 +206,7 @@ def _severities(about: Mapping[str, Any]) -> Mapping[str, int]:
 
 
 def _kinds(results: Results) -> list[Item]:
-    """Findings by severity and code, errors first."""
+    """Returns the numbers of findings by severity and code, errors first."""
     sql = (
         "SELECT severity, code, count(*) AS n, count(suppressed) AS suppressed FROM findings GROUP BY severity, code "
         "ORDER BY list_position(['error', 'warning', 'info'], severity), code"
@@ -222,7 +225,7 @@ def _codes(kinds: Sequence[Item]) -> str:
 
 
 def _changes(changed: Changes | None) -> Iterable[str]:
-    """New and gone findings since the last run with the same checks and selection."""
+    """Yields the section with new and gone findings since the last run with the same checks and selection."""
     if changed is None:
         yield "<section><h2>Changes</h2><p>There is no earlier run with the same checks and selection.</p></section>"
         return
@@ -249,7 +252,7 @@ def _gone(item: Item) -> Sequence[object]:
 
 
 def _trends(runs: Sequence[Run]) -> Iterable[str]:
-    """A column a run: its findings by severity, and its duration."""
+    """Yields two charts with one column per run: findings by severity, and duration."""
     if len(runs) < 2:
         return
     yield "<h2>Trend</h2><div class='charts'>"
@@ -295,7 +298,7 @@ def _legend(parts: Iterable[str]) -> str:
 
 
 def _coverage(read: Coverage, about: Mapping[str, Any]) -> Iterable[str]:
-    """When which share of the copies was verified."""
+    """Yields the section with the share of copies that each run verified."""
     yield "<section><h2>Coverage</h2>"
     if not read.copies:
         yield "<p>This run read no entries, so it verified no copy as a whole.</p></section>"
@@ -334,11 +337,11 @@ _COUNTED: Final = (
     *(("ledgers", "ledgers"), ("fragments", "fragments"), ("entries", "entries in logs, journals and streams")),
     *(("index", "index"), ("topics", "topics"), ("cursors", "cursors"), ("bookies", "bookies"), ("ends", "ends")),
 )
-"""Tables and what their rows are: an entry can be a row of a journal and of a log."""
+"""The tables whose rows are counted, and their labels; an entry can be a row of a journal and a row of a log."""
 
 
 def _charts(results: Results) -> Iterable[str]:
-    """Bars by name, stacked where the rows have parts."""
+    """Yields the charts: one bar per name, stacked if the rows have parts."""
     yield "<div class='charts'>"
     for chart in _CHARTS:
         rows = [(str(row["name"]), str(row.get("part", "")), int(str(row["n"]))) for row in results.query(chart.sql)]
@@ -362,19 +365,22 @@ def _charts(results: Results) -> Iterable[str]:
 
 
 def _bar(name: str, shares: Iterable[tuple[str, float]], words: str) -> str:
-    """A row: its name, a bar whose parts are shares of its full width, and a number."""
+    """Returns a row of a chart: its name, a bar whose parts are shares of the full width, and a number."""
     text = escape(_cut(name), quote=True)
     parts = "".join(f"<i class='{_class(part)}' style='width:{share:.2%}'></i>" for part, share in shares)
     return f'<div class="bar"><span title="{text}">{text}</span><span class="track">{parts}</span><b>{words}</b></div>'
 
 
 def _class(part: str) -> str:
-    """The part as a class of the style sheet; none for text that is not one word."""
+    """Returns a part's name as a CSS class; empty for a name that is not one word."""
     return part if part.replace("-", "").isalpha() else ""
 
 
 def _findings(results: Results, kinds: Sequence[Item]) -> Iterable[str]:
-    """A section a code, errors first: what it means, what to do, and the first findings that are not suppressed."""
+    """Yields a section per code, errors first, with its meaning, the next step, and its first findings.
+
+    Findings that are not suppressed come first.
+    """
     if not kinds:
         return
     yield "<h2>Findings</h2>"
@@ -435,6 +441,6 @@ def _cell(value: object) -> str:
 
 
 def _cut(value: object) -> str:
-    """The text, at most CELL_SIZE_MAX characters of it."""
+    """Returns a value as text, truncated to CELL_SIZE_MAX characters."""
     text = str(value)
     return text if len(text) <= CELL_SIZE_MAX else f"{text[: CELL_SIZE_MAX - 1]}…"

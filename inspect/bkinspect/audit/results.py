@@ -1,4 +1,4 @@
-"""What a run left, read without Spark: findings, tables, SQL, the difference of two runs.
+"""Reads the results of a run without Spark: findings, tables, SQL, and the difference of two runs.
 
 with opened(Path("audit")) as results:
     results.query("select code, count(*) from findings group by code")
@@ -30,21 +30,21 @@ from bkinspect.finding import explain
 RUN_FORMAT: Final = 1
 _ABOUT: Final = frozenset(("as_of_ms", "seconds", "checks", "counts", "notes", "facts", "findings", "scans"))
 QUERY: Final = "SELECT"
-"""The kind of SQL statements that are run, in DuckDB's words; DESCRIBE and SHOW are a SELECT to it."""
+"""DuckDB's type of the SQL statements that are permitted; DuckDB treats DESCRIBE and SHOW as SELECT."""
 _EXPLAIN: Final = re.compile(r"\s*explain(\s+analyze)?\s+", re.IGNORECASE)
-"""What may precede a SELECT: to DuckDB `EXPLAIN ANALYZE COPY …` is no more than an EXPLAIN, and it writes the file."""
+"""Matches EXPLAIN before a statement; `EXPLAIN ANALYZE COPY …` writes a file, so the statement itself is checked."""
 _RESTRICTIONS: Final = (
     "SET autoinstall_known_extensions = false",
     "SET autoload_known_extensions = false",
     "SET allow_community_extensions = false",
-    "SET python_enable_replacements = false",  # tables are never variables of this program
+    "SET python_enable_replacements = false",  # a table's name must not resolve to a Python variable
     "SET TimeZone = 'UTC'",
     "SET enable_external_access = false",
     "SET lock_configuration = true",
 )
 FETCH_ROWS: Final = 1000
 COPY_BYTES_MAX: Final = 4 << 30
-"""Bytes of Parquet that are copied from another file system to read a run of it."""
+"""Bytes of Parquet that are copied at most, to read a run on another file system."""
 SAME: Final = ("code", "ledger_id", "entry_id", "bookie_id", "file", "offset")
 _TYPES: Final = {
     "bigint": "BIGINT",
@@ -62,17 +62,17 @@ Item = dict[str, object]
 
 @dataclass
 class Results:
-    """A run's folder, opened; `about` is its run.json."""
+    """The results of a run; `about` is its run.json."""
 
     folder: Path
     about: Mapping[str, Any]
     connection: Any
 
     def findings(self, codes: Sequence[str] = (), ledgers: Sequence[int] = ()) -> Iterator[Item]:
-        """The findings as the command line's items, of these codes and ledgers or all.
+        """Yields the findings of these codes and ledgers, or of all, in the output format of the command line.
 
         Raises:
-            NotFound: there is no such code.
+            NotFound: a code does not exist.
         """
         for code in codes:
             explain(code)
@@ -89,7 +89,7 @@ class Results:
         yield from (finding_item(row) for row in self.query(f"SELECT * FROM findings{where} {order}", values))
 
     def query(self, sql: str, values: Sequence[object] = ()) -> Iterator[Item]:
-        """The rows of a SELECT over findings and tables, as they come; times as text, RFC 3339 where they have a zone.
+        """Yields the rows of a SELECT over findings and tables; times are text, in RFC 3339 if they have a time zone.
 
         Raises:
             UsageError: the SQL is not one query, is not valid, or reads a file outside of the run.
@@ -117,27 +117,31 @@ class Results:
             )
 
     def count(self, table: str) -> int:
-        """Rows of a table."""
+        """Returns the number of rows of a table."""
         return int(str(next(self.query(f"SELECT count(*) AS n FROM {table}"))["n"]))
 
 
 def finding_item(row: Mapping[str, object]) -> Item:
-    """A row of findings with the fields of the command line's contract."""
+    """Returns a row of findings in the output format of the command line."""
     evidence = row["evidence"]
     return {**row, "evidence": json.loads(str(evidence)) if evidence else {}}
 
 
 def find_run(name: Path) -> Path:
-    """The folder of a run: the one named, or the newest in it.
+    """Returns the folder of a run: the given folder, or that of the newest run in it.
 
     Raises:
-        NotFound: it does not exist.
+        NotFound: the folder has no complete run.
     """
     return Path(str(newest_run(LocalStorage.of(name))))
 
 
 def newest_run(name: Storage) -> Storage:
-    """The folder of a run on any file system, as find_run."""
+    """Returns the folder of a run on any file system, like find_run.
+
+    Raises:
+        NotFound: the folder has no complete run.
+    """
     if name.exists(RUN_FILE):
         return name
     if runs := name.list(f"*/{RUN_FILE}"):
@@ -148,19 +152,19 @@ def newest_run(name: Storage) -> Storage:
 
 
 def about_run(folder: Path) -> dict[str, Any]:
-    """What run.json says.
+    """Returns the fields of a run's run.json.
 
     Raises:
-        Corrupt: it is not what an audit of this version writes.
+        Corrupt: the file is not one that an audit of this version writes.
     """
     return parsed_about((folder / RUN_FILE).read_bytes(), str(folder / RUN_FILE))
 
 
 def check_free(folder: Storage) -> None:
-    """Checks that a run can be kept in a folder.
+    """Checks that a run can be written to a folder.
 
     Raises:
-        Refused: it has a run.json of another program.
+        Refused: the folder has a run.json that is not of an audit.
     """
     if folder.exists(RUN_FILE):
         try:
@@ -171,7 +175,14 @@ def check_free(folder: Storage) -> None:
 
 
 def parsed_about(data: bytes, path: str) -> dict[str, Any]:
-    """The fields of a run.json, as about_run; path: for the error."""
+    """Returns the fields of a run.json, like about_run.
+
+    Args:
+        data: the content of the file. path: its path, for the message.
+
+    Raises:
+        Corrupt: the file is not one that an audit of this version writes.
+    """
     try:
         about = json.loads(data)
     except ValueError as error:
@@ -193,13 +204,13 @@ def _not_ours(path: str, expected: str, found: str) -> Corrupt:
 
 
 def local_copy(run: Storage, *, tables: bool = True) -> Path:
-    """The folder of a run on this machine: its own, or a private copy that is deleted when this process exits.
+    """Returns a local folder with a run: its own, or a private copy that is deleted when this process exits.
 
     Args:
-        tables: False copies the findings alone; SQL over the other tables finds them empty then.
+        tables: False copies the findings only; the other tables of the copy are empty then.
 
     Raises:
-        NotFound, Corrupt: as `opened`. Refused: there are more than COPY_BYTES_MAX bytes to copy.
+        NotFound, Corrupt: as for `opened`. Refused: there are more than COPY_BYTES_MAX bytes to copy.
     """
     run = newest_run(run)
     if isinstance(run, LocalStorage):
@@ -223,7 +234,7 @@ def local_copy(run: Storage, *, tables: bool = True) -> Path:
 
 
 def _moved_scan(scan: str, run: Storage) -> Storage:
-    """Where a scan is, as _moved."""
+    """Returns the folder of a scan on any file system, like _moved."""
     *_, owner, facts, name = scan.rsplit("/", 3)
     own, beside = run / facts / name, run.parent and run.parent / owner / facts / name
     named = run.at(scan) if isinstance(run, HadoopStorage) and ":" in scan else None
@@ -232,7 +243,7 @@ def _moved_scan(scan: str, run: Storage) -> Storage:
 
 
 def _fetch(run: Storage, copies: Mapping[Storage, str], to: Path) -> None:
-    """Copies the Parquet files of folders into folders of this machine."""
+    """Copies the Parquet files of each folder in copies to the folder of its name below the local folder to."""
     files = []
     for place, name in copies.items():
         if not place.exists():
@@ -254,11 +265,11 @@ def _gone(path: object, run: object) -> NotFound:
 
 @contextmanager
 def opened(name: Path) -> Iterator[Results]:
-    """Opens a run for reading: queries reach the run's own files and no others, and install no extension.
+    """Opens a run for reading; queries can read only its folder and its scans, and cannot install extensions.
 
     Raises:
-        NotFound: it does not exist, or its tables are gone. Corrupt: it is of another version. UsageError: DuckDB
-            is not installed.
+        NotFound: the run or one of its tables does not exist. Corrupt: the run is of another version. UsageError:
+            DuckDB is not installed.
     """
     if find_spec("duckdb") is None:
         raise UsageError("results of audits are read with duckdb", hint="pip install 'bkctl[spark]'")
@@ -281,7 +292,7 @@ def opened(name: Path) -> Iterator[Results]:
 
 
 def _views(connection: Any, folder: Path, about: Mapping[str, Any]) -> Sequence[str]:
-    """Makes the views, one a table, those without Parquet empty; returns the files of scans, some of other runs."""
+    """Creates a view per table, empty without Parquet; returns the files of the scans, some of them of other runs."""
     facts = folder / about["facts"]
     told = {_moved(Path(scan), folder): files for scan, files in about["scans"].items()}
     for path in (facts, folder / about["findings"], *told):
@@ -305,7 +316,7 @@ def _views(connection: Any, folder: Path, about: Mapping[str, Any]) -> Sequence[
 
 
 def _moved(scan: Path, folder: Path) -> Path:
-    """Where a scan is, if its run was moved as a whole, or with its sisters."""
+    """Returns the folder of a scan, also if its run was moved, alone or with the runs beside it."""
     own = folder / scan.parent.name / scan.name
     sister = folder.parent / scan.parent.parent.name / scan.parent.name / scan.name
     return next((path for path in (scan, own, sister) if path.is_dir()), scan)
@@ -317,7 +328,7 @@ def _parquet_view(name: str, folder: Path, table: Table) -> str:
     if not any(folder.glob("*.parquet")):
         return f'CREATE VIEW "{name}" AS {none}'
     rows = f"SELECT * FROM read_parquet({_text(f'{folder}/*.parquet')})"
-    if table is KEPT_FINDINGS:  # earlier versions kept fewer columns
+    if table is KEPT_FINDINGS:  # earlier versions wrote fewer columns
         rows = f"{none} UNION ALL BY NAME {rows}"
     return f'CREATE VIEW "{name}" AS {rows}'
 
@@ -334,7 +345,7 @@ def _text(value: str) -> str:
 
 
 def _value(value: object) -> object:
-    """A value of DuckDB's as the command line's formats know it."""
+    """Returns a value of DuckDB as a type that the command line's formats support."""
     match value:
         case None | bool() | int() | str() | bytes():
             return value
@@ -355,7 +366,7 @@ def _value(value: object) -> object:
 
 
 def difference(before: Results, after: Results) -> Iterator[Item]:
-    """Findings that only one of two runs has: items with `change`, new or gone."""
+    """Yields the findings that only one of two runs has, with the field `change`: new or gone."""
     names = ", ".join(f'"{name}"' for name in SAME)
     for change, one, other in (("gone", before, after), ("new", after, before)):
         others = other.query(f"SELECT {names} FROM findings ORDER BY {names}")
@@ -363,7 +374,7 @@ def difference(before: Results, after: Results) -> Iterator[Item]:
 
 
 def without(items: Iterable[Item], others: Iterable[Mapping[str, object]]) -> Iterator[Item]:
-    """The items whose identity is not among the others'; both are in order of SAME, and none is kept in memory."""
+    """Yields the items whose identity none of the others has; both must be in the order of SAME, and are streamed."""
     rest = map(_order, others)
     other = next(rest, None)
     for item in items:
@@ -375,5 +386,5 @@ def without(items: Iterable[Item], others: Iterable[Mapping[str, object]]) -> It
 
 
 def _order(row: Mapping[str, object]) -> tuple[tuple[bool, Any], ...]:
-    """The identity of a finding, comparable as DuckDB orders it: nulls last, texts by their bytes."""
+    """Returns the identity of a finding as a tuple that sorts as in DuckDB: nulls last, text by its bytes."""
     return tuple((row[name] is None, row[name]) for name in SAME)

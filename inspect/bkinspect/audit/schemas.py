@@ -1,7 +1,7 @@
-"""The tables of an audit: names, columns, types; what every source yields and every check reads.
+"""Defines the tables that sources yield and checks read: names, columns and types.
 
-Types are written as Spark writes them (DDL); `arrow_schema` gives the same as Arrow. Ids, offsets and sizes are i64.
-Times end in _ms and count from 1970 in UTC. A column says what null means in it.
+Types are written in Spark's DDL; `arrow_schema` returns the same schema for Arrow. Ids, offsets and sizes are i64.
+Times end in _ms and are in milliseconds since 1970, UTC. The text of a column explains the meaning of null.
 Source of the facts: LedgerMetadata (DataFormats.proto), Cookie.java, MLDataFormats.proto, and the files themselves.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its name, its Spark type, and what it says."""
+    """A column: its name, its Spark type, and its description."""
 
     name: str
     type: str
@@ -28,7 +28,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table: the data source `bookkeeper.<name>` yields it, and a run keeps it as Parquet under this name."""
+    """A table, which the data source `bookkeeper.<name>` yields and a run stores as Parquet under its name."""
 
     name: str
     text: str
@@ -36,12 +36,12 @@ class Table:
 
     @property
     def ddl(self) -> str:
-        """The schema in Spark's own words."""
+        """The schema in Spark's DDL."""
         return ", ".join(f"`{column.name}` {column.type}" for column in self.columns)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns' names, in order."""
+        """The names of the columns, in order."""
         return tuple(column.name for column in self.columns)
 
 
@@ -318,11 +318,11 @@ TABLES: Final[dict[str, Table]] = {
         SPACE,
     )
 }
-"""The facts, by name. Findings are what is made of them."""
+"""The tables of facts by name, without findings, which checks derive from them."""
 
 
 def table(name: str) -> Table:
-    """A table of facts.
+    """Returns a table of facts by its name.
 
     Raises:
         NotFound: no table has this name.
@@ -334,7 +334,7 @@ def table(name: str) -> Table:
 
 @cache
 def arrow_schema(what: Table) -> pa.Schema:
-    """The schema of Arrow batches of a table."""
+    """Returns the schema of a table for Arrow."""
     import pyarrow as pa
 
     strings = pa.list_(pa.string())

@@ -1,9 +1,9 @@
-"""A Spark session for audits: Java found, workers on this interpreter, bkctl's data sources registered.
+"""Creates Spark sessions for audits: finds Java, runs workers on this interpreter, registers bkctl's data sources.
 
     spark = session(master="local[2]")
     spark.read.format("bookkeeper.ledgers").option("metadata", "export.jsonl").load()
 
-Any session of your own serves as well: `register(spark)` adds the sources to it.
+Any other session can be used as well: `register(spark)` adds the data sources to it.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 PACKAGES: Final = ("pyspark", "pyarrow", "numpy")
 INSTALL: Final = "pip install 'bkctl[spark]'"
 BATCH_ROWS: Final = 100_000
-"""Rows of an Arrow batch: some ten megabytes on either side of the socket."""
+"""Rows of an Arrow batch, about ten megabytes in Python and in the JVM."""
 DRIVER_MEMORY: Final = "1g"
 TASKS_MAX: Final = 100_000
-"""More tasks at once than any cluster runs."""
+"""An upper bound for the tasks that any cluster runs at once."""
 FILTERS: Final = "spark.sql.python.filterPushdown.enabled"
 _SETTINGS: Final = {
     FILTERS: "true",
@@ -62,7 +62,8 @@ _LATE_COMPILER: Final = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
-"""Ten times the JVM's own: most code of an audit runs for seconds, and its second compiler costs more than it wins."""
+"""Thresholds of the second compiler, ten times the JVM's defaults: most code of an audit runs for seconds only, so its
+second compilation costs more time than it saves."""
 JAVA_OPTIONS: Final = f"-XX:+UseParallelGC -XX:-UsePerfData -Djava.net.preferIPv4Stack=true {_LATE_COMPILER}"
 _DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LOG_SETTINGS: Final = """\
@@ -85,7 +86,7 @@ _LOCAL_SETTINGS: Final = {
 }
 
 SMALL_BYTES: Final = 8 << 20
-"""Facts up to this are small: their plans take longer to be compiled than to run."""
+"""Bytes of facts up to which compiling a query takes longer than running it."""
 _SMALL_SETTINGS: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -96,7 +97,10 @@ _SMALL_SETTINGS: Final = {
 
 @contextmanager
 def suited(spark: SparkSession, size: int) -> Iterator[None]:
-    """Settings for queries over so many bytes of Parquet; what the user has set stays."""
+    """Sets the session for queries over so many bytes of Parquet, until the context ends.
+
+    Settings of the user are not changed.
+    """
     own = {**_SETTINGS, **_LOCAL_SETTINGS}
     before: dict[str, str | None] = {}
     for name, value in _SMALL_SETTINGS.items() if size <= SMALL_BYTES else ():
@@ -115,7 +119,11 @@ def suited(spark: SparkSession, size: int) -> Iterator[None]:
 
 
 def check_installed() -> None:
-    """Raises UsageError where the packages of the extra `spark` are missing."""
+    """Checks that the packages of the extra `spark` are installed.
+
+    Raises:
+        UsageError: a package is missing.
+    """
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(f"an audit needs {', '.join(missing)}", hint=INSTALL)
@@ -128,13 +136,13 @@ def session(
     environ: Mapping[str, str] = os.environ,
     timeout_s: float = TIMEOUT_S,
 ) -> SparkSession:
-    """The session of this process: the one there is, or a new one with the audit's settings.
+    """Returns the session of this process: the existing one, or a new one with the settings of an audit.
 
     Args:
         master: Spark's master URL, sc:// for Spark Connect; None takes `spark.master` of conf, else that of
             spark-submit, else all cores of this machine.
-        conf: settings that beat ours and those of spark-submit.
-        timeout_s: for the first answer of a master.
+        conf: settings that override those of an audit and of spark-submit.
+        timeout_s: seconds to wait for the first answer of the master.
 
     Raises:
         UsageError: Spark's packages or a Java are missing, the master's URL or a setting is not valid.
@@ -167,7 +175,11 @@ def session(
 
 
 def _settings(master: str, chosen: Mapping[str, str], *, submitted: bool) -> dict[str, str]:
-    """Our settings for a master under those that were chosen; not those of a JVM where spark-submit has started it."""
+    """Returns the settings of a session: those of an audit, overridden by the chosen ones.
+
+    Args:
+        submitted: True if spark-submit has started the JVM: its memory and its options are not set then.
+    """
     local = master.startswith("local")
     settings = {**_SETTINGS, **(_LOCAL_SETTINGS if local else {}), **chosen, "spark.master": master}
     if not local:
@@ -182,12 +194,12 @@ def _settings(master: str, chosen: Mapping[str, str], *, submitted: bool) -> dic
 
 
 def _driver_options(conf: Mapping[str, str]) -> str:
-    """The options of the driver's JVM: those of the user, else ours, with our settings of its log."""
+    """Returns the options of the driver's JVM: those of the user, else JAVA_OPTIONS, plus the log configuration."""
     return f"{conf.get(_DRIVER_OPTIONS, JAVA_OPTIONS)} -Dlog4j2.configurationFile={_log_settings()}"
 
 
 def _submitted(environ: Mapping[str, str]) -> dict[str, str]:
-    """The settings of spark-submit if it has started this process, else none."""
+    """Returns the settings of spark-submit, if it has started this process, else an empty dictionary."""
     if "PYSPARK_GATEWAY_PORT" not in environ:
         return {}
     from pyspark import SparkConf, SparkContext
@@ -197,7 +209,7 @@ def _submitted(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _connected(master: str, chosen: Mapping[str, str]) -> SparkSession:
-    """A session of Spark Connect. Settings spark.hadoop.* become the server's Hadoop settings of this session."""
+    """Returns a session of Spark Connect; settings spark.hadoop.* become Hadoop settings of the session."""
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -215,9 +227,9 @@ def _connected(master: str, chosen: Mapping[str, str]) -> SparkSession:
 
 
 def hadoop_of(spark: SparkSession) -> tuple[Any, Any]:
-    """Hadoop of a session: (a JVM as py4j shows it, its org.apache.hadoop.conf.Configuration).
+    """Returns Hadoop of a session: (py4j's view of a JVM, its org.apache.hadoop.conf.Configuration).
 
-    Spark Connect shows no JVM: this process starts one, with the Hadoop settings of the session.
+    Spark Connect gives no access to a JVM: this process starts one, with the settings of the session.
     """
     if not is_connect(spark):
         return spark._jvm, spark._jsparkSession.sessionState().newHadoopConf()
@@ -228,24 +240,24 @@ def hadoop_of(spark: SparkSession) -> tuple[Any, Any]:
 
 
 def hadoop(conf: Mapping[str, str], *, environ: Mapping[str, str] = os.environ) -> tuple[Any, Any]:
-    """Hadoop without a session, as hadoop_of.
+    """Returns Hadoop without a session, like hadoop_of.
 
     Args:
-        conf: settings of Spark, of which spark.hadoop.* are Hadoop's and spark.jars* bring file systems.
+        conf: settings of Spark: spark.hadoop.* are set in Hadoop, spark.jars* add file systems.
 
     Raises:
         UsageError: Spark's packages or a Java are missing.
     """
     check_installed()
     _prepare(environ, conf)
-    if not logging.getLogger().handlers:  # py4j would log tracebacks where a timeout interrupts a call
+    if not logging.getLogger().handlers:  # else py4j logs a traceback when a timeout interrupts a call
         logging.getLogger().addHandler(logging.NullHandler())
     with private_umask():
         return _hadoop({**conf, _DRIVER_OPTIONS: _driver_options(conf)})
 
 
 def _hadoop(conf: Mapping[str, str]) -> tuple[Any, Any]:
-    """Hadoop of the JVM of this process, which is started with these settings if there is none."""
+    """Returns Hadoop of this process's JVM, like hadoop_of; starts the JVM with these settings if it does not run."""
     from pyspark import SparkConf, SparkContext
 
     SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())))
@@ -257,9 +269,10 @@ def _hadoop(conf: Mapping[str, str]) -> tuple[Any, Any]:
 
 
 def interpreters(environ: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str]:
-    """The Python of workers and of the driver: those of the settings, of the environment, else this interpreter.
+    """Returns the Python of workers and driver: that of the settings, of the environment, else this interpreter.
 
-    Any other one needs our packages and this version of Python; executors on other machines may have it elsewhere.
+    Another interpreter needs this version of Python and bkctl's packages. Executors on other machines may have it
+    at another path.
     """
     workers = conf.get("spark.pyspark.python") or environ.get("PYSPARK_PYTHON") or sys.executable
     driver = conf.get("spark.pyspark.driver.python") or environ.get("PYSPARK_DRIVER_PYTHON") or sys.executable
@@ -267,7 +280,7 @@ def interpreters(environ: Mapping[str, str], conf: Mapping[str, str]) -> dict[st
 
 
 def _prepare(environ: Mapping[str, str], conf: Mapping[str, str]) -> None:
-    """The environment in which Spark's JVM starts."""
+    """Sets the environment for the start of Spark's JVM: JAVA_HOME and the Python of workers and driver."""
     java = find_java(environ)
     os.environ["JAVA_HOME"] = str(java.resolve().parent.parent)
     os.environ.update(interpreters(environ, conf))
@@ -275,10 +288,11 @@ def _prepare(environ: Mapping[str, str], conf: Mapping[str, str]) -> None:
 
 
 def _log_settings() -> str:
-    """A file that keeps Spark from talking of itself; it goes with this process.
+    """Writes a log4j configuration that logs errors only; returns its path. It is deleted when this process exits.
 
-    The gateway's logger has the root's level because Spark tells of it where they differ. The context's has none:
-    its errors are raised to Python. An error is one line: what was thrown comes to Python, and our own error keeps it.
+    The gateway's logger has the level of the root logger, because Spark logs a message if they differ. The logger of
+    SparkContext is off, because its errors are raised in Python. An error is logged in one line without its stack
+    trace: the exception is raised in Python too, and bkctl's own error has it.
     """
     folder = tempfile.mkdtemp(prefix="bkctl-spark-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -288,8 +302,11 @@ def _log_settings() -> str:
 
 
 def quieten(spark: SparkSession) -> None:
-    """Lets Spark say nothing more: what it would tell of jobs that an interrupt ended is no news to who sent it."""
-    with suppress(Exception):  # it may be gone already
+    """Turns off the log of Spark after an interrupt, because the jobs that it ended fail as expected.
+
+    With Spark Connect, whose log is that of the server, interrupts the jobs of the session.
+    """
+    with suppress(Exception):  # the session may have ended already
         if is_connect(spark):
             spark.interruptAll()
             return
@@ -297,18 +314,18 @@ def quieten(spark: SparkSession) -> None:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """The tasks that run at once, as Spark counts them."""
+    """Returns the number of tasks that run at once, from Spark."""
     if not is_connect(spark):
         return int(spark.sparkContext.defaultParallelism)
     from pyspark.sql.functions import spark_partition_id
 
-    return int(spark.range(TASKS_MAX).select(spark_partition_id()).distinct().count())  # a range has a part for each
+    return int(spark.range(TASKS_MAX).select(spark_partition_id()).distinct().count())  # a range has one for each
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `bookkeeper.ledgers` and its sisters known to a session, and lets filters reach them.
+    """Registers the data sources `bookkeeper.*` in a session and enables the push-down of filters.
 
-    Spark refuses a source that takes filters where they are off, and off is how a session begins.
+    Push-down is off by default, and Spark rejects a source that supports filters while it is off.
     """
     from bkinspect.audit.sources import all_sources
 
@@ -318,7 +335,7 @@ def register(spark: SparkSession) -> None:
 
 
 def packages() -> list[Path]:
-    """The folders that executors on other machines need on their path, where bkctl is not installed there."""
+    """Returns the folders that executors need on their Python path if bkctl is not installed there."""
     import bkctl
     import bkinspect
 

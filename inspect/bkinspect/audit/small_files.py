@@ -1,4 +1,4 @@
-"""Findings about a bookie's small files (cookies, marks, ids) as rows of the table `damage`."""
+"""Checks the small files of bookies (cookies, marks, ids); yields the findings as rows of the table `damage`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bkinspect.source import journals
 
 
 def damage_rows(bookies: Iterable[BookieDirs]) -> list[tuple[object, ...]]:
-    """Rows of `damage`, in the order of its columns, for small files that cannot be read or do not agree."""
+    """Returns rows of `damage`, in the order of its columns, for small files that cannot be read or do not agree."""
     return [_damage_row(bookie.bookie_id, finding) for bookie in bookies for finding in _findings(bookie)]
 
 
@@ -29,7 +29,7 @@ def _findings(bookie: BookieDirs) -> Iterator[Finding]:
     try:
         own += data_dir.check_marks(data_dir.marks(bookie.ledgers, own.append), listed)
     except BkctlError:
-        pass  # no mark at all is legal; a journal that cannot be read has its own row
+        pass  # a bookie without marks is valid; a journal that cannot be read has its own row
     yield from own
 
 

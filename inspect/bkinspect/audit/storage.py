@@ -1,8 +1,8 @@
-"""A folder, on a local disk or on any file system that Hadoop supports: of a run, or of what collectors wrote.
+"""Accesses a folder of a run or of collectors, on a local disk or on any file system that Hadoop supports.
 
 A storage is one folder. Names are relative to it, with slashes; `storage / name` is the folder `name` in it, and
-`storage.url(name)` is the location that Spark is given. All methods raise FileNotFoundError where a file or folder
-does not exist, and the errors of `_translated`.
+`storage.url(name)` is its location for Spark. All methods raise FileNotFoundError if a file or folder does not exist,
+and the errors of `_translated`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 RUN_FILE: Final = "run.json"
 """The file of a run that names its tables; a folder without it is not a complete run."""
 READ_SIZE_MAX: Final = 64 << 20
-"""Bytes of a file that `read` returns."""
+"""Bytes of a file that `read` returns at most, unless its caller sets another limit."""
 BUFFER_SIZE: Final = 1 << 20
-"""Bytes that one call to the JVM carries."""
+"""Bytes that one call to the JVM transfers at most."""
 FIRST_ANSWER: Final = {
     "ipc.client.connect.max.retries": "3",
     "ipc.client.connect.max.retries.on.timeouts": "1",
@@ -45,20 +45,23 @@ FIRST_ANSWER: Final = {
     "fs.azure.io.retry.max.retries": "2",
     "fs.gs.http.max.retry": "2",
 }
-"""How long a file system is waited for when it is accessed first: about half a minute. A run that has begun keeps the
-patience of Hadoop's own settings: minutes."""
+"""Hadoop settings of the first access to a file system: it must answer within about half a minute. Later accesses use
+Hadoop's own settings, whose timeouts are minutes."""
 _NEW: Final = ".new"
 _ATOMIC_CREATE: Final = ("s3a", "s3", "s3n", "gs", "oss", "cosn", "obs")
-"""Schemes of object stores: a file appears whole when it is closed, and a rename copies it."""
+"""Schemes of object stores: a file appears as a whole when it is closed, and a rename copies it."""
 _JARS: Final = "add its jars: --spark-conf spark.jars.packages=GROUP:ARTIFACT:VERSION, or spark.jars=PATH"
 
 
 Reported = Callable[[], AbstractContextManager[None]]
-"""Makes a context that translates the errors of a file system."""
+"""Returns a context manager that translates the errors of a file system."""
 
 
 class Item(NamedTuple):
-    """A file or folder. name: relative to the storage; size: in bytes; modified_ms: since 1970."""
+    """A file or folder of a storage.
+
+    name: relative to the storage; size: in bytes; modified_ms: since 1970, UTC.
+    """
 
     name: str
     size: int
@@ -73,7 +76,7 @@ class Storage(ABC):
 
     @abstractmethod
     def __truediv__(self, name: str) -> Storage:
-        """The folder of this name in this one; this one for no name."""
+        """Returns the folder of this name in this one; this one for an empty name."""
 
     def __str__(self) -> str:
         return self.location
@@ -84,13 +87,13 @@ class Storage(ABC):
         return self.location.rpartition("/")[2]
 
     def url(self, *names: str) -> str:
-        """The location that Spark is given, with its scheme: Spark takes a path without one for the default's."""
+        """Returns the location with its scheme: Spark resolves a path without one in its default file system."""
         return "/".join((self.location.rstrip("/"), *names))
 
     @property
     @abstractmethod
     def parent(self) -> Storage | None:
-        """The folder that this one is in; None for the root."""
+        """The parent folder; None for the root."""
 
     def read(self, name: str, size_max: int = READ_SIZE_MAX) -> bytes:
         """Returns the bytes of a file.
@@ -106,31 +109,31 @@ class Storage(ABC):
 
     @abstractmethod
     def write(self, name: str, data: bytes) -> None:
-        """Creates or replaces a file; a reader sees the old bytes or the new ones."""
+        """Creates or replaces a file atomically: a reader sees the old bytes or the new ones."""
 
     @abstractmethod
     def list(self, pattern: str = "*") -> Sequence[Item]:
-        """The files and folders that match a pattern (`*`, with slashes between names), by name."""
+        """Returns the files and folders that match a pattern (`*`, with slashes between names), sorted by name."""
 
     @abstractmethod
     def files(self, folder: str = "") -> dict[str, int]:
-        """The sizes of all files in a folder and below, by their names below it; none where it does not exist."""
+        """Returns the sizes of all files below a folder, by their names relative to it; empty if it does not exist."""
 
     @abstractmethod
     def exists(self, name: str = "") -> bool:
-        """True if there is such a file or folder; False also where this user may not list it."""
+        """True if the file or folder exists; may be False if this user may not access its folder."""
 
     @abstractmethod
     def size(self) -> int:
-        """Bytes of all files in this folder and below."""
+        """Returns the bytes of all files in this folder and below."""
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Deletes a file, or a folder with all files in it, if it exists."""
+        """Deletes a file, or a folder with its content, if it exists."""
 
     @abstractmethod
     def make(self, name: str = "") -> None:
-        """Creates a folder with its parents, for its owner only; it may exist."""
+        """Creates a folder, which may exist, and its parents, with access for their owner only."""
 
     @abstractmethod
     def open_input(self, name: str) -> BinaryIO:
@@ -147,13 +150,16 @@ class Storage(ABC):
 
 @dataclass(frozen=True)
 class LocalStorage(Storage):
-    """A folder of this machine. location: an absolute path."""
+    """A local folder.
+
+    location: an absolute path.
+    """
 
     location: str
 
     @classmethod
     def of(cls, path: Path) -> LocalStorage:
-        """The storage of a path, relative ones in the working directory."""
+        """Returns the storage of a path; a relative path is resolved in the working directory."""
         return cls(str(path.absolute()))
 
     def __truediv__(self, name: str) -> LocalStorage:
@@ -165,21 +171,21 @@ class LocalStorage(Storage):
         return Path(self.location)
 
     def url(self, *names: str) -> str:
-        """A file URI."""
+        """Returns a file URI."""
         return f"file://{self.path.joinpath(*names)}"
 
     @property
     def parent(self) -> Storage | None:
-        """The folder that this one is in."""
+        """The parent folder; None for the root."""
         parent = self.path.parent
         return None if parent == self.path else LocalStorage(str(parent))
 
     def write(self, name: str, data: bytes) -> None:
-        """Writes a file beside, durably, and renames it."""
+        """Writes a temporary file, syncs it and renames it."""
         PrivateDisk().replace(self.path / name, data)
 
     def list(self, pattern: str = "*") -> Sequence[Item]:
-        """By pathlib's glob."""
+        """Lists the items that match a pattern of pathlib's glob."""
         found = []
         for path in sorted(self.path.glob(pattern)):
             try:
@@ -191,7 +197,7 @@ class LocalStorage(Storage):
         return found
 
     def files(self, folder: str = "") -> dict[str, int]:
-        """By walking; a file that is deleted meanwhile may be left out."""
+        """Returns the sizes of all files below a folder; a file that is deleted meanwhile may be left out."""
         root, found = self.path / folder, dict[str, int]()
         for path in root.rglob("*"):
             with suppress(FileNotFoundError):
@@ -200,15 +206,15 @@ class LocalStorage(Storage):
         return found
 
     def exists(self, name: str = "") -> bool:
-        """By os.path.exists, which is False where this user may not list."""
+        """True if the path exists; False also if this user may not search its folder."""
         return os.path.exists(self.path / name)
 
     def size(self) -> int:
-        """The sum over all files."""
+        """Returns the sum of the sizes of all files."""
         return sum(self.files().values())
 
     def delete(self, name: str) -> None:
-        """Deletes what can be deleted."""
+        """Deletes a file or folder; ignores errors in a folder."""
         path = self.path / name
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -216,28 +222,28 @@ class LocalStorage(Storage):
             path.unlink(missing_ok=True)
 
     def make(self, name: str = "") -> None:
-        """Mode 0700."""
+        """Creates a folder with mode 0700."""
         (self.path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def open_input(self, name: str) -> BinaryIO:
-        """By open."""
+        """Opens a file."""
         return (self.path / name).open("rb")
 
     def open_output(self, name: str) -> BinaryIO:
-        """Mode 0600."""
+        """Creates or truncates a file, with mode 0600 if it is new."""
         return os.fdopen(os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
 
     def fetch(self, name: str, to: Path) -> None:
-        """By copying."""
+        """Copies a file to a local path."""
         shutil.copyfile(self.path / name, to)
 
 
 class InputStream(io.RawIOBase):
-    """A file of another file system, for reading.
+    """A file of a remote file system, opened for reading.
 
     Args:
-        read_at: returns up to so many bytes from an offset. size: of the file. close: closes it.
-        reported: a context that translates errors of both.
+        read_at: takes a count and an offset, returns at most count bytes. size: of the file. close: closes the file.
+        reported: returns a context manager that translates the errors of read_at and close.
     """
 
     def __init__(
@@ -246,24 +252,24 @@ class InputStream(io.RawIOBase):
         self._read_at, self._size, self._close, self._reported, self._offset = read_at, size, close, reported, 0
 
     def readable(self) -> bool:
-        """True."""
+        """Returns True: the file is open for reading."""
         return True
 
     def seekable(self) -> bool:
-        """True."""
+        """Returns True: the file supports seek."""
         return True
 
     def tell(self) -> int:
-        """The offset of the next byte."""
+        """Returns the offset of the next byte to read."""
         return self._offset
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Moves without reading."""
+        """Sets the offset of the next byte to read; accesses nothing."""
         self._offset = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._offset, os.SEEK_END: self._size}[whence]
         return self._offset
 
     def readinto(self, buffer: Any) -> int:
-        """Reads at most BUFFER_SIZE."""
+        """Reads at most BUFFER_SIZE bytes."""
         count = max(min(len(buffer), BUFFER_SIZE, self._size - self._offset), 0)
         if not count:
             return 0
@@ -282,21 +288,25 @@ class InputStream(io.RawIOBase):
 
 
 class OutputStream(io.RawIOBase):
-    """A file of another file system, for writing; arguments as those of InputStream."""
+    """A file of a remote file system, opened for writing.
+
+    Args:
+        write: writes bytes. close: closes the file. reported: as for InputStream.
+    """
 
     def __init__(self, write: Callable[[bytes], object], close: Callable[[], object], reported: Reported) -> None:
         self._write, self._close, self._reported, self._offset = write, close, reported, 0
 
     def writable(self) -> bool:
-        """True."""
+        """Returns True: the file is open for writing."""
         return True
 
     def tell(self) -> int:
-        """Bytes written."""
+        """Returns the number of bytes written."""
         return self._offset
 
     def write(self, data: Any) -> int:
-        """Writes all of it."""
+        """Writes all bytes of a buffer."""
         with self._reported():
             self._write(bytes(data))
         self._offset += len(data)
@@ -312,10 +322,10 @@ class OutputStream(io.RawIOBase):
 
 @dataclass(frozen=True)
 class HadoopStorage(Storage):
-    """A folder of a file system that a JVM's Hadoop knows. location: a URI.
+    """A folder of a file system that Hadoop supports, accessed through a JVM.
 
     Args:
-        jvm: py4j's view of the JVM; hadoop: its org.apache.hadoop.conf.Configuration.
+        location: a URI. jvm: py4j's view of the JVM. hadoop: its org.apache.hadoop.conf.Configuration.
     """
 
     location: str
@@ -327,12 +337,12 @@ class HadoopStorage(Storage):
 
     @property
     def parent(self) -> Storage | None:
-        """The folder that this one is in."""
+        """The parent folder; None for the root."""
         parent = self._path().getParent()
         return None if parent is None else self.at(parent.toString())
 
     def write(self, name: str, data: bytes) -> None:
-        """Renames where a rename is atomic; an object store shows a file when it is closed."""
+        """Writes a temporary file and renames it; on an object store, writes the file, which appears when closed."""
         scheme = self.location.partition(":")[0].lower()
         if scheme in _ATOMIC_CREATE:
             self._create(name, data)
@@ -350,7 +360,7 @@ class HadoopStorage(Storage):
             file.write(data)
 
     def list(self, pattern: str = "*") -> Sequence[Item]:
-        """By Hadoop's glob."""
+        """Lists the items that match a pattern of Hadoop's glob."""
         with _translated("list", self):
             base = self._files().makeQualified(self._path()).toString().rstrip("/") + "/"
             found = []
@@ -360,7 +370,7 @@ class HadoopStorage(Storage):
         return sorted(found)
 
     def files(self, folder: str = "") -> dict[str, int]:
-        """By a recursive listing, which is one of keys on an object store."""
+        """Returns the sizes of all files below a folder, from a recursive listing: on an object store, one of keys."""
         found = dict[str, int]()
         with suppress(FileNotFoundError), _translated("list", self / folder):
             path = self._path(folder)
@@ -372,28 +382,28 @@ class HadoopStorage(Storage):
         return found
 
     def exists(self, name: str = "") -> bool:
-        """By the file system's exists; an error is raised."""
+        """True if the path exists; an error is raised."""
         with _translated("read", self / name):
             return bool(self._files().exists(self._path(name)))
 
     def size(self) -> int:
-        """By the file system's summary."""
+        """Returns the bytes of all files, from the file system's summary."""
         with _translated("list", self):
             return int(self._files().getContentSummary(self._path()).getLength())
 
     def delete(self, name: str) -> None:
-        """Recursive."""
+        """Deletes a file, or a folder with its content, if it exists."""
         with _translated("delete", self / name):
             self._files().delete(self._path(name), True)
 
     def make(self, name: str = "") -> None:
-        """Mode 0700 where the file system has modes."""
+        """Creates a folder, with mode 0700 if the file system supports modes."""
         with _translated("create", self / name):
             mode = self.jvm.org.apache.hadoop.fs.permission.FsPermission("700")
             self._files().mkdirs(self._path(name), mode)
 
     def open_input(self, name: str) -> BinaryIO:
-        """Each read is a call to the JVM, of at most BUFFER_SIZE."""
+        """Opens a file; each read is one call to the JVM, for at most BUFFER_SIZE bytes."""
         reported = partial(_translated, "read", self / name)
         with reported():
             size = self._files().getFileStatus(self._path(name)).getLen()
@@ -406,14 +416,14 @@ class HadoopStorage(Storage):
         return io.BufferedReader(InputStream(read_at, size, stream.close, reported), BUFFER_SIZE)
 
     def open_output(self, name: str) -> BinaryIO:
-        """Each BUFFER_SIZE is a call to the JVM."""
+        """Opens a file for writing, with one call to the JVM per BUFFER_SIZE bytes."""
         reported = partial(_translated, "write", self / name)
         with reported():
             stream = self._files().create(self._path(name), True)
         return io.BufferedWriter(OutputStream(stream.write, stream.close, reported), BUFFER_SIZE)
 
     def fetch(self, name: str, to: Path) -> None:
-        """The JVM writes the local file."""
+        """Copies a file to a local path; the JVM writes the local file."""
         with _translated("read", self / name):
             local = self.jvm.org.apache.hadoop.fs.Path(f"file://{to.absolute()}")
             self._files().copyToLocalFile(False, self._path(name), local, True)
@@ -425,7 +435,7 @@ class HadoopStorage(Storage):
         return self._path().getFileSystem(self.hadoop)
 
     def at(self, location: str) -> HadoopStorage:
-        """Another folder, by its URI."""
+        """Returns another folder of the same Hadoop, by its URI."""
         return replace(self, location=location)
 
 
@@ -434,8 +444,8 @@ def _translated(action: str, place: Storage) -> Iterator[None]:
     """Translates Java's exceptions.
 
     Raises:
-        FileNotFoundError: there is no such file. NotFound: there is no such bucket. UsageError: there is no such file
-            system. Refused: the user may not do that. Unavailable: anything else.
+        FileNotFoundError: the file does not exist. NotFound: the bucket does not exist. UsageError: the location is not
+            valid, or Hadoop does not support its file system. Refused: access is denied. Unavailable: any other error.
     """
     from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 
@@ -462,10 +472,10 @@ def _translated(action: str, place: Storage) -> Iterator[None]:
 
 
 def storage_of(spark: SparkSession, place: Path | str) -> Storage:
-    """The storage of a local path, or of a URI by the session's Hadoop.
+    """Returns the storage of a local path, or of a URI by the session's Hadoop.
 
     Raises:
-        UsageError: Hadoop has no such file system.
+        As storage_at, for a URI.
     """
     if isinstance(place, Path):
         return LocalStorage.of(place)
@@ -473,11 +483,14 @@ def storage_of(spark: SparkSession, place: Path | str) -> Storage:
 
 
 def storage_at(place: str, jvm: Any, hadoop: Any) -> Storage:
-    """The storage of a URI, whose file system has answered. hadoop: the JVM's org.apache.hadoop.conf.Configuration.
+    """Returns the storage of a URI, after its file system has answered.
+
+    Args:
+        place: the URI. jvm: py4j's view of a JVM. hadoop: the JVM's org.apache.hadoop.conf.Configuration.
 
     Raises:
-        UsageError: Hadoop has no such file system. NotFound: there is no such bucket. Refused: the user may not access
-            it. Unavailable: it does not answer, with FIRST_ANSWER as its settings.
+        UsageError: Hadoop does not support the file system. NotFound: the bucket does not exist. Refused: access is
+            denied. Unavailable: the file system does not answer with the settings FIRST_ANSWER.
     """
     storage = HadoopStorage(place, jvm, hadoop)
     with _translated("read", storage):

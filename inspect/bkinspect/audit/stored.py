@@ -1,4 +1,4 @@
-"""Parquet in a run's folder that is read and written without Spark, and files of it that tasks are given."""
+"""Reads and writes Parquet of a run without Spark, and makes files of a run available to tasks."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SHARED_BYTES_MAX: Final = 4 << 30
-"""Bytes of a table that each executor of a run on another file system is given."""
+"""Bytes of a table that are sent at most to each executor of a run on another file system."""
 BATCH_ROWS: Final = 100_000
 _FILES: Final = "*.parquet"
 
 
 def rows_of(folder: Storage) -> int:
-    """Rows of the Parquet files of a folder."""
+    """Returns the number of rows of the Parquet files of a folder."""
     import pyarrow.parquet as parquet
 
     rows = 0
@@ -33,7 +33,11 @@ def rows_of(folder: Storage) -> int:
 
 
 def table_of(folder: Storage, columns: Sequence[str] | None = None) -> pa.Table:
-    """The rows of the Parquet files of a folder, in memory; columns: None for all."""
+    """Returns the rows of the Parquet files of a folder, in memory.
+
+    Args:
+        columns: names of the columns to read, None for all.
+    """
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
@@ -45,7 +49,7 @@ def table_of(folder: Storage, columns: Sequence[str] | None = None) -> pa.Table:
 
 
 def write_table(table: Table, batches: Sequence[Any], folder: Storage, name: str) -> None:
-    """Writes a few rows as a Parquet file."""
+    """Writes batches as a Parquet file, by way of memory."""
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
@@ -55,13 +59,13 @@ def write_table(table: Table, batches: Sequence[Any], folder: Storage, name: str
 
 
 def write_empty(table: Table, folder: Storage) -> None:
-    """A folder of Parquet with the table's columns and no row."""
+    """Creates a folder with one Parquet file that has the table's columns and no rows."""
     folder.make()
     write_table(table, [], folder, "empty.parquet")
 
 
 def given(spark: SparkSession, folder: Storage, name: str, data: bytes) -> str:
-    """Writes a file for tasks to read; returns the option that names it: a path, or a shared file."""
+    """Writes a file for tasks; returns the value of the option that names it: a path, or a shared file."""
     if isinstance(folder, LocalStorage):
         folder.write(name, data)
         return str(folder.path / name)
@@ -71,10 +75,12 @@ def given(spark: SparkSession, folder: Storage, name: str, data: bytes) -> str:
 
 
 def given_table(spark: SparkSession, folder: Storage, name: str) -> str:
-    """Parquet of the run for tasks to read; returns the option that names it: its folder, or a shared file.
+    """Makes Parquet of the run available to tasks; returns the value of the option that names it.
+
+    The value is the path of its folder if that is local, else a shared file with its rows.
 
     Raises:
-        Refused: it is not local and has more than SHARED_BYTES_MAX bytes.
+        Refused: the folder is not local and has more than SHARED_BYTES_MAX bytes.
     """
     import pyarrow.parquet as parquet
 

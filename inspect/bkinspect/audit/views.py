@@ -1,6 +1,6 @@
-"""Tables that are made of other tables, in the SQL that Spark and DuckDB share.
+"""SQL of the tables that are derived from other tables, in the dialect that Spark and DuckDB share unless noted.
 
-A run keeps what was read; entries, and what is known of files, are views over it.
+A run stores the rows of its scans; entries, and the tables about files, are queries over them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _NAMES: Final = ", ".join(f"s.{name}" for name in RECORDS.names)
 _CRC32C_BODY: Final = 36
 
 RECORDS_SQL: Final = f"SELECT {_NAMES} FROM scan s WHERE s.kind >= 'a'"
-"""What stands in logs and journals; kinds of other rows begin with an underscore, which sorts before letters."""
+"""The records of logs and journals; kinds of other rows begin with an underscore, which sorts before letters."""
 
 _SETTLED: Final = {
     "digest_ok": "CASE WHEN l.digest_type = 'CRC32C' THEN false ELSE s.digest_ok END",
@@ -28,8 +28,8 @@ ENTRIES_SQL: Final = (
     f"UNION ALL SELECT {_SETTLED_NAMES} FROM scan s LEFT JOIN ledgers l ON s.ledger_id = l.ledger_id "
     "WHERE s.kind = 'entry' AND s.digest_ok IS NULL"
 )
-"""Entries. One whose digest could not be known while it was read, of a ledger that metadata says is sealed with
-CRC32C, is broken: CRC32C was tried on every entry. The join meets only entries without an answer."""
+"""The entries. If the digest of an entry could not be checked when it was read, and metadata says that its ledger uses
+CRC32C, the entry is broken, because CRC32C was tried on every entry. Only unchecked entries are joined."""
 
 LOG_FILES_SQL: Final = """
 SELECT f.bookie_id, f.file, regexp_replace(f.file, '/[^/]*$', '') AS directory, f.source,
@@ -47,7 +47,7 @@ FROM (SELECT * FROM about_files WHERE kind = '_file') f LEFT JOIN (
     sum(CASE WHEN kind = 'entry' THEN size + 4 ELSE 0 END) AS entry_bytes
   FROM scan WHERE kind >= 'a' GROUP BY file) c ON f.file = c.file
 """
-"""Spark's dialect: a run keeps the rows. Shuffles by file; `about_files`: the rows of a scan that are not records."""
+"""In Spark's dialect; a run stores the rows. Shuffles by file. `about_files`: rows of a scan that are not records."""
 
 LOG_MAPS_SQL: Final = "SELECT bookie_id, file, ledger_id, size FROM about_files WHERE kind = '_map'"
 
@@ -57,7 +57,7 @@ SELECT bookie_id, file, source, get_json_object(note, '$.code') AS code, offset,
   get_json_object(note, '$.evidence') AS evidence, ledger_id, entry_id
 FROM about_files WHERE kind = '_damage'
 """
-"""Spark's dialect: a run keeps the rows."""
+"""In Spark's dialect; a run stores the rows."""
 
 FRAGMENTS_SQL: Final = """
 SELECT l.ledger_id, p.pos AS fragment_index, p.col.first_entry_id AS first_entry_id,
@@ -66,7 +66,7 @@ SELECT l.ledger_id, p.pos AS fragment_index, p.col.first_entry_id AS first_entry
   p.col.bookies AS bookies, l.ensemble_size, l.write_quorum_size, l.ack_quorum_size, l.state
 FROM ledgers l LATERAL VIEW posexplode(l.ensembles) p AS pos, col
 """
-"""Spark's dialect: a run keeps the rows. No shuffle."""
+"""In Spark's dialect; a run stores the rows. Does not shuffle."""
 
 SEAMS_SQL: Final = """
 SELECT file FROM (
@@ -84,4 +84,5 @@ SELECT file FROM (
         FROM about_files WHERE kind = '_part')
   GROUP BY file) WHERE NOT ok
 """
-"""Files in which two ranges do not meet: where one ends is not where the next began. Shuffles a row a range."""
+"""Files with two ranges that do not fit together: the next one began elsewhere than the first one ended. Shuffles one
+row per range."""
