@@ -199,7 +199,7 @@ class Iceberg:
         return ".".join(f"`{part}`" for part in parts)
 
     def name(self, table: str) -> str:
-        """The table's name in SQL."""
+        """Returns the table's name in SQL."""
         return f"{self._namespace}.`{table}`"
 
     def _create(self, table: Table) -> None:

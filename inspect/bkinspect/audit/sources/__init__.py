@@ -1,4 +1,4 @@
-"""Where tables come from: Spark data sources, a module each; `register` makes them known to a session."""
+"""The Spark data sources `bookkeeper.*`; `bkinspect.audit.register` registers them in a session."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def all_sources() -> list[type[Source]]:
-    """Every data source, for `spark.dataSource.register`."""
+    """Returns all data sources, for `spark.dataSource.register`."""
     from bkinspect.audit.sources import ends, file_list, index, live, metadata, scan
 
     own = [scan.RecordsSource, scan.EntriesSource, scan.ScanSource, index.IndexSource, index.BookieLedgersSource]

@@ -1,7 +1,8 @@
-"""What every source shares: options, partitions that are picklable, and filters that are pushed down to it.
+"""Base classes of the data sources: options, the selection of rows, and the push-down of filters.
 
-Options are strings, as Spark gives them; lists are separated by line feeds. Filters that a reader takes on are only a
-promise to leave out what cannot fit: Spark checks every row again, so a reader may yield more, never less.
+Options are strings, as Spark passes them; lists are separated by line feeds. A filter that is pushed down to a reader
+only narrows what it reads: Spark checks every row again, so a reader may yield rows that do not match, but must yield
+all that do.
 """
 
 from __future__ import annotations
@@ -33,15 +34,16 @@ if TYPE_CHECKING:
 LEDGER_ID_MAX: Final = 2**63 - 1
 SAMPLE_BUCKETS: Final = 1_000_000
 SELECTION_OPTIONS: Final = frozenset(("first_ledger", "last_ledger", "bookie_id", "since_ms", "sample", "ledgers"))
-"""The options that every source has."""
+"""The options of every source."""
 _MIX: Final = 0x9E3779B97F4A7C15
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which rows are wanted: ledgers by range, list or sample, one bookie, a span of creation times.
+    """Selects rows by ledger (a range, a list or a sample), bookie and creation time.
 
-    Ends are inclusive. sample is a share of SAMPLE_BUCKETS; which ledgers it takes depends on their ids alone.
+    The ends of ranges are inclusive. sample: how many of SAMPLE_BUCKETS are selected; the bucket of a ledger depends on
+    its id only.
     """
 
     first_ledger: int = 0
@@ -54,10 +56,10 @@ class Selection:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Selection:
-        """What the options first_ledger, last_ledger, bookie_id, since_ms, sample and ledgers say.
+        """Returns the selection of the options first_ledger, last_ledger, bookie_id, since_ms, sample and ledgers.
 
         Raises:
-            UsageError: one of them is no number.
+            UsageError: an option is not a valid number.
         """
         listed = options.get("ledgers")
         sample = options.get("sample")
@@ -72,7 +74,7 @@ class Selection:
         )
 
     def options(self) -> dict[str, str]:
-        """The options that say the same."""
+        """Returns the options that result in this selection; `until_ms` has none."""
         given = {
             "first_ledger": self.first_ledger or None,
             "last_ledger": None if self.last_ledger == LEDGER_ID_MAX else self.last_ledger,
@@ -85,13 +87,13 @@ class Selection:
 
     @property
     def everything(self) -> bool:
-        """True where no ledger is left out by its id."""
+        """True if all ledgers of all times are selected."""
         return self == replace(
             self, first_ledger=0, last_ledger=LEDGER_ID_MAX, sample=None, ledgers=None, since_ms=None, until_ms=None
         )
 
     def has(self, ledger_id: int) -> bool:
-        """True for a ledger that is wanted, as far as its id tells."""
+        """True if the id of a ledger is selected; its creation time is not considered."""
         if not self.first_ledger <= ledger_id <= self.last_ledger:
             return False
         if self.ledgers is not None and ledger_id not in self.ledgers:
@@ -99,7 +101,7 @@ class Selection:
         return self.sample is None or bucket(ledger_id) < self.sample
 
     def has_time(self, time_ms: int | None) -> bool:
-        """True for a time inside the span, and for an unknown one."""
+        """True if a creation time is selected, or unknown."""
         if time_ms is None:
             return True
         return (self.since_ms is None or time_ms >= self.since_ms) and (
@@ -107,7 +109,7 @@ class Selection:
         )
 
     def narrowed(self, column: str, filter_: Filter) -> Selection | None:
-        """With a filter on the column laid over it; None for one that means nothing here."""
+        """Returns the selection narrowed by a filter on a column; None if the filter cannot be used."""
         value: Any = getattr(filter_, "value", None)
         if column == "bookie_id" and isinstance(filter_, EqualTo):
             return replace(self, bookie_id=value)
@@ -125,10 +127,10 @@ class Selection:
 
 
 def number(options: Mapping[str, str], name: str, default: int) -> int:
-    """An option that is a whole number.
+    """Returns the value of an option that is a whole number, or the default.
 
     Raises:
-        UsageError: it is something else.
+        UsageError: the value is not a whole number.
     """
     return _number(name, options[name]) if name in options else default
 
@@ -151,13 +153,13 @@ def _share(text: str) -> int:
 
 
 def bucket(ledger_id: int) -> int:
-    """Which of SAMPLE_BUCKETS a ledger falls into, as good as by chance and always the same."""
+    """Returns the sample bucket of a ledger, below SAMPLE_BUCKETS: a hash of its id, always the same."""
     mixed = (ledger_id * _MIX) & 0xFFFFFFFFFFFFFFFF
     return ((mixed ^ (mixed >> 29)) * _MIX & 0xFFFFFFFFFFFFFFFF) % SAMPLE_BUCKETS
 
 
 def _span(filter_: Filter, value: int) -> tuple[int | None, int | None]:
-    """The least and greatest value that passes."""
+    """Returns the least and the greatest value that a filter accepts; None for no limit."""
     if isinstance(filter_, EqualTo):
         return value, value
     if isinstance(filter_, GreaterThan):
@@ -172,7 +174,7 @@ def _span(filter_: Filter, value: int) -> tuple[int | None, int | None]:
 
 
 class Source(DataSource):
-    """A data source for one table; subclasses say which, and which reader."""
+    """A data source of one table; subclasses set the table and the class of the reader."""
 
     table: ClassVar[Table]
     reader_class: ClassVar[type[Reader]]
@@ -182,34 +184,34 @@ class Source(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """`bookkeeper.` and the table's name."""
+        """Returns `bookkeeper.` and the table's name."""
         return f"bookkeeper.{cls.table.name}"
 
     def schema(self) -> str:
-        """The table's, in Spark's words."""
+        """Returns the table's schema in Spark's DDL."""
         return self.table.ddl
 
     def reader(self, schema: StructType) -> Reader:
-        """A reader with these options, of the columns that `.schema(…)` names, all of them without it."""
+        """Returns a reader with these options, for the columns of `.schema(…)`, or for all columns without it."""
         reader = self.reader_class(self.table, dict(self.options))
         names = tuple(schema.fieldNames())
         return reader if names == self.table.names else Narrowed(reader, names)
 
 
 class Reader(DataSourceReader):
-    """Reads a table: partitions() on the driver's machine, read() on the executors'.
+    """Reads a table: partitions() runs on the driver, read() on the executors.
 
-    columns: those that are asked for, None for all; a reader may make these alone.
+    columns: names of the requested columns, None for all; a reader may yield only these.
 
     Raises:
-        UsageError: an option that it does not have, or one that makes no sense.
+        UsageError: an option is not supported or not valid.
     """
 
     columns: tuple[str, ...] | None = None
     own_options: ClassVar[frozenset[str]] = frozenset()
-    """Those that it has beside SELECTION_OPTIONS."""
+    """The options of the reader besides SELECTION_OPTIONS."""
     place_option: ClassVar[str] = "paths"
-    """The option that `load(path)` sets; Spark gives one path as `path`, several as a JSON array in `paths`."""
+    """The option that `load(path)` sets; Spark passes one path as `path`, several as a JSON array in `paths`."""
 
     def __init__(self, table: Table, options: Mapping[str, str]) -> None:
         self.table = table
@@ -221,7 +223,7 @@ class Reader(DataSourceReader):
         self.selection = Selection.of(options)
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Narrows the selection; every filter stays with Spark too."""
+        """Narrows the selection by filters; returns all of them, so that Spark applies them again."""
         for filter_ in filters:
             attribute: tuple[str, ...] = getattr(filter_, "attribute", ())
             if len(attribute) == 1:
@@ -229,10 +231,10 @@ class Reader(DataSourceReader):
         return filters
 
     def option(self, name: str) -> str:
-        """An option that there must be.
+        """Returns the value of a required option.
 
         Raises:
-            UsageError: it is missing.
+            UsageError: the option is missing or empty.
         """
         value = self.options.get(name)
         if not value:
@@ -240,19 +242,19 @@ class Reader(DataSourceReader):
         return value
 
     def batch(self, rows: list[tuple[object, ...]]) -> pa.RecordBatch:
-        """Rows as one Arrow batch."""
+        """Returns rows of the table as one Arrow batch."""
         return batch_of(self.table, rows)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The batches of one partition."""
+        """Yields the rows of one partition."""
         raise NotImplementedError
 
 
 def _with_loaded(options: Mapping[str, str], place: str) -> dict[str, str]:
-    """The options with the argument of `load` as the option `place`.
+    """Returns the options with the argument of `load` as the option `place`.
 
     Raises:
-        UsageError: the place is given twice, or is a URI of another file system.
+        UsageError: both are given, or a path is a URI of another file system.
     """
     given, rest = _loaded_paths(options)
     if not given:
@@ -265,7 +267,7 @@ def _with_loaded(options: Mapping[str, str], place: str) -> dict[str, str]:
 
 
 def _loaded_paths(options: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    """(the paths that `load` was given, the other options)."""
+    """Returns (the arguments of `load`, the other options)."""
     rest = dict(options)
     given = [path] if (path := rest.pop("path", "")) else []
     if rest.get("paths", "").startswith("["):
@@ -274,12 +276,12 @@ def _loaded_paths(options: Mapping[str, str]) -> tuple[list[str], dict[str, str]
 
 
 class Narrowed(Reader):
-    """Some columns of what another reader yields.
+    """Yields some columns of the rows of another reader.
 
-    Spark tells a Python source nothing of the columns that a query needs, except by a schema that the user gives.
+    Spark does not pass the columns of a query to a Python data source; only a schema set by the user names columns.
 
     Raises:
-        UsageError: the table has no such column.
+        UsageError: the table does not have a column of this name.
     """
 
     def __init__(self, reader: Reader, names: tuple[str, ...]) -> None:
@@ -293,21 +295,21 @@ class Narrowed(Reader):
         self.names = reader.columns = names
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """As the reader does."""
+        """Pushes filters down to the inner reader."""
         return self.inner.pushFilters(filters)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """As the reader does."""
+        """Returns the partitions of the inner reader."""
         return self.inner.partitions()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The batches, narrowed."""
+        """Yields the rows of one partition with the named columns."""
         for batch in self.inner.read(partition):
             yield batch.select(list(self.names))
 
 
 def batch_of(table: Table, rows: list[tuple[object, ...]]) -> pa.RecordBatch:
-    """Rows of a table, in the order of its columns, as one Arrow batch."""
+    """Returns rows of a table, with values in the order of its columns, as one Arrow batch."""
     import pyarrow as pa
 
     schema = arrow_schema(table)
@@ -317,7 +319,7 @@ def batch_of(table: Table, rows: list[tuple[object, ...]]) -> pa.RecordBatch:
 
 
 def batches_of(table: Table, rows: Iterable[tuple[object, ...]], size: int) -> Iterator[pa.RecordBatch]:
-    """Rows in batches of a size."""
+    """Yields rows of a table as Arrow batches of `size` rows; the last one may be smaller."""
     pending: list[tuple[object, ...]] = []
     for row in rows:
         pending.append(row)

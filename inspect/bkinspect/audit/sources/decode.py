@@ -1,7 +1,7 @@
-"""Many records at once: headers, checksums and digests of a window of a log or journal as numpy columns.
+"""Decodes many records at once: headers, checksums and digests of a window of a log or journal as numpy columns.
 
-A record's bytes are looked at twice: once by the CRC, which also tells equal copies from different ones, and once
-where its 36 first bytes are taken. Entries whose digest is no CRC32C, or a broken one, are checked one by one.
+The bytes of a record are read twice: for the CRC32C, which also identifies equal copies, and for its 36 first bytes.
+Entries whose CRC32C does not fit, because it is broken or the digest has another type, are checked one by one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CRC32C_BODY: Final = METADATA_SIZE + 4
 UNKNOWN, BAD, GOOD = -1, 0, 1
 _NUMBERS: Final = (0, 8, 16, 24)
-"""Where ledger, entry, last confirmed and length stand in an entry."""
+"""Offsets in an entry of ledger id, entry id, last confirmed entry and length."""
 LEDGERS_SEEN_MAX: Final = 1_000_000
 
 Column: TypeAlias = "np.ndarray[Any, Any]"
@@ -35,10 +35,10 @@ Columns = dict[str, Column]
 
 
 class Digests:
-    """Checks the entries that a part's reader meets: by known digests first, as CRC32C then, else by deduction.
+    """Checks the digests of entries: with the known digest of the ledger, else as CRC32C, else by DigestBook.
 
     Args:
-        known: digests by ledger, as from metadata; they are looked up for the ledgers of a window.
+        known: digests by ledger, as from metadata; they are queried for the ledgers of each window.
     """
 
     def __init__(self, known: KnownDigests | None = None) -> None:
@@ -48,11 +48,15 @@ class Digests:
         self._crc32c: set[int] = set()
 
     def sealed_with_crc32c(self, ledger_id: int) -> None:
-        """Records what metadata says: an entry of this ledger that does not fit is broken."""
+        """Records that a ledger uses CRC32C: an entry of it whose CRC32C does not fit is broken."""
         self._crc32c.add(ledger_id)
 
     def settle(self, ledger_ids: Column, is_entry: Column, crc_fits: Column) -> Column:
-        """The entries that need a check of their own; remembers which ledgers are sealed with CRC32C."""
+        """Returns the indexes of the records to be checked one by one; records which ledgers use CRC32C.
+
+        Args:
+            ledger_ids, is_entry, crc_fits: a value for each record of a window.
+        """
         own = is_entry & ~crc_fits
         fitting = ledger_ids[crc_fits]
         self._window = self._known.of(np.unique(ledger_ids[is_entry]))
@@ -67,7 +71,7 @@ class Digests:
         return np.flatnonzero(own)
 
     def check(self, ledger_id: int, body: bytes) -> tuple[int, int | None]:
-        """(GOOD, BAD or UNKNOWN, where the payload starts if that is known) of an entry that needs a check."""
+        """Checks one entry; returns (GOOD, BAD or UNKNOWN, the offset of its payload or None if not known)."""
         known = self._window.get(ledger_id) or self._known.of(np.array([ledger_id])).get(ledger_id)
         if known is not None:
             start = METADATA_SIZE + known.size
@@ -88,7 +92,7 @@ class Digests:
 
 
 def _at(buffer: bytes, begin: Column, place: int, big_endian: str, kind: type[Any]) -> Column:
-    """The number that stands `place` bytes behind each begin, be it aligned or not; anything behind the buffer."""
+    """Returns the numbers at `place` bytes after each begin, aligned or not; bytes after the buffer's end read as 0."""
     behind = place + np.dtype(big_endian).itemsize
     if len(begin) and int(begin[-1]) + behind > len(buffer):
         buffer = buffer.ljust(int(begin[-1]) + behind, b"\0")
@@ -97,7 +101,11 @@ def _at(buffer: bytes, begin: Column, place: int, big_endian: str, kind: type[An
 
 
 def decode(buffer: bytes, starts: Sequence[int], ends: Sequence[int], digests: Digests) -> Columns:
-    """The columns of records that stand in buffer at starts (behind their sizes) and end before ends."""
+    """Returns the columns of the records in a buffer.
+
+    Args:
+        starts: offsets of the records, after their 4-byte sizes. ends: offsets of the bytes after them.
+    """
     begin = np.array(starts, dtype=np.int64)
     size = np.array(ends, dtype=np.int64) - begin
     ledger_id, entry_id, last_confirmed, length = (_at(buffer, begin, place, ">i8", np.int64) for place in _NUMBERS)
@@ -131,7 +139,7 @@ def decode(buffer: bytes, starts: Sequence[int], ends: Sequence[int], digests: D
 
 
 def chosen(columns: Columns, selection: Selection) -> Columns:
-    """The rows whose ledgers are wanted."""
+    """Returns the rows whose ledger ids are selected."""
     from bkinspect.audit.sources.base import LEDGER_ID_MAX
 
     ids = columns["ledger_id"]
@@ -147,7 +155,7 @@ def chosen(columns: Columns, selection: Selection) -> Columns:
 
 
 def joined(parts: Sequence[Columns]) -> Columns:
-    """Several windows' columns as one."""
+    """Returns the columns of several windows, concatenated."""
     if len(parts) == 1:
         return parts[0]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -160,9 +168,12 @@ def record_batch(
     table: Table = RECORDS,
     wanted: Sequence[str] | None = None,
 ) -> pa.RecordBatch:
-    """The Arrow batch of decoded columns; "kind" holds indexes into kinds, constants are the same in every row.
+    """Returns decoded columns as an Arrow batch.
 
-    wanted: the names of the columns to make, None for all of the table.
+    Args:
+        columns: as from decode; "kind" has indexes into kinds.
+        constants: column → its value in every row, for columns of the table that are not in columns; others are null.
+        wanted: the names of the columns of the batch, None for all of the table.
     """
     import pyarrow as pa
 
@@ -193,7 +204,7 @@ def record_batch(
 
 
 def _words(indexes: Column, words: Sequence[str]) -> pa.Array:
-    """Words by their indexes; mostly it is one word for all."""
+    """Returns the words at the indexes; fast if all indexes are equal, as usual."""
     import pyarrow as pa
 
     if len(indexes) and (indexes == indexes[0]).all():

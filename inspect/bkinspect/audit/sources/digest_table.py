@@ -1,8 +1,9 @@
-"""Digest types and passwords of ledgers, looked up in Parquet that stays on disk.
+"""Looks digest types and passwords of ledgers up in Parquet files, without loading them as a whole.
 
-A worker keeps the first and last ledger of each row group, and the row groups that it used last: the memory does not
-grow with the number of ledgers. Entry logs hold ledgers that were written at the same time, whose ids are close, so few
-row groups serve a log. A run writes the Parquet in the order of ledger ids with small row groups; any order is read.
+A worker keeps the first and last ledger id of each row group, and the row groups that it used last, so its memory does
+not grow with the number of ledgers. An entry log has ledgers that were written at the same time, whose ids are close,
+so few row groups are needed for a log. A run writes the Parquet in the order of ledger ids, with small row groups;
+files in any order can be read.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ DIGEST_WORDS: Final = {
 }
 COLUMNS: Final = ("ledger_id", "digest_type", "password")
 GROUPS_MAX: Final = 64
-"""Row groups in memory."""
+"""Row groups that a worker keeps in memory."""
 GROUP_SIZE: Final = 1 << 20
 """Bytes of a row group that a run writes."""
 _ID_MIN, _ID_MAX = -(1 << 63), (1 << 63) - 1
@@ -35,15 +36,15 @@ Column = np.ndarray[Any, Any]
 
 @lru_cache(4096)
 def digest_of(word: str, password: bytes) -> Digest:
-    """The digest of a type, in the words of metadata, and a password."""
+    """Returns the digest for a password and a type by its name in metadata."""
     return digest_for(DIGEST_WORDS[word], password)
 
 
 class DigestTable:
-    """Digests by ledger, from Parquet files with COLUMNS. With no file it is empty.
+    """Digests by ledger, from Parquet files with COLUMNS; empty without files.
 
     Args:
-        files: paths of this machine.
+        files: local paths.
     """
 
     def __init__(self, files: Sequence[str] = ()) -> None:
@@ -51,7 +52,7 @@ class DigestTable:
 
         self._files = [parquet.ParquetFile(file) for file in files]
         self.reads = 0
-        """Row groups that were read."""
+        """The number of row groups that were read, each repetition included."""
         spans = []
         for number, file in enumerate(self._files):
             column = file.schema_arrow.names.index("ledger_id") if file.num_row_groups else 0
@@ -67,7 +68,11 @@ class DigestTable:
         self._groups: OrderedDict[int, tuple[Column, Any, Any]] = OrderedDict()
 
     def of(self, ledger_ids: Column) -> Mapping[int, Digest]:
-        """The digests of those of the ledgers that are in the table. ledger_ids: distinct, in order."""
+        """Returns the digests of the ledgers that are in the table.
+
+        Args:
+            ledger_ids: distinct, ascending.
+        """
         found: dict[int, Digest] = {}
         if not len(self._firsts):
             return found
@@ -87,7 +92,7 @@ class DigestTable:
             found[ledger_id] = digest_of(words[row].as_py(), passwords[row].as_py() or b"")
 
     def _group(self, group: int) -> tuple[Column, Any, Any]:
-        """The columns of a row group, in the order of ledgers."""
+        """Returns the columns of a row group, in the order of ledger ids."""
         if group in self._groups:
             self._groups.move_to_end(group)
             return self._groups[group]
@@ -102,14 +107,14 @@ class DigestTable:
 
 
 class GivenDigests:
-    """Digests that are at hand, as a DigestTable gives them."""
+    """Digests by ledger, from a mapping, with the interface of DigestTable."""
 
     def __init__(self, known: Mapping[int, Digest]) -> None:
         self._known = known
         self._ids = np.array(sorted(known), dtype=np.int64)
 
     def of(self, ledger_ids: Column) -> Mapping[int, Digest]:
-        """As DigestTable.of."""
+        """Returns the digests of the ledgers that are in the mapping, as DigestTable.of."""
         if not len(self._ids):
             return {}
         return {one: self._known[one] for one in ledger_ids[np.isin(ledger_ids, self._ids)].tolist()}

@@ -1,7 +1,7 @@
-"""Offline directories: whose they are, by their cookies, and which files in them are to be read.
+"""Finds the directories of offline bookies, by their cookies, and the files in them that are to be read.
 
-Any folder will do: a bookie's directories, one of them, its `current`, or a folder that holds those of many bookies.
-A directory that is met twice, by another name or a link, is read once.
+A path can be a directory of a bookie, its `current`, or a folder that holds the directories of one or many bookies. A
+directory that is found twice, by another name or a link, is read once.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from bkinspect.rocks import is_database
 from bkinspect.source import Numbered, journals, listed_logs
 
 DEPTH_MAX: Final = 4
-"""How far below a given folder a `current` is looked for."""
+"""Levels below a given folder that are searched for a `current`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanFile:
-    """An entry log or journal to read. mark: (journal id, offset) from which records would be replayed, or None."""
+    """An entry log or journal to read.
+
+    mark: of a journal, the (journal id, offset) from which records would be replayed; None for an entry log.
+    """
 
     file: str
     bookie_id: str | None
@@ -41,21 +44,21 @@ class ScanFile:
 
     @property
     def fingerprint(self) -> str:
-        """Changes when the file does; a log that was closed never changes again."""
+        """A text that changes when the file does; a log that was closed never changes again."""
         mark = "" if self.mark is None else f":{self.mark[0]}:{self.mark[1]}"
         return f"{self.file}:{self.size}:{self.modified_ns}:{int(self.newest)}{mark}"
 
     @property
     def numbered(self) -> Numbered:
-        """As the readers of bkinspect take it."""
+        """The file in the form that the readers of bkinspect use."""
         return Numbered(self.log_id, Path(self.file), self.suffix)
 
 
 @dataclass(frozen=True, slots=True)
 class BookieDirs:
-    """The directories found of one bookie, each a `current`, in the order of the cookie where it tells.
+    """The directories that were found of one bookie, each a `current`, in the order of its cookie.
 
-    cookie and bookie_id: None for directories without one that can be read.
+    cookie and bookie_id: None for directories without a readable cookie.
     """
 
     bookie_id: str | None
@@ -67,7 +70,7 @@ class BookieDirs:
 
     @property
     def complete(self) -> bool:
-        """True where every directory that the cookie names was found: only then is absence a fact."""
+        """True if every directory that the cookie names was found: only then is a copy that was not found reported."""
         cookie = self.cookie
         if cookie is None:
             return False
@@ -80,7 +83,7 @@ class BookieDirs:
 
     @property
     def note(self) -> str | None:
-        """What is unknown of the bookie with these directories alone; None if nothing is."""
+        """A note if directories of the bookie are missing or its cookie is; None if all were found."""
         if self.complete:
             return None
         folders = ", ".join(str(folder) for folder in dict.fromkeys((*self.journals, *self.ledgers, *self.indexes)))
@@ -89,7 +92,7 @@ class BookieDirs:
         return f"not all directories of {self.bookie_id} are here, so missing copies on it are not told: {folders}"
 
     def log_file(self, index: IndexDir, log_id: int) -> str:
-        """Where the log is that an index means; where it would be, if it is gone."""
+        """Returns the path of the log to which an index refers; if it does not exist, the path that it would have."""
         name = log_name(log_id)
         if index.storage == "rocksdb" and index.path in self.indexes and len(self.indexes) == len(self.ledgers):
             return str(self.ledgers[self.indexes.index(index.path)] / name)
@@ -99,11 +102,11 @@ class BookieDirs:
 
 
 def find_bookies(paths: Iterable[Path]) -> list[BookieDirs]:
-    """The bookies whose directories are below the paths.
+    """Returns the bookies whose directories are at or below the paths.
 
     Raises:
-        NotFound: a path is not there, or nothing of a bookie is in it.
-        Conflict: two sets of directories of one bookie.
+        NotFound: a path does not exist, or has no directory of a bookie.
+        Conflict: there are two sets of directories of one bookie.
     """
     groups: dict[str | None, list[Path]] = {}
     cookies: dict[str | None, tuple[Cookie, str]] = {}
@@ -126,8 +129,11 @@ def find_bookies(paths: Iterable[Path]) -> list[BookieDirs]:
 
 
 def _adopt(groups: dict[str | None, list[Path]], cookies: dict[str | None, tuple[Cookie, str]]) -> None:
-    """Gives folders without a cookie that can be read to the bookie that lacks them: one alone, whose cookie names a
-    directory of that name, and whose other directories lie beside this one."""
+    """Assigns folders without a readable cookie to the bookie that they belong to, if there is exactly one candidate.
+
+    A candidate is a bookie that was not found with a directory of this name, whose cookie names one, and that has
+    another directory beside this one.
+    """
     for folder in groups.pop(None, []):
         owners = [bookie_id for bookie_id, (cookie, _) in cookies.items() if _lacks(groups[bookie_id], cookie, folder)]
         groups.setdefault(owners[0] if len(owners) == 1 else None, []).append(folder)
@@ -167,7 +173,7 @@ def _cookie(folder: Path) -> tuple[Cookie, str] | None:
     try:
         return decode_cookie(data, source=str(path)), data.decode("utf-8", "replace")
     except BadBytes:
-        return None  # the check of the small files says it
+        return None  # reported by the check of the small files
 
 
 def _grouped(bookie_id: str | None, folders: list[Path], read: tuple[Cookie, str] | None) -> BookieDirs:
@@ -200,7 +206,11 @@ def _is_index(folder: Path) -> bool:
 
 
 def _ordered(bookie_id: str | None, folders: list[Path], configured: Sequence[str]) -> tuple[Path, ...]:
-    """The folders in the order in which the cookie names them, matched by path, else by last name."""
+    """Returns the folders in the order in which the cookie names them, matched by path, else by their last name.
+
+    Raises:
+        Conflict: there are more folders of the bookie than its cookie names.
+    """
     if bookie_id is not None and len(folders) > len(configured):
         raise Conflict(
             f"{len(folders)} directories of bookie {bookie_id}, whose cookie names {len(configured)}",
@@ -216,7 +226,7 @@ def _ordered(bookie_id: str | None, folders: list[Path], configured: Sequence[st
 
 
 def scan_files(bookie: BookieDirs) -> list[ScanFile]:
-    """The logs and journals of a bookie, with what a reader must know of each."""
+    """Returns the logs and journals of a bookie, with the newest of each directory and the marks of journals."""
     files = []
     for folder in bookie.ledgers:
         logs = listed_logs(folder)

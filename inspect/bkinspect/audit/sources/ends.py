@@ -1,9 +1,9 @@
-"""The quick look that Java's auditor takes: the first and the last entry of each fragment on each of its bookies.
+"""Reads the first and the last entry of each fragment from each of its bookies, as the auditor of BookKeeper does.
 
     spark.read.format("bookkeeper.ends").option("metadata", "zk+hierarchical://h1:2181/ledgers").load()
 
-A task reads the metadata of its ledgers and asks the bookies at once, many ledgers in one window; only what is wrong
-becomes a row. The last fragment of a ledger that is not closed has no known end and is left out.
+A task reads the metadata of its ledgers and sends reads to all bookies concurrently, for many ledgers in one window;
+only faults become rows. The last fragment of a ledger that is not closed has no known end and is skipped.
 Options: metadata (a URI), tasks (at least so many partitions, default 1), and those of Selection.
 Source: LedgerChecker.java, LedgerFragment.java (getFirstStoredEntryId, getLastStoredEntryId).
 """
@@ -42,14 +42,14 @@ BYTES_A_WINDOW: Final = 32 << 20
 WINDOWS_IN_FLIGHT: Final = 2
 ENDS_VERSION: Final = 2
 FEW_DIRECTORIES: Final = 4
-"""Directories of 10,000 ledgers at most."""
+"""Directories, of 10,000 ledgers at most each, that one process reads without Spark's tasks."""
 MISSING, DAMAGED, UNREAD = "missing", "damaged", "_unread"
 Row = tuple[object, ...]
 
 
 @dataclass
 class EndsPartition(InputPartition):
-    """Some directories of ledgers, and of these the ledgers whose id leaves `part` when divided by `of`."""
+    """Some directories of ledgers, and in them the ledgers whose id modulo `of` is `part`."""
 
     nodes: NodePartition
     part: int
@@ -58,7 +58,7 @@ class EndsPartition(InputPartition):
 
 @dataclass(slots=True)
 class Probes:
-    """Reads to send to each bookie, and what is known of the ledgers they are about."""
+    """Reads to send to each bookie, with the digests and fragments of their ledgers."""
 
     pairs: dict[str, Pairs] = field(default_factory=dict)
     ledgers: dict[int, Wanted] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Probes:
     size: int = 0
 
     def add(self, ledger_id: int, metadata: LedgerMetadata) -> None:
-        """The ends of a ledger's fragments."""
+        """Adds reads of the ends of a ledger's fragments."""
         entries = metadata.last_entry_id + 1 if metadata.closed else 0
         size = (metadata.length // entries if entries else 0) + ENTRY_OVERHEAD
         before = self.count
@@ -86,12 +86,12 @@ class Probes:
 
     @property
     def full(self) -> bool:
-        """True when it is time to send them."""
+        """True if there are as many reads, or bytes, as in one window."""
         return self.count >= READS_A_WINDOW or self.size >= BYTES_A_WINDOW
 
 
 def _fragments(metadata: LedgerMetadata) -> Iterator[tuple[int, int, Sequence[str]]]:
-    """(first, last, bookies) of the fragments that have entries and a known end."""
+    """Yields (first, last, bookies) of the fragments that have entries and a known end."""
     ensembles = metadata.ensembles
     for ensemble, following in zip(ensembles, (*ensembles[1:], None), strict=True):
         if following is not None:
@@ -105,7 +105,10 @@ def _fragments(metadata: LedgerMetadata) -> Iterator[tuple[int, int, Sequence[st
 
 
 def stored_ends(first: int, last: int, index: int, ensemble_size: int, write_quorum_size: int) -> list[int]:
-    """The first and the last entry of first..last that belong on the bookie at index; one where they are the same."""
+    """Returns the first and the last entry of first..last that belong on the bookie at index.
+
+    One entry if they are the same, none if no entry belongs there.
+    """
 
     def held(entry_id: int) -> bool:
         return (index - entry_id) % ensemble_size < write_quorum_size
@@ -118,21 +121,21 @@ def stored_ends(first: int, last: int, index: int, ensemble_size: int, write_quo
 
 
 class EndsReader(Reader):
-    """Reads metadata and asks bookies; yields what is wrong."""
+    """Reads metadata and the ends of fragments; yields missing and damaged copies."""
 
     own_options: ClassVar[frozenset[str]] = frozenset(("metadata", "root", "tasks"))
     place_option: ClassVar[str] = "metadata"
 
     def partitions(self) -> list[InputPartition]:
-        """The directories of ledgers, each group of them divided until there are as many parts as tasks."""
+        """Returns groups of directories of ledgers, divided by ledger ids until there are at least `tasks` of them."""
         groups = self._groups
         of = max(-(-number(self.options, "tasks", 1) // max(len(groups), 1)), 1)
         return [EndsPartition(group, part, of) for group in groups for part in range(of)]
 
     def few(self) -> bool:
-        """True where the directories of ledgers are so few that one process is through before Spark's tasks begin."""
+        """True if the directories of ledgers are so few that one process ends before Spark's tasks would begin."""
         found = [directory for part in self._groups for directory in part.directories]
-        return len(found) <= FEW_DIRECTORIES and self._root() not in found  # the flat layout's one has any number
+        return len(found) <= FEW_DIRECTORIES and self._root() not in found  # the flat layout has one of any size
 
     @cached_property
     def _groups(self) -> list[NodePartition]:
@@ -142,7 +145,7 @@ class EndsReader(Reader):
         return self.options.get("root") or root_of(self.option("metadata"))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """What is wrong with the ends of some ledgers."""
+        """Yields rows for the faults at the ends of a partition's fragments."""
         if not isinstance(partition, EndsPartition):
             return
         rows = asyncio.run(self._rows(partition))
@@ -180,7 +183,7 @@ class EndsReader(Reader):
                 try:
                     metadata = decode_metadata(node.data, source=node.path)
                 except BkctlError:
-                    continue  # a finding of the check `nodes`
+                    continue  # reported by the check `nodes`
                 if self.selection.has_time(metadata.ctime_ms if metadata.ctime_ms is not None else node.ctime_ms):
                     probes.add(ledger_id, metadata)
                 if probes.full:
@@ -191,7 +194,7 @@ class EndsReader(Reader):
 
 
 async def _asked(client: BookKeeper, probes: Probes) -> list[Row]:
-    """Sends the reads and judges the answers."""
+    """Sends the reads and returns rows for missing and damaged copies, and for bookies with failed reads."""
     windows = {bookie: send(client, BookieId(bookie), pairs, ENDS_VERSION) for bookie, pairs in probes.pairs.items()}
     rows: list[Row] = []
     digests = digests_of(list(probes.ledgers.values()))
@@ -206,7 +209,7 @@ async def _asked(client: BookKeeper, probes: Probes) -> list[Row]:
 
 
 def _damaged(window: Window, digests: Digests) -> Pairs:
-    """The entries whose digest does not fit, or that are other entries than were asked for."""
+    """Returns (ledger, entry) of reads whose reply has a broken digest or is another entry than requested."""
     ends = np.cumsum([len(body) for body in window.bodies]).tolist()
     columns = decode(b"".join(window.bodies), [0, *ends[:-1]], ends, digests)
     keys = np.array(window.keys, dtype=np.int64)

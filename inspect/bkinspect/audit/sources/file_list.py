@@ -1,7 +1,7 @@
-"""The files of a scan as columns: what a run lists, compares with earlier scans, and divides among tasks.
+"""Lists the files of a scan as Arrow columns and divides them among tasks.
 
-A cluster of 1 PB has a million entry logs. As Arrow columns they take some 170 bytes each, and a task is two numbers:
-it reads its rows of the plan, which is Parquet, itself.
+A cluster of 1 PB has a million entry logs. As Arrow columns they need about 170 bytes each. A task is two numbers: it
+reads its rows of the plan, which is a Parquet file.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ FILES: Final = Table(
     ),
 )
 DRIVER_FILES_MAX: Final = 10_000
-"""More files are listed by Spark's tasks, a bookie each."""
+"""Files that the driver lists; more files are listed by tasks of Spark, one bookie per task."""
 GROUP_ROWS: Final = 1_000
-"""Files in a row group of a plan: a task reads the row groups of its files alone."""
+"""Files in a row group of a plan: a task reads only the row groups with its files."""
 TASKS_MAX: Final = 100_000
-"""Tasks of a scan; each takes several ranges of files where there are more ranges."""
+"""Tasks of a scan; if there are more ranges of files, each task reads several."""
 
 
 def _row(file: ScanFile) -> tuple[object, ...]:
@@ -62,7 +62,7 @@ class FileList:
 
     @classmethod
     def of(cls, files: Iterable[ScanFile]) -> FileList:
-        """A list of these files."""
+        """Returns the list of these files."""
         import pyarrow as pa
 
         batches = batches_of(FILES, map(_row, files), DRIVER_FILES_MAX)
@@ -77,27 +77,27 @@ class FileList:
 
     @property
     def names(self) -> pa.ChunkedArray:
-        """The paths."""
+        """The paths of the files."""
         return self.rows["file"]
 
     @property
     def fingerprints(self) -> pa.ChunkedArray:
-        """ScanFile.fingerprint of each."""
+        """The fingerprints of the files (ScanFile.fingerprint)."""
         return self.rows["fingerprint"]
 
     @property
     def size_max(self) -> int:
-        """Bytes of the largest file."""
+        """Bytes of the largest file; 0 for an empty list."""
         import pyarrow.compute as compute
 
         return int(compute.max(self.rows["size"]).as_py() or 0)
 
     def where(self, mask: Any) -> FileList:
-        """The files for which a boolean array is true."""
+        """Returns the files for which a boolean array is true."""
         return FileList(self.rows.filter(mask))
 
     def named(self, names: Iterable[str], *, inverted: bool = False) -> FileList:
-        """The files with these paths; inverted: all others."""
+        """Returns the files with these paths; if inverted, all other files."""
         import pyarrow as pa
         import pyarrow.compute as compute
 
@@ -105,13 +105,13 @@ class FileList:
         return self.where(compute.invert(mask) if inverted else mask)
 
     def with_others(self, others: FileList) -> FileList:
-        """These files and those."""
+        """Returns the files of both lists."""
         import pyarrow as pa
 
         return FileList(pa.concat_tables([self.rows, others.rows]))
 
     def encode(self) -> bytes:
-        """The Parquet that FilePlan reads."""
+        """Returns the list as Parquet, for FilePlan."""
         import pyarrow.parquet as parquet
 
         buffer = io.BytesIO()
@@ -121,7 +121,7 @@ class FileList:
 
 @dataclass
 class FilePart(InputPartition):
-    """The records of a file that start in start..end."""
+    """The records of a file that start at start or after it, and before end."""
 
     about: ScanFile
     start: int
@@ -129,28 +129,28 @@ class FilePart(InputPartition):
 
     @property
     def whole(self) -> bool:
-        """True for the first range of a file, which reports about the file too."""
+        """True for the first range of a file, whose reader also yields the rows about the file."""
         return self.start == 0
 
 
 @dataclass
 class PlanParts(InputPartition):
-    """Ranges of a plan: those with numbers first..last - 1."""
+    """The ranges of a plan with numbers first..last - 1."""
 
     first: int
     last: int
 
 
 def ranges_of(sizes: Any, divided: Any, step: int) -> Any:
-    """How many ranges of `step` bytes each file has; one where it is not divided."""
+    """Returns the number of ranges of `step` bytes for each file; 1 for a file that is not divided."""
     return np.where(divided, np.maximum(-(-np.maximum(sizes, 1) // step), 1), 1)
 
 
 class FilePlan:
-    """A plan of FileList.encode, divided into ranges of `step` bytes of entry logs; journals are read whole.
+    """A plan of FileList.encode, divided into ranges of `step` bytes of entry logs; a journal is one range.
 
     Args:
-        bookie_id: whose files are read, None for all.
+        bookie_id: the bookie whose files are read, None for all.
     """
 
     def __init__(self, path: Path, step: int, bookie_id: str | None) -> None:
@@ -173,12 +173,12 @@ class FilePlan:
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def tasks(self, most: int = TASKS_MAX) -> list[PlanParts]:
-        """At most so many partitions of about the same number of ranges."""
+        """Returns at most `most` partitions, with about the same number of ranges each."""
         together = max(-(-self.ranges // most), 1)
         return [PlanParts(at, min(at + together, self.ranges)) for at in range(0, self.ranges, together)]
 
     def parts(self, task: PlanParts) -> Iterator[FilePart]:
-        """The ranges of a task."""
+        """Yields the ranges of a task."""
         first, last = np.searchsorted(self._ends, [task.first, task.last - 1], "right").tolist()
         begins = int(self._ends[first - 1]) if first else 0
         for row, file in zip(range(first, last + 1), self._files(first, last), strict=True):
@@ -199,7 +199,7 @@ class FilePlan:
 
 
 def count_files(bookies: Sequence[BookieDirs]) -> int:
-    """The names in directories of logs and journals."""
+    """Returns the number of names in the directories of logs and journals."""
     return sum(len(os.listdir(folder)) for one in bookies for folder in (*one.ledgers, *one.journals))
 
 
@@ -211,22 +211,22 @@ class BookieFiles(InputPartition):
 
 
 class FilesReader(Reader):
-    """Lists entry logs and journals, a bookie to a task."""
+    """Lists entry logs and journals, with one task per bookie."""
 
     own_options: ClassVar[frozenset[str]] = frozenset(("paths",))
 
     def partitions(self) -> list[InputPartition]:
-        """One a bookie."""
+        """Returns one partition per bookie."""
         return [BookieFiles(one) for one in find_bookies(map(Path, self.option("paths").splitlines()))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of FILES."""
+        """Yields the files of a bookie as rows of FILES."""
         assert isinstance(partition, BookieFiles)
         return batches_of(FILES, map(_row, scan_files(partition.bookie)), DRIVER_FILES_MAX)
 
 
 class FilesSource(Source):
-    """`bookkeeper.files`: what a run will read."""
+    """`bookkeeper.files`: the entry logs and journals that a run would read."""
 
     table: ClassVar[Table] = FILES
     reader_class: ClassVar[type[Reader]] = FilesReader

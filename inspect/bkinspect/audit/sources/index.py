@@ -1,7 +1,7 @@
-"""The indexes of offline bookies as tables: `bookkeeper.index` and `bookkeeper.bookie_ledgers`.
+"""Reads the indexes of offline bookies as tables: `bookkeeper.index` and `bookkeeper.bookie_ledgers`.
 
-Options: paths (folders, one a line), ranges (of ledger ids for one database, where it should not be one partition),
-and those of Selection. Databases are opened through copies of their small files: nothing is written beside them.
+Options: paths (folders, one per line), ranges (the number of partitions, by ledger ids, of one database), and those of
+Selection. Databases are opened through copies of their small files: nothing is written to their directories.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BYTES_A_PARTITION: Final = 256 << 20
 
 @dataclass
 class IndexPartition(InputPartition):
-    """One index, or a range of its ledgers (inclusive)."""
+    """An index, and the range of ledger ids to read from it, both ends inclusive."""
 
     bookie: BookieDirs
     index: IndexDir
@@ -39,12 +39,12 @@ class IndexPartition(InputPartition):
 
 
 class IndexReader(Reader):
-    """Reads indexes; the table decides whether rows are entries or ledgers."""
+    """Reads indexes: their entries for the table `index`, their ledgers for `bookie_ledgers`."""
 
     own_options: ClassVar[frozenset[str]] = frozenset(("paths", "ranges"))
 
     def partitions(self) -> list[InputPartition]:
-        """One an index; a large database in ranges of ledger ids."""
+        """Returns one partition per index, and several, by ledger ids, for a large database of entry locations."""
         parts: list[InputPartition] = []
         for bookie in find_bookies([Path(line) for line in self.option("paths").splitlines() if line]):
             if self.selection.bookie_id not in (None, bookie.bookie_id):
@@ -57,7 +57,7 @@ class IndexReader(Reader):
         return parts
 
     def _bounds(self, index: IndexDir) -> list[int]:
-        """The first ledger of each range: ledgers in equal numbers, for bytes of entries are not known yet."""
+        """Returns the first ledger id of each range; ranges have equal numbers of ledgers, as sizes are unknown."""
         if index.storage != "rocksdb" or self.table != INDEX or not is_database(index.path / LOCATIONS):
             return [0]
         size = sum(path.stat().st_size for path in (index.path / LOCATIONS).glob("*.sst"))
@@ -68,7 +68,7 @@ class IndexReader(Reader):
         return sorted({0, *(ids[len(ids) * i // count] for i in range(1, count) if ids)})
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one index."""
+        """Yields the rows of a partition."""
         if not isinstance(partition, IndexPartition):
             return
         if self.table == BOOKIE_LEDGERS:
@@ -97,7 +97,7 @@ class IndexReader(Reader):
                 yield *ids, row.log_id, row.offset, files[row.log_id], row.source
 
     def _rocks(self, part: IndexPartition) -> Iterator[pa.RecordBatch]:
-        """Keys and values of a database, many at a time."""
+        """Yields the entry locations of a database, BATCH_ROWS at a time."""
         folder = part.index.path / LOCATIONS
         if not is_database(folder):
             raise NotFound(f"there is no {LOCATIONS} in {part.index.path}")

@@ -1,14 +1,14 @@
-"""The copies that running bookies hold, Java's and ours: `bookkeeper.copies`.
+"""Reads the copies that running bookies hold, Java's and those of bkctl: `bookkeeper.copies`.
 
-A partition is one bookie and a slice of the ledgers. A bookie of ours tells what it has by its admin port, digests
-computed beside the data (`live_stream`); of every other one the entries are read by BookKeeper's protocol
-(`live_wire`). Nothing is fenced; reading entries of an open ledger is what any reader does. A copy that a bookie lists
-and cannot give is left out, and what was not answered makes a row of kind `_unread`: the bookie counts as not scanned.
+A partition is one bookie and a slice of the ledgers. A bookie of bkctl streams its entries on the admin port, with
+digests that it checked itself (`live_stream`); from any other bookie the entries are read by BookKeeper's protocol
+(`live_wire`). Nothing is fenced; entries of an open ledger are read as by any reader. A copy that a bookie lists but
+cannot return is left out. A failed request becomes a row of kind `_unread`, and the bookie is not `scanned`.
 
-Of our bookies, ledgers that are not in metadata are reported as well, unless their garbage collection is yet to look at
-them. Options: metadata (a URI), ledgers_from (Parquet of `bookkeeper.ledgers`), those of Selection, everywhere (true
-asks every registered bookie for every ledger, false those of a ledger's ensembles; default: true up to
-EVERYWHERE_BOOKIES_MAX bookies, beyond that only of bookies of ours), stream (false: BookKeeper's protocol alone).
+From bookies of bkctl, ledgers that are not in metadata are read too, if the bookie's garbage collection is overdue.
+Options: metadata (a URI), ledgers_from (Parquet of `bookkeeper.ledgers`), those of Selection, everywhere (true reads
+every ledger from every registered bookie, false only from the bookies of its ensembles; by default true up to
+EVERYWHERE_BOOKIES_MAX bookies, and above only for bookies of bkctl), stream (false uses BookKeeper's protocol only).
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 EVERYWHERE_BOOKIES_MAX: Final = 16
 BYTES_A_PARTITION: Final = 256 << 20
-"""A partition costs a task, a connection and, at a bookie of ours, a process."""
+"""Bytes that a partition reads; each partition costs a task, a connection and, at a bookie of bkctl, a process."""
 LEDGERS_A_PARTITION: Final = 2000
 OPEN_LEDGER_BYTES: Final = 64 << 20
-"""What an open ledger is taken for when partitions are made."""
+"""The assumed size of an open ledger when partitions are made."""
 SIZE_COLUMNS: Final = ("length", "write_quorum_size", "ensembles")
 _COLUMNS: Final = (
     *("ledger_id", "digest_type", "password", "length", "last_entry_id", "ensembles", "write_quorum_size"),
@@ -52,10 +52,11 @@ _COLUMNS: Final = (
 
 @dataclass
 class LivePartition(InputPartition):
-    """A bookie, and rows of a file of ledgers; no file: the ledgers that are not in metadata.
+    """A bookie, and the ledgers to read from it: rows start..start + count of a file, or those not in metadata.
 
-    admin: host and port of its admin service; everywhere: all of these ledgers, not only those it should hold;
-    size: the bytes that it may have of those that are closed.
+    admin: host and port of its admin service, if it is used; everywhere: read all of these ledgers, not only those that
+    the bookie should hold; file: empty for the ledgers that are not in metadata; size: the estimated bytes that the
+    bookie holds of the closed ledgers.
     """
 
     bookie: str
@@ -68,13 +69,16 @@ class LivePartition(InputPartition):
 
 
 class LiveReader(Reader):
-    """Asks bookies."""
+    """Reads copies from running bookies."""
 
     own_options: ClassVar[frozenset[str]] = frozenset(("metadata", "ledgers_from", "everywhere", "stream"))
     place_option: ClassVar[str] = "metadata"
 
     def partitions(self) -> list[LivePartition]:
-        """For every slice of some BYTES_A_PARTITION a bookie, each of the bookies that are asked about it."""
+        """Returns one partition for each slice of the ledgers and each bookie from which it is read.
+
+        Each bookie of bkctl has another one, for the ledgers that are not in metadata.
+        """
         present = asyncio.run(self._present())
         chosen = self.options.get("everywhere", "").lower()
         everywhere = chosen == "true" or (not chosen and len(present) <= EVERYWHERE_BOOKIES_MAX)
@@ -92,7 +96,7 @@ class LiveReader(Reader):
         return [part for part in parts if wanted in (None, part.bookie)]
 
     async def _present(self) -> dict[str, tuple[str, int] | None]:
-        """The registered bookies, with the admin ports of ours."""
+        """Returns the registered bookies with their admin addresses; None for one without, or if stream is off."""
         stream = self.options.get("stream", "true").lower() == "true"
         async with self._client() as client:
             registered = await client.registry.registered()
@@ -110,9 +114,9 @@ class LiveReader(Reader):
             yield client
 
     def _slices(self, bookies: int) -> Iterator[tuple[str, int, int, int, set[str]]]:
-        """(file, first row, rows, bytes of closed ledgers, bookies named there).
+        """Yields slices of the ledgers: (file, first row, rows, bytes of closed ledgers, bookies of their ensembles).
 
-        Slices in which each bookie has some BYTES_A_PARTITION.
+        A slice has about BYTES_A_PARTITION bytes for each of `bookies` bookies, and at most LEDGERS_A_PARTITION rows.
         """
         import pyarrow.parquet as parquet
 
@@ -135,7 +139,7 @@ class LiveReader(Reader):
                 yield file, start, count, closed, named
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """What one bookie has of a slice."""
+        """Yields the copies that a bookie holds of the ledgers of a partition."""
         if not isinstance(partition, LivePartition):
             return
         yield from step_by_step(self._batches(partition))
@@ -156,7 +160,7 @@ class LiveReader(Reader):
                     yield batch
                 return
             except NoStream:
-                pass  # an older one, or its admin port is out of reach
+                pass  # an older version, or its admin port is not reachable
 
         async with self._client() as client:
             async for batch in read_copies(client, BookieId(part.bookie), wanted, part.file):

@@ -1,4 +1,4 @@
-"""What all readers of running bookies share: the table, the ledgers to read, and rows for what was not read."""
+"""Types that the readers of running bookies share: the table, the ledgers to read, and rows for failed reads."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ TIMEOUT_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A ledger to read: how it is sealed, who should hold it, and how large its entries are.
+    """A ledger to read.
 
-    fragments: (first entry, last or None, bookies).
+    digest: (type, password), None if not known; bookies: those that should hold copies; entry_size: the estimated
+    bytes of an entry; fragments: (first entry, last entry or None if not known, bookies) of each.
     """
 
     ledger_id: int
@@ -34,7 +35,7 @@ class Wanted:
     write_quorum_size: int = 1
 
     def expected(self, bookie: str, newest: int) -> Iterator[int]:
-        """The entries that belong on a bookie; those of a fragment without a known end up to the entry `newest`."""
+        """Yields the entries that belong on a bookie; a fragment without a known end is taken to end with `newest`."""
         for first, last, bookies in self.fragments:
             places = [index for index, name in enumerate(bookies) if name == bookie]
             if places:
@@ -45,7 +46,11 @@ class Wanted:
 
 
 def unread(bookie: str, what: str, status: int, ledger_id: int | None = None) -> pa.RecordBatch:
-    """The row that says that a bookie did not answer."""
+    """Returns a row of kind `_unread`, for a request that failed.
+
+    Args:
+        what: the request. status: the status of the reply.
+    """
     values = {"ledger_id": ledger_id, "bookie_id": bookie, "source": "live", "kind": UNREAD}
     values["note"] = json.dumps({"status": status, "what": what})
     return batch_of(COPIES, [tuple(values.get(name) for name in COPIES.names)])

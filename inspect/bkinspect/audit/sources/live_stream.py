@@ -1,4 +1,4 @@
-"""What a bookie of ours tells of its entries by its admin port: columns as they come, digests already checked."""
+"""Reads the entries of a bookie of bkctl through its admin port, as a stream of columns with checked digests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BUSY_RETRIES_MAX: Final = 1200
 BUSY_WAIT_S: Final = 0.5
 LIST_TIMEOUT_S: Final = 120.0
 LEDGERS_A_CALL: Final = 10_000
-"""A request stays far below the 4 MiB of a message."""
+"""Ledgers of a request, which keep it far below the limit of 4 MiB for a message."""
 STREAM_TIMEOUT_S: Final = 3600.0
 NO_STATUS: Final = -1
 _SEALS: Final = {
@@ -39,14 +39,14 @@ _WIDE: Final = ("ledger_id", "entry_id", "last_confirmed", "length", "payload_si
 
 
 class NoStream(Exception):
-    """The bookie does not list its entries; nothing was listed yet."""
+    """The bookie cannot stream its entries; no rows were yielded."""
 
 
 async def copies(bookie: str, admin: tuple[str, int], wanted: Sequence[Wanted]) -> AsyncIterator[pa.RecordBatch]:
-    """The copies that a bookie has of these ledgers; a row of kind `_unread` where it stops in the middle.
+    """Yields the copies that a bookie has of these ledgers, and a row of kind `_unread` if the stream is interrupted.
 
     Raises:
-        NoStream: it did not begin.
+        NoStream: the request failed before the first batch.
     """
     told = False
     try:
@@ -69,9 +69,9 @@ async def copies(bookie: str, admin: tuple[str, int], wanted: Sequence[Wanted]) 
 async def strangers(
     bookie: str, admin: tuple[str, int], folder: str, selection: Selection
 ) -> AsyncIterator[pa.RecordBatch]:
-    """The copies of ledgers that a bookie has and metadata has not; none while its garbage collection is at work.
+    """Yields the copies of ledgers that a bookie has and metadata has not, if its garbage collection is overdue.
 
-    Garbage collection takes such ledgers at its next turn: only what it has left behind is worth telling.
+    Otherwise the next garbage collection deletes such ledgers, so they are not reported.
     """
     try:
         async with AdminClient(*admin, timeout_s=LIST_TIMEOUT_S) as client:
@@ -97,7 +97,7 @@ async def strangers(
 
 
 def _not_in(held: Any, folder: str) -> Any:
-    """Ids that are not among the ledgers of Parquet files."""
+    """Returns the ledger ids that are not in the Parquet files of a folder."""
     import pyarrow.parquet as parquet
 
     for file in parquet_files(folder):
@@ -109,7 +109,7 @@ def _not_in(held: Any, folder: str) -> Any:
 
 
 async def _told(client: AdminClient, request: pb.ScanEntriesRequest) -> AsyncIterator[Any]:
-    """The batches; waits its turn where others ask too."""
+    """Yields the batches of a request; retries while the bookie is busy with other requests."""
     for attempt in range(BUSY_RETRIES_MAX):
         try:
             async for batch in client.entries(request, STREAM_TIMEOUT_S):

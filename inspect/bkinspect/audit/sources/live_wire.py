@@ -1,11 +1,11 @@
-"""What a bookie holds of some ledgers, asked by BookKeeper's protocol: ids by LIST_ENTRIES, then a read of each.
+"""Reads the copies that a bookie holds by BookKeeper's protocol: lists their ids with LIST_ENTRIES, then reads each.
 
-A Java bookie with DbLedgerStorage, Pulsar's default, never answers LIST_ENTRIES for a ledger that it has. Where the
-first list comes to nothing within LIST_PROBE_S, entries are read as metadata expects them there, up to the newest that
-the bookie has of an open ledger; copies in the wrong place are not seen then.
+A Java bookie with DbLedgerStorage, Pulsar's default, never answers LIST_ENTRIES for a ledger that it has. If the first
+list is not answered within LIST_PROBE_S, the entries that metadata expects on the bookie are read, of an open ledger up
+to the newest that the bookie has; copies on the wrong bookie are not found then.
 
-Lists of LISTS_IN_FLIGHT ledgers go out together; reads go out in windows of many ledgers, the next one before the
-last one is decoded. Memory: two windows of BYTES_IN_FLIGHT or ENTRIES_IN_FLIGHT.
+The lists of LISTS_IN_FLIGHT ledgers are requested together. Reads are sent in windows of many ledgers, the next window
+before the last one is decoded. Memory: two windows of BYTES_IN_FLIGHT or ENTRIES_IN_FLIGHT.
 """
 
 from __future__ import annotations
@@ -41,23 +41,27 @@ if TYPE_CHECKING:
 LISTS_IN_FLIGHT: Final = 64
 LIST_PROBE_S: Final = 5.0
 SILENT_MAX: Final = 10_000
-"""Bookies that are remembered, by run, as ones that do not answer: a worker of Spark reads many parts of each."""
+"""Entries of the cache of bookies that do not answer LIST_ENTRIES: a worker of Spark reads many parts of each."""
 _silent: set[tuple[str, BookieId]] = set()
 NEWEST: Final = -1
-"""The entry id that asks for the newest entry of a ledger."""
+"""The entry id that requests the newest entry of a ledger."""
 BYTES_IN_FLIGHT: Final = 8 << 20
 ENTRIES_IN_FLIGHT: Final = 4000
 ENTRY_OVERHEAD: Final = 100
 READ_VERSION: Final = 3
-"""What copies are read with. To version 2 a Java bookie gives an entry only when the one before it has left; for the
-few small reads of `ends`, version 2 costs less here than that costs there."""
+"""The protocol version for reading copies. With version 2, a Java bookie returns an entry only after the previous one
+was sent. `ends` uses version 2 nevertheless: for its few small reads, the lower cost in this process outweighs it."""
 ABSENT: Final = (Status.NO_ENTRY, Status.NO_LEDGER, Status.IO_ERROR)
 Pairs = list[tuple[int, int]]
 
 
 @dataclass(slots=True)
 class Window:
-    """Reads that went out together, and their answers."""
+    """Reads that were sent together, and their replies.
+
+    due: the number of reads without a reply; done: set when it is 0; bodies and keys: the entries that were read, and
+    their (ledger, entry); absent: (ledger, entry) that the bookie does not have; failed: entry id → status.
+    """
 
     due: int
     done: asyncio.Future[None]
@@ -67,7 +71,7 @@ class Window:
     failed: dict[int, int] = field(default_factory=dict)
 
     def answered(self, replies: list[Reply]) -> None:
-        """Hears replies."""
+        """Records replies."""
         for reply in replies:
             if reply.status == Status.OK and reply.body is not None:
                 self.bodies.append(reply.body)
@@ -79,7 +83,7 @@ class Window:
         self._less(len(replies))
 
     def lost(self, entry_ids: list[int], status: int) -> None:
-        """Hears of reads without an answer."""
+        """Records reads that failed without a reply."""
         self.failed.update(dict.fromkeys(entry_ids, status))
         self._less(len(entry_ids))
 
@@ -90,21 +94,21 @@ class Window:
 
 
 def send(client: BookKeeper, bookie: BookieId, pairs: Pairs, version: int = READ_VERSION) -> Window:
-    """Sends a read for each (ledger, entry)."""
+    """Sends a read for each (ledger, entry); returns the window that collects the replies."""
     window = Window(len(pairs), asyncio.get_running_loop().create_future())
     connection = client.context.pool.connection(bookie, version)
     if version == 2:
         batch = Batch([entry_id for _, entry_id in pairs], TIMEOUT_S, window.answered, window.lost)
         connection.send_reads_each(pairs, batch)
         return window
-    for ledger_id, group in groupby(pairs, itemgetter(0)):  # requests for one ledger share most of their bytes
+    for ledger_id, group in groupby(pairs, itemgetter(0)):  # requests for the same ledger share most of their bytes
         entry_ids = [entry_id for _, entry_id in group]
         connection.send_reads(ledger_id, entry_ids, Batch(entry_ids, TIMEOUT_S, window.answered, window.lost))
     return window
 
 
 def digests_of(wanted: Sequence[Wanted]) -> Digests:
-    """What metadata says of the ledgers' digests."""
+    """Returns the digests of the ledgers, as metadata has them."""
     known: dict[int, Digest] = {}
     plain: list[int] = []
     for one in wanted:
@@ -123,9 +127,10 @@ def digests_of(wanted: Sequence[Wanted]) -> Digests:
 async def read_copies(
     client: BookKeeper, bookie: BookieId, wanted: Sequence[Wanted], run: str
 ) -> AsyncIterator[pa.RecordBatch]:
-    """The copies that a bookie has of these ledgers; rows of kind `_unread` for what it did not answer.
+    """Yields the copies that a bookie has of these ledgers, and rows of kind `_unread` for failed requests.
 
-    run is anything that tells one run from another: a bookie without lists is waited for once in a run.
+    Args:
+        run: identifies the run: a bookie that does not answer LIST_ENTRIES is probed once per run and process.
     """
     digests = digests_of(wanted)
     under_way: Window | None = None
@@ -165,7 +170,7 @@ async def _list(client: BookKeeper, bookie: BookieId, ledger_id: int, timeout_s:
 
 
 async def _lists(client: BookKeeper, bookie: BookieId, wanted: Sequence[Wanted]) -> bool:
-    """True for a bookie that answers LIST_ENTRIES, as far as the first ledgers tell that it should have."""
+    """True if the bookie answers LIST_ENTRIES; probed with the first ledgers until it has one of them."""
     for one in wanted[:LISTS_IN_FLIGHT]:
         reply = await _list(client, bookie, one.ledger_id, LIST_PROBE_S)
         if reply.status == TIMED_OUT:
@@ -176,7 +181,7 @@ async def _lists(client: BookKeeper, bookie: BookieId, wanted: Sequence[Wanted])
 
 
 async def _expected(client: BookKeeper, bookie: BookieId, one: Wanted) -> Iterable[int] | int:
-    """The entries that a bookie should have of a ledger, or why the newest of an open one is not known."""
+    """Returns the entries that a bookie should have of a ledger, or a status if the newest cannot be read."""
     newest = -1
     if any(last is None and bookie in bookies for _, last, bookies in one.fragments):
         connection = client.context.pool.connection(bookie, 3)
@@ -189,7 +194,7 @@ async def _expected(client: BookKeeper, bookie: BookieId, one: Wanted) -> Iterab
 
 
 async def _listed(client: BookKeeper, bookie: BookieId, one: Wanted) -> Iterable[int] | int:
-    """The entries that a bookie has of a ledger, or the status it answered with."""
+    """Returns the entries that a bookie has of a ledger, or the status if it does not list them."""
     reply = await _list(client, bookie, one.ledger_id, TIMEOUT_S)
     if reply.status in (Status.NO_LEDGER, Status.NO_ENTRY):
         return ()
@@ -210,7 +215,7 @@ async def _received(window: Window, bookie: BookieId, digests: Digests) -> list[
 
 
 def decoded(bodies: Sequence[bytes], bookie: BookieId, digests: Digests) -> pa.RecordBatch:
-    """Entries as rows."""
+    """Returns entries as an Arrow batch of COPIES."""
     ends = np.cumsum([len(body) for body in bodies]).tolist()
     columns = decode(b"".join(bodies), [0, *ends[:-1]], ends, digests)
     columns["kind"] = np.zeros(len(bodies), dtype=np.int8)

@@ -1,4 +1,4 @@
-"""Ledgers that the nodes of owners name: of Pulsar's topics, cursors and schemas, and of DistributedLog's streams.
+"""Converts nodes to rows of `topics` and `cursors`: of Pulsar's topics, cursors and schemas, and of DistributedLog.
 
 The nodes are decoded by the owner plug-ins of `bkctl.meta.owners`.
 """
@@ -28,10 +28,10 @@ Row = tuple[object, ...]
 
 
 def rows_of(node: StoredNode) -> tuple[list[Row], list[Row]]:
-    """(rows of `topics`, rows of `cursors`) of one node; nothing of a directory.
+    """Returns (rows of `topics`, rows of `cursors`) of one node; no rows for a directory.
 
     Raises:
-        BadBytes: the node is not what its path says.
+        BadBytes: the node cannot be decoded as the kind that its path indicates.
     """
     decoded = decode_node(node.path, node.data, source=node.path)
     if isinstance(decoded, TopicNode):
@@ -42,7 +42,7 @@ def rows_of(node: StoredNode) -> tuple[list[Row], list[Row]]:
 
 
 def stream_rows(node: StoredNode, namespaces: Sequence[str]) -> list[Row]:
-    """Rows of `topics` for a node of DistributedLog; nothing for a node that names no ledger.
+    """Returns rows of `topics` for a node of DistributedLog; none for a node without a ledger.
 
     Raises:
         BadBytes: the node is a segment or an allocator and cannot be decoded.

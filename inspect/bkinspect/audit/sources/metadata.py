@@ -1,10 +1,10 @@
-"""What the metadata store says, as tables: ledgers, fragments, bookies, topics, cursors, what is marked for repair.
+"""Reads a metadata store as tables: ledgers, fragments, bookies, topics, cursors, and under-replicated ledgers.
 
     spark.read.format("bookkeeper.ledgers").option("metadata", "zk+hierarchical://h1:2181/ledgers").load()
 
-Options: metadata (see nodes), root (of the ledgers, where it is not that of the URI), namespaces (of DistributedLog,
-one a line, besides the usual ones), and those of Selection.
-A node that cannot be decoded is a row of its own: in `ledgers` with damage, elsewhere in `metadata_damage`.
+Options: metadata (see nodes), root (of the ledgers, if it is not that of the URI), namespaces (of DistributedLog, one
+per line, besides the default ones), and those of Selection.
+A node that cannot be decoded is a row of its own: of `ledgers` with the column damage, or of `metadata_damage`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ DIGEST_WORDS: Final = {
 
 
 class MetadataReader(Reader):
-    """Reads nodes and makes rows of them; subclasses say which nodes, and what rows."""
+    """Reads nodes and converts them to rows; subclasses define which nodes and which rows."""
 
     ledgers_only: ClassVar[bool] = False
     own_options: ClassVar[frozenset[str]] = frozenset(("metadata", "root", "namespaces"))
@@ -62,39 +62,39 @@ class MetadataReader(Reader):
         self.root = self.options.get("root") or root_of(self.where)
 
     def tops(self) -> list[str]:
-        """Below which nodes to look."""
+        """Returns the roots of the trees to read."""
         return [self.root]
 
     def wanted(self, path: str) -> bool:
-        """True for a node that makes rows."""
+        """True if the node at a path is to be read."""
         raise NotImplementedError
 
     def rows(self, found: Iterable[StoredNode]) -> Iterator[Row]:
-        """The rows of nodes."""
+        """Yields the rows of nodes."""
         raise NotImplementedError
 
     def partitions(self) -> list[InputPartition]:
-        """Ranges of the tree or of a file."""
+        """Returns partitions of the trees or of a file."""
         return list(partitions(self.where, self.tops(), ledgers=self.ledgers_only))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range."""
+        """Yields the rows of a partition."""
         if isinstance(partition, NodePartition):
             yield from batches_of(self.table, self.rows(nodes(partition, self.wanted)), BATCH_ROWS)
 
 
 class LedgersReader(MetadataReader):
-    """Ledgers, or with the table `fragments` their ensembles."""
+    """Reads ledgers, or for the table `fragments` their ensembles."""
 
     ledgers_only: ClassVar[bool] = True
 
     def wanted(self, path: str) -> bool:
-        """Nodes of ledgers inside the selection."""
+        """True for the node of a selected ledger."""
         ledger_id = paths.parse_ledger_path(self.root, path)
         return ledger_id is not None and self.selection.has(ledger_id)
 
     def rows(self, found: Iterable[StoredNode]) -> Iterator[Row]:
-        """One a ledger, or one an ensemble."""
+        """Yields one row per ledger, or one per ensemble."""
         make = fragment_rows if self.table == FRAGMENTS else _ledger_rows
         for node in found:
             ledger_id = paths.parse_ledger_path(self.root, node.path)
@@ -140,7 +140,7 @@ def _ledger_rows(ledger_id: int, metadata: LedgerMetadata, node: StoredNode) -> 
 
 
 def fragment_rows(ledger_id: int, metadata: LedgerMetadata, _: StoredNode) -> Iterator[Row]:
-    """One row an ensemble."""
+    """Yields one row per ensemble of a ledger."""
     ends: list[int | None] = [e.first_entry_id - 1 for e in metadata.ensembles[1:]]
     ends.append(metadata.last_entry_id if metadata.closed else None)
     shared = metadata.ensemble_size, metadata.write_quorum_size, metadata.ack_quorum_size, metadata.state.name
@@ -149,30 +149,30 @@ def fragment_rows(ledger_id: int, metadata: LedgerMetadata, _: StoredNode) -> It
 
 
 class BookiesReader(MetadataReader):
-    """Registrations, cookies and racks, put together; one partition, for bookies are few."""
+    """Reads bookies from registrations, cookies and racks, in one partition, since bookies are few."""
 
     def tops(self) -> list[str]:
-        """Registrations, cookies, and Pulsar's racks."""
+        """Returns the trees of registrations, cookies and Pulsar's racks."""
         return [f"{self.root}/{paths.AVAILABLE}", f"{self.root}/{paths.COOKIES}", RACKS_PATH]
 
     def wanted(self, path: str) -> bool:
-        """Nodes below them."""
+        """True for registrations, cookies and the node of racks."""
         return path.startswith((f"{self.root}/{paths.AVAILABLE}/", f"{self.root}/{paths.COOKIES}/")) or (
             path == RACKS_PATH
         )
 
     def partitions(self) -> list[InputPartition]:
-        """One."""
+        """Returns one partition."""
         return [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """All bookies."""
+        """Yields all bookies."""
         found = [n for p in partitions(self.where, self.tops()) for n in nodes(p, self.wanted)]
         rows = list(self.rows(found))
         yield self.batch(rows)
 
     def rows(self, found: Iterable[StoredNode]) -> Iterator[Row]:
-        """Yields one row a bookie, from all nodes that name it."""
+        """Yields one row per bookie, from all nodes that name it."""
         known: dict[str, dict[str, object]] = {}
         available, cookies = f"{self.root}/{paths.AVAILABLE}/", f"{self.root}/{paths.COOKIES}/"
         places: dict[str, str] = {}
@@ -203,16 +203,16 @@ def _places(node: StoredNode) -> dict[str, str]:
     try:
         return {str(bookie): rack for bookie, rack in parse_pulsar_racks(node.data, source=node.path).items()}
     except BkctlError:
-        return {}  # a row of metadata_damage
+        return {}  # reported in metadata_damage
 
 
 def cookie_values(node: StoredNode) -> dict[str, object]:
-    """The columns of `bookies` that a cookie's node fills."""
+    """Returns the columns of `bookies` that a cookie's node has."""
     values: dict[str, object] = {"cookie": node.data.decode("utf-8", "replace")}
     try:
         cookie = decode_cookie(node.data, source=node.path)
     except BkctlError:
-        return values  # a row of metadata_damage
+        return values  # reported in metadata_damage
     return {
         **values,
         "instance_id": cookie.instance_id,
@@ -235,15 +235,17 @@ _PLACES: Final = {
 
 
 def _of_owners(table: Table, rows: Iterable[Row]) -> Iterator[Row]:
-    """Rows of a table as rows of OWNER_NODES."""
+    """Yields rows of a table as rows of OWNER_NODES."""
     places = _PLACES[table.name]
     for row in rows:
         yield table.name, *(None if place is None else row[place] for place in places)
 
 
 class TopicsReader(MetadataReader):
-    """Topics, cursors, schemas and streams: for the tables `topics`, `cursors` and `metadata_damage`, or for all of
-    them in one reading (OWNER_NODES): a node is fetched and decoded once."""
+    """Reads topics, cursors, schemas and streams for one of the tables `topics`, `cursors` and `metadata_damage`.
+
+    For the table OWNER_NODES it yields the rows of all three, and each node is read and decoded once.
+    """
 
     def __init__(self, table: Table, options: Any) -> None:
         super().__init__(table, options)
@@ -251,20 +253,20 @@ class TopicsReader(MetadataReader):
         self.namespaces = tuple(dict.fromkeys((*managed.STREAM_NAMESPACES, *given)))
 
     def tops(self) -> list[str]:
-        """The trees of Pulsar and DistributedLog; for damage, cookies and racks too."""
+        """Returns the trees of Pulsar and DistributedLog; for damage also those of cookies and racks."""
         own = [managed.TOPICS_PATH, managed.SCHEMAS_PATH, *self.namespaces]
         if self.table in (METADATA_DAMAGE, OWNER_NODES):
             own += [f"{self.root}/{paths.COOKIES}", RACKS_PATH]
         return own
 
     def wanted(self, path: str) -> bool:
-        """Nodes below them."""
+        """True for nodes below the trees, and for the node of racks if damage is read."""
         if path == RACKS_PATH:
             return self.table in (METADATA_DAMAGE, OWNER_NODES)
         return any(path.startswith(f"{top}/") for top in self.tops())
 
     def rows(self, found: Iterable[StoredNode]) -> Iterator[Row]:
-        """What the nodes say."""
+        """Yields the rows of the reader's table; a node that cannot be decoded is a row of `metadata_damage`."""
         for node in found:
             rows: dict[str, Iterable[Row]] = {}
             try:
@@ -293,18 +295,18 @@ class TopicsReader(MetadataReader):
 
 
 class UnderreplicatedReader(MetadataReader):
-    """What is marked for repair."""
+    """Reads the markers of under-replicated ledgers."""
 
     def tops(self) -> list[str]:
-        """The markers' tree."""
+        """Returns the tree of the markers."""
         return [f"{self.root}/{paths.UNDERREPLICATION}/ledgers"]
 
     def wanted(self, path: str) -> bool:
-        """Markers."""
+        """True for a marker."""
         return path.startswith(self.tops()[0]) and parse_marker_name(path.rpartition("/")[2]) is not None
 
     def rows(self, found: Iterable[StoredNode]) -> Iterator[Row]:
-        """One a marker; an unreadable one still marks its ledger."""
+        """Yields one row per marker, also for one that cannot be decoded: its name has the ledger id."""
         for node in found:
             ledger_id = parse_marker_name(node.path.rpartition("/")[2])
             if ledger_id is None or not self.selection.has(ledger_id):
@@ -317,7 +319,7 @@ class UnderreplicatedReader(MetadataReader):
 
 
 def _source(table_: Table, reader: type[Reader]) -> type[Source]:
-    """The data source of one table."""
+    """Returns the data source class of a table."""
     return type(f"{table_.name.title()}Source", (Source,), {"table": table_, "reader_class": reader})
 
 

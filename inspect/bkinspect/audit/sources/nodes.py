@@ -1,7 +1,7 @@
-"""The nodes of a metadata store, wherever they come from: a running ZooKeeper, its files, an export, a bundle.
+"""Reads the nodes of a metadata store from a running ZooKeeper, its files, an export or a bundle.
 
-    zk+hierarchical://h1:2181/ledgers      asked in ranges of directories, one session a partition
-    export.jsonl, .json, .jsonl.gz         `bkctl meta export`: one node a line: path, data in base64, version, ctime,
+    zk+hierarchical://h1:2181/ledgers      read in ranges of directories, one session per partition
+    export.jsonl, .json, .jsonl.gz         `bkctl meta export`, one node per line: path, data in base64, version, ctime,
                                            mtime, ephemeral; a bundle may have brackets and commas around the lines
     DIR, or DIR,LOGDIR                     ZooKeeper's own snapshots and transaction logs, see zookeeper_files
     export.parquet, or a folder of them    the same as columns: path, data, version, ctime_ms, mtime_ms, ephemeral
@@ -40,7 +40,7 @@ DEFAULT_ROOT: Final = "/ledgers"
 
 
 class StoredNode(NamedTuple):
-    """One node. Times: None if the source does not have them."""
+    """A node of the metadata store; times are None if the source does not have them."""
 
     path: str
     data: bytes
@@ -52,9 +52,10 @@ class StoredNode(NamedTuple):
 
 @dataclass
 class NodePartition(InputPartition):
-    """Some of the nodes: of a file start..end (bytes, or row groups), of a store the directories below.
+    """A part of the nodes of a source.
 
-    own_files: where holds ZooKeeper's own files, and this is part `start` of `end`.
+    start, end: the range of a file, in bytes or row groups. directories: of a running store, the paths whose children,
+    or if deep whole trees, are read. own_files: `where` has ZooKeeper's own files, and this is part `start` of `end`.
     """
 
     where: str
@@ -66,12 +67,12 @@ class NodePartition(InputPartition):
 
 
 def is_live(where: str) -> bool:
-    """True for a URI of a running store."""
+    """True if a location is the URI of a running store."""
     return _SCHEME in where
 
 
 def root_of(where: str) -> str:
-    """The ledgers root: that of the URI, /ledgers in files."""
+    """Returns the root of the ledgers: that of the URI, /ledgers for files."""
     if not is_live(where):
         return DEFAULT_ROOT
     from bkctl.meta.uri import parse_uri
@@ -80,10 +81,13 @@ def root_of(where: str) -> str:
 
 
 def partitions(where: str, tops: Sequence[str], *, ledgers: bool = False) -> list[NodePartition]:
-    """What to read to see all nodes below tops; ledgers: tops is the ledgers root, and only ledgers are wanted.
+    """Returns partitions that together have all nodes below tops.
+
+    Args:
+        ledgers: True to read only ledgers; tops is the root of the ledgers then.
 
     Raises:
-        NotFound: there is no such file. Unavailable: the store does not answer.
+        NotFound: the file does not exist. Unavailable: the store does not answer.
     """
     if is_live(where):
         return _live_partitions(where, tops, ledgers)
@@ -102,7 +106,7 @@ def partitions(where: str, tops: Sequence[str], *, ledgers: bool = False) -> lis
 
 
 def nodes(partition: NodePartition, wanted: Callable[[str], bool]) -> Iterator[StoredNode]:
-    """The nodes of a partition whose paths are wanted."""
+    """Yields the nodes of a partition for whose paths `wanted` returns True."""
     if partition.directories:
         yield from _live_nodes(partition, wanted)
     elif partition.own_files:
@@ -122,7 +126,7 @@ def nodes(partition: NodePartition, wanted: Callable[[str], bool]) -> Iterator[S
 
 
 def _lines(file: Any, start: int, end: int) -> Iterator[bytes]:
-    """The lines that start in start..end."""
+    """Yields the lines that start at the offset start or after it, and before end."""
     file.seek(start)
     at = start
     if start:
@@ -142,7 +146,7 @@ _PATH_MARK: Final = b'"path"'
 def _line_nodes(lines: Any, where: str, wanted: Callable[[str], bool]) -> Iterator[StoredNode]:
     for line in lines:
         if _PATH_MARK not in line:
-            continue  # the brackets of a bundle
+            continue  # a bundle's brackets
         try:
             row = json.loads(line.strip().rstrip(b","))
             path = row["path"]
@@ -205,7 +209,7 @@ def _live_partitions(where: str, tops: Sequence[str], ledgers: bool) -> list[Nod
 
 
 async def _ledger_directories(where: str, root: str) -> list[str]:
-    """The directories whose children are ledgers; the root itself in the flat layout."""
+    """Returns the directories whose children are ledgers; the root itself in the flat layout."""
     from bkctl.meta.layout import open_ledgers
     from bkctl.meta.paths import TREES
     from bkctl.meta.uri import parse_uri
@@ -235,19 +239,22 @@ async def _children(store: MetadataStore, paths: Sequence[str]) -> list[list[str
         try:
             return await store.children(path)
         except NotFound:
-            return []  # it went while we were on our way
+            return []  # deleted since its parent was listed
 
     return list(await asyncio.gather(*(one(path) for path in paths)))
 
 
 def _live_nodes(partition: NodePartition, wanted: Callable[[str], bool]) -> Iterator[StoredNode]:
-    """Asks chunk by chunk, so that a partition never holds more than NODES_IN_FLIGHT nodes."""
+    """Yields nodes chunk by chunk: no more than NODES_IN_FLIGHT nodes are in memory."""
     for chunk in step_by_step(walk(partition, wanted)):
         yield from chunk
 
 
 def step_by_step(source: AsyncIterator[T]) -> Iterator[T]:
-    """What an asynchronous generator yields, on a loop of its own. An interrupt in a step ends the step first."""
+    """Yields the items of an asynchronous generator, which runs on an event loop of its own.
+
+    At the end, also after an interrupt, pending tasks are canceled and awaited before the loop is closed.
+    """
     loop = asyncio.new_event_loop()
     try:
         while True:
@@ -269,7 +276,7 @@ async def _ended(tasks: set[asyncio.Task[Any]]) -> None:
 
 
 async def walk(partition: NodePartition, wanted: Callable[[str], bool]) -> AsyncIterator[list[StoredNode]]:
-    """The nodes of a live partition, in chunks of NODES_IN_FLIGHT at most."""
+    """Yields the nodes of a partition of a running store, in chunks of at most NODES_IN_FLIGHT."""
     async with _store(partition.where) as store:
         level = list(partition.directories)
         if partition.deep:

@@ -1,11 +1,12 @@
-"""One byte range of an entry log, or one journal: found, walked, and turned into columns, with what is wrong in it.
+"""Reads a byte range of an entry log, or a whole journal, as columns, and collects findings about damage in it.
 
-A range holds the records that start inside it. Where its first record is, is found by looking: a place from which
-CHAIN_LENGTH records follow each other sensibly. Payloads can hold anything, a log's bytes too, so every range says
-where it began and where the next must begin; the run compares neighbours, and reads a file whole where they differ.
+A range has the records that start in it. Unless it begins with the file, its first record is found by a search: it is
+the first offset from which CHAIN_LENGTH plausible records follow each other. Since a payload can contain any bytes,
+also those of a log, every range reports where its first record starts and where the first record of the next range must
+start; the run compares adjacent ranges, and reads a file again as a whole if they differ.
 
-Sound bytes are walked here, a window at a time; everything else (fill, faults, the file's end) is left to the readers
-of bkinspect, which decide what is found and where reading continues.
+Undamaged bytes are read here, a window at a time; everything else (fill, damage, the end of the file) is left to the
+readers of bkinspect, which decide what is reported and where reading continues.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ WINDOW_SIZE: Final = 8 << 20
 SIZE_MAX: Final = 1 << 28
 CHAIN_LENGTH: Final = 16
 SLOW_RECORDS: Final = 64
-"""Records that are taken from the careful readers before the fast walk is tried again."""
+"""Records that the readers of bkinspect read before the fast path is tried again."""
 KINDS: Final = tuple(dict.fromkeys((*FrameKind, *RecordKind)))
 KIND_INDEX: Final = {kind: index for index, kind in enumerate(KINDS)}
 _ENTRY: Final = KIND_INDEX[FrameKind.ENTRY]
@@ -48,9 +49,10 @@ _PADDING: Final = -0x100
 
 @dataclass
 class Walk:
-    """The state of reading one range; after `columns()` is used up, first, next and findings say how it went.
+    """Reads one range; first, next and findings are valid after all of `columns()` was consumed.
 
-    first: offset of the first record's size; next: of the first record behind the range, None at the data's end.
+    first: offset of the first record, at its size, None without records; next: offset of the first record after the
+    range, None at the end of the data; findings: the damage in the range.
     """
 
     file: Opened
@@ -67,11 +69,11 @@ class Walk:
 
     @property
     def is_journal(self) -> bool:
-        """True for a journal, which is always walked whole."""
+        """True for a journal, which is always read as a whole."""
         return self.about.source == "journal"
 
     def columns(self) -> Iterator[Columns]:
-        """The records of the range, a window at a time, with "offset" and "kind"."""
+        """Yields the columns of the range's records, with "offset" and "kind", a window at a time."""
         at = self._begin()
         self.first = at
         while at is not None and at < self.end:
@@ -87,7 +89,7 @@ class Walk:
             try:
                 head = decode_journal_header(self.file.read(512, 0), source=self.file.source)
             except BadBytes:
-                return 512  # reported with the file
+                return 512  # reported by the rows about the file
             self.version = head.version
             return head.first_record_offset
         if self.file.size == 0:
@@ -99,7 +101,10 @@ class Walk:
         return self._found(self.start)
 
     def _found(self, start: int) -> int | None:
-        """The first record at or behind start: one that a chain of others follows; else the ledgers map."""
+        """Returns the offset of the range's first record: one that starts a chain of records, else the ledgers map.
+
+        None if the range has no record.
+        """
         header = self.header
         has_map = header is not None and header.has_map and header.map_offset < self.file.size
         if has_map and header is not None and start > header.map_offset:
@@ -133,7 +138,7 @@ class Walk:
     # -- sound bytes ----------------------------------------------------------------------------------------------
 
     def _fast(self, at: int) -> Generator[Columns, None, int]:
-        """Yields what can be walked in hops; returns where that ends."""
+        """Yields the records that follow each other without damage; returns the offset after the last one."""
         hop = _hop_journal if self.is_journal else _hop_log
         while at < self.end:
             buffer = self.file.read(WINDOW_SIZE, at)
@@ -154,7 +159,7 @@ class Walk:
     def _decoded(
         self, buffer: bytes, starts: Sequence[int], ends: Sequence[int], base: int
     ) -> tuple[Columns, int | None]:
-        """The records' columns up to one whose size is wrong, if there is one, and where to go on behind it."""
+        """Returns (columns of the records, None); if the size of one is wrong, (columns up to it, the next offset)."""
         columns = decode(buffer, starts, ends, self.digests)
         offsets = np.array(starts, dtype=np.int64) + base
         columns["offset"] = offsets
@@ -169,8 +174,11 @@ class Walk:
         return columns, resumed
 
     def _cut(self, columns: Columns) -> tuple[Columns, int | None]:
-        """Ends behind a record whose size leads astray, which is reported. Only those are looked at whose digest does
-        not fit, or cannot be checked and is followed by what can be no record, and not by one whose digest fits."""
+        """Truncates columns after an entry whose size is wrong, which is reported; returns them and the next offset.
+
+        An entry is examined if its digest does not fit or cannot be checked, unless the digest of the next record fits,
+        or, for a digest that cannot be checked, the next record is a plausible entry.
+        """
         answers, is_entry = columns["digest_ok"], columns["is_entry"]
         if (answers == GOOD).all():
             return columns, None
@@ -186,7 +194,7 @@ class Walk:
         return columns, None
 
     def _led_astray(self, offset: int, size: int, answer: int) -> int | None:
-        """Where to go on behind a record whose size is wrong, which is reported then."""
+        """Reports a record if its size is wrong and returns the offset of the next one; None if it may be right."""
         header, place = self.header, (offset, offset + size)
         code = "BKC203" if self.is_journal else "BKC103"
         digest_ok = None if answer == UNKNOWN else False
@@ -202,7 +210,7 @@ class Walk:
     # -- everything else ------------------------------------------------------------------------------------------
 
     def _careful(self, at: int) -> Generator[Columns, None, int | None]:
-        """Yields a few records as the careful readers see them; returns where to go on, None at the data's end."""
+        """Yields a few records, read by the readers of bkinspect; returns the next offset, None at the data's end."""
         rows: list[Any] = []
         behind: int | None = None
         for record in islice(self._records(at), SLOW_RECORDS):
@@ -217,13 +225,13 @@ class Walk:
             yield columns
             answer = int(columns["digest_ok"][-1])
             if len(rows) == SLOW_RECORDS and answer != GOOD and bool(columns["is_entry"][-1]):
-                resumed = self._led_astray(rows[-1].offset, rows[-1].size, answer)  # what follows was not checked
+                resumed = self._led_astray(rows[-1].offset, rows[-1].size, answer)  # the record after it was not read
                 if resumed is not None:
                     self._last, behind = None, resumed
         return behind
 
     def _records(self, at: int) -> Iterator[Any]:
-        """Records from at on, by the readers of bkinspect, which are shown the last sound one for their judgement."""
+        """Yields records from an offset on, by the readers of bkinspect, which use the last record to assess damage."""
         known, trust = self._last, Trust()
         if self.is_journal:
             head = JournalHeader(self.version, at)
@@ -237,11 +245,11 @@ class Walk:
         header = self.header or LogHeader(0, 0, 0)
         for record in entry_log.walk(self.file, header, start, OnError.RESUME, self.findings.append, trust):
             if known is not None and record.offset == known[0]:
-                continue  # shown before; what follows may start in front of `at`, where its size was too large
+                continue  # yielded before; the next may start before `at`, if this one's size was too large
             yield self._trusted(record, trust, record.kind is FrameKind.ENTRY)
 
     def _trusted(self, record: Any, trust: Trust, is_entry: bool) -> Any:
-        """The record, its digest checked for the reader's judgement."""
+        """Returns the record; sets trust to the result of its digest check, if it is an entry."""
         if is_entry:
             trust.offset = record.offset
             answer, _ = self.digests.check(record.ledger_id, record.body)
@@ -249,7 +257,7 @@ class Walk:
         return record
 
     def _of_rows(self, rows: Sequence[Any]) -> Columns:
-        bodies = [self.file.read(row.size, row.offset) for row in rows]  # a journal's record has less than all of it
+        bodies = [self.file.read(row.size, row.offset) for row in rows]  # only a journal's entries have a whole body
         ends = np.cumsum([len(body) for body in bodies]).tolist()
         columns = decode(b"".join(bodies), [0, *ends[:-1]], ends, self.digests)
         columns["offset"] = np.array([row.offset for row in rows], dtype=np.int64)
@@ -265,7 +273,7 @@ def _frame_kind(ledger_id: int, entry_id: int) -> FrameKind:
 
 
 def _hop_log(buffer: bytes, limit: int) -> tuple[list[int], list[int], int]:
-    """Bodies' starts and ends of the whole frames that start below limit, and where the next frame is."""
+    """Returns starts and ends of the bodies of complete frames that start below limit, and the next frame's offset."""
     starts: list[int] = []
     ends: list[int] = []
     unpack, length, at = _SIZE.unpack_from, len(buffer), 0
@@ -283,7 +291,7 @@ def _hop_log(buffer: bytes, limit: int) -> tuple[list[int], list[int], int]:
 
 
 def _hop_journal(buffer: bytes, limit: int) -> tuple[list[int], list[int], int]:
-    """As _hop_log for entries in a journal, over padding; other records stop it."""
+    """Returns the same as _hop_log for entries of a journal; skips padding and stops at other records."""
     starts: list[int] = []
     ends: list[int] = []
     unpack, length, at = _FRAME.unpack_from, len(buffer), 0

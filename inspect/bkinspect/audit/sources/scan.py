@@ -1,9 +1,9 @@
-"""Entry logs and journals as tables: `bookkeeper.records`, `bookkeeper.entries`, and the scan that a run keeps.
+"""Reads entry logs and journals as tables: `bookkeeper.records`, `bookkeeper.entries` and `bookkeeper.scan`.
 
     spark.read.format("bookkeeper.entries").option("paths", "/data/bk").load()
 
-Options: paths (folders, one a line) or plan (a file of FileList.encode); digests (Parquet with ledger_id,
-digest_type and password, for ledgers that are not sealed with CRC32C); part_size in bytes; and those of Selection.
+Options: paths (folders, one per line) or plan (a file of FileList.encode); digests (Parquet with ledger_id,
+digest_type and password, for ledgers whose digest type is not CRC32C); part_size in bytes; and those of Selection.
 A partition is a byte range of an entry log, or a whole journal, which BookKeeper keeps below 2 GiB.
 """
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 PART_SIZE: Final = 128 << 20
 BATCH_ROWS: Final = 100_000
 FILE, PART, DAMAGE, MAP = "_file", "_part", "_damage", "_map"
-"""Kinds of rows in a scan that are no records: what is known of a file, a range of it, a fault, its ledgers map."""
+"""Kinds of the rows of a scan that are not records: about a file, a range of it, damage in it, its ledgers map."""
 
 SCAN: Final = Table(
     "scan",
@@ -47,12 +47,12 @@ SCAN: Final = Table(
 
 
 class ScanReader(Reader):
-    """Reads logs and journals; subclasses of the source decide which rows are shown."""
+    """Reads logs and journals; the table decides which kinds of rows are yielded."""
 
     own_options: ClassVar[frozenset[str]] = frozenset(("paths", "plan", "digests", "part_size"))
 
     def partitions(self) -> list[InputPartition]:
-        """Byte ranges of part_size of entry logs, journals whole."""
+        """Returns byte ranges of part_size of entry logs, and whole journals; or the tasks of a plan."""
         if "plan" in self.options:
             return [*self._plan().tasks()]
         bookie_id, size = self.selection.bookie_id, self._part_size()
@@ -73,7 +73,7 @@ class ScanReader(Reader):
         return size
 
     def _plan(self) -> FilePlan:
-        """The plan of the option; a worker opens it once."""
+        """Returns the plan that the options name; a worker opens it once."""
         key = self.options["plan"], self._part_size(), self.selection.bookie_id
         if key not in _PLANS:
             _PLANS.clear()
@@ -81,7 +81,7 @@ class ScanReader(Reader):
         return _PLANS[key]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a range, or of those of a task."""
+        """Yields the rows of a range, or of the ranges of a task."""
         if isinstance(partition, PlanParts):
             for part in self._plan().parts(partition):
                 yield from self.read(part)
@@ -97,7 +97,7 @@ class ScanReader(Reader):
             yield from self._read(file, partition, records_only)
 
     def digests(self) -> KnownDigests:
-        """The digests that are known."""
+        """Returns the known digests of ledgers."""
         return known_digests(self.options)
 
     def _read(self, file: Opened, part: FilePart, records_only: bool) -> Iterator[pa.RecordBatch]:
@@ -131,7 +131,7 @@ class ScanReader(Reader):
 
 
 def _mark(columns: Columns, about: ScanFile) -> None:
-    """Adds "replayed" to a journal's records."""
+    """Adds the column "replayed" to the records of a journal."""
     if about.mark is None:
         return
     journal_id, offset = about.mark
@@ -143,7 +143,7 @@ def _mark(columns: Columns, about: ScanFile) -> None:
 
 
 class _Notes:
-    """Rows of a scan that are no records."""
+    """Collects the rows of a scan that are not records, about one file."""
 
     def __init__(self, about: ScanFile) -> None:
         self._about = about
@@ -151,21 +151,21 @@ class _Notes:
         self.rows: list[tuple[object, ...]] = []
 
     def add(self, kind: str, note: dict[str, object], **values: object) -> None:
-        """One row of a kind."""
+        """Adds a row of a kind."""
         about = self._about
         known = {"bookie_id": about.bookie_id, "file": about.file, "source": about.source, "kind": kind, **values}
         known["note"] = json.dumps(note, default=str) if note else None
         self.rows.append(tuple(known.get(name) for name in self._columns))
 
     def damage(self, finding: Finding) -> None:
-        """A fault."""
+        """Adds a row for damage."""
         evidence = dict(finding.evidence)
         note = {"code": finding.code, "message": finding.message, "resumed_at": evidence.get("resumed_at")}
         note["evidence"] = json.dumps(evidence, default=str)
         self.add(DAMAGE, note, offset=finding.offset, ledger_id=finding.ledger_id, entry_id=finding.entry_id)
 
     def file_rows(self, file: Opened, *, quiet: bool) -> LogHeader | None:
-        """The header; rows about the file and its map unless quiet."""
+        """Returns the header of a log, None without one; adds rows about the file and its map unless quiet."""
         about = self._about
         header = None
         state: str | None = None
@@ -212,7 +212,7 @@ def _facts(about: ScanFile) -> dict[str, object]:
 
 
 def _leftover_rows(about: ScanFile) -> list[tuple[object, ...]]:
-    """What is said of a file that a compaction left: it is not read, its records are in other logs."""
+    """Returns the rows about a file that a compaction left, which is not read: its records are in other logs."""
     notes = _Notes(about)
     notes.add(FILE, {**_facts(about), "state": about.suffix, "format": None, "map_offset": None}, size=about.size)
     notes.damage(found("BKC110", about.file, f"left by a compaction ({about.suffix})", file=about.file))
@@ -225,7 +225,7 @@ _PLANS: dict[tuple[str, int, str | None], FilePlan] = {}
 
 
 def known_digests(options: Mapping[str, str]) -> DigestTable:
-    """The digests in the Parquet of the option; a worker opens it once."""
+    """Returns the digests in the Parquet that the option names; a worker opens it once."""
     path = options.get("digests", "")
     if path not in _TABLES:
         files = parquet_files(path) if path else []
@@ -242,7 +242,7 @@ class RecordsSource(Source):
 
 
 class ScanSource(Source):
-    """`bookkeeper.scan`: what a run keeps."""
+    """`bookkeeper.scan`: records and rows about files, which a run stores."""
 
     table: ClassVar[Table] = SCAN
     reader_class: ClassVar[type[Reader]] = ScanReader

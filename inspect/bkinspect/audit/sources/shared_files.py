@@ -1,8 +1,8 @@
-"""Files that a run gives to its tasks: what to read, and the ledgers and digests of metadata.
+"""Shares files of a run with its tasks: the plan of a scan, and the ledgers and digests of metadata.
 
-A task reads them by their path where the run's folder is local. A task of a run on another file system cannot, for
-Python workers have no Hadoop: the driver gives such a file to Spark (SparkContext.addFile, addArtifacts of Spark
-Connect), which copies it to each executor once, and the option that names it is SHARED and the file's name.
+If the run's folder is local, tasks read the files by their paths. If it is on another file system they cannot, because
+Python workers have no Hadoop: the driver adds such a file to Spark (SparkContext.addFile, addArtifacts of Spark
+Connect), which copies it to each executor once, and the option that names it is SHARED and the name of the file.
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ if TYPE_CHECKING:
 
 SHARED: Final = "spark-file:"
 _OWN: dict[str, Path] = {}
-"""The files that this process has shared; Spark's own copy of them is for its workers."""
+"""The files that this process has shared, by name; it reads them directly, not Spark's copies for the workers."""
 
 
 def new_shared_file(name: str) -> Path:
-    """A path for a file to share, in a private folder that is deleted when this process exits: an executor that
-    starts late fetches it late."""
+    """Returns a path for a file to share, in a private folder that is deleted when this process exits.
+
+    The file must exist until then, because an executor that starts late fetches it late.
+    """
     folder = tempfile.mkdtemp(prefix="bkctl-shared-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder) / f"{uuid.uuid4().hex}-{name}"
 
 
 def share(spark: SparkSession, file: Path) -> str:
-    """Gives a file of new_shared_file to the tasks of a session; returns the option's value."""
+    """Shares a file of new_shared_file with the tasks of a session; returns the value of the option that names it."""
     if is_connect(spark):
         spark.addArtifacts(str(file), file=True)
     else:
@@ -43,7 +45,7 @@ def share(spark: SparkSession, file: Path) -> str:
 
 
 def path_of(value: str) -> Path:
-    """The path, in this process, of a file that an option names."""
+    """Returns the path, in this process, of a file that an option names."""
     if not value.startswith(SHARED):
         return Path(value)
     name = value.removeprefix(SHARED)
@@ -55,7 +57,7 @@ def path_of(value: str) -> Path:
 
 
 def parquet_files(value: str) -> list[str]:
-    """The Parquet files of an option: those of a folder, a file, or a shared file."""
+    """Returns the Parquet files that an option names: those of a folder, a file, or a shared file."""
     if value.startswith(SHARED) or Path(value).is_file():
         return [value]
     return [str(file) for file in sorted(Path(value).glob("*.parquet"))]

@@ -1,6 +1,6 @@
-"""The classes of pyspark that sources derive from; without pyspark, plain classes that let the readers run alone.
+"""Provides the classes of pyspark that data sources use; without pyspark, stand-ins with which the readers work.
 
-`bkctl audit collect` uses the readers on machines of bookies, where neither Spark nor a JVM is installed.
+`bkctl audit collect` uses the readers on the machines of bookies, where neither Spark nor a JVM is installed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ else:
     except ImportError:
 
         class InputPartition:
-            """A part of a table."""
+            """A partition of a table."""
 
             def __init__(self, value: Any) -> None:
                 self.value = value

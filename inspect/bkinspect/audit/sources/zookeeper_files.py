@@ -1,10 +1,11 @@
-"""The nodes in ZooKeeper's own directories: the newest whole snapshot, and what its logs say since.
+"""Reads nodes from ZooKeeper's own directories: the newest complete snapshot, and the later transactions of its logs.
 
     DIR/version-2/snapshot.<zxid>, log.<zxid>       DIR is dataDir; with a dataLogDir: both, separated by a comma
-    snapshot.<zxid>.gz, snapshot.<zxid>.snappy      where snapshot.compression.method says so
+    snapshot.<zxid>.gz, snapshot.<zxid>.snappy      compressed, by snapshot.compression.method
 
-Also of a server that is down, or a copy of its files: nothing is written and no server is asked. A task reads all of it
-and keeps the nodes that it is asked for and that fall to it by their paths, so that no task holds the whole tree.
+The server may be stopped, and the files may be a copy: nothing is written and no server is contacted. A task reads all
+files and keeps the requested nodes that are assigned to it by a hash of their paths, so that no task holds the whole
+tree.
 """
 
 from __future__ import annotations
@@ -31,14 +32,17 @@ from bkinspect.audit.sources.zookeeper_streams import COMPRESSED, opened, whole_
 VERSION_FOLDER: Final = "version-2"
 SNAPSHOT, LOG = "snapshot", "log"
 FIRST_LOG: Final = 1
-"""The log that begins with a server's first transaction."""
+"""The zxid in the name of the log that begins with a server's first transaction."""
 BYTES_A_PARTITION: Final = 128 << 20
 _SEPARATOR: Final = ","
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What is to be read, in this order. zxid: the snapshot's; transactions up to it are in it."""
+    """The files to read: the snapshot, then the logs in their order.
+
+    zxid: that of the snapshot, which has all transactions up to it; 0 without a snapshot.
+    """
 
     snapshot: Path | None
     zxid: int
@@ -46,13 +50,13 @@ class Files:
 
     @property
     def size(self) -> int:
-        """Bytes of all of them, what is compressed counted as it is read."""
+        """Bytes of all files; of a compressed snapshot, the bytes after decompression."""
         logs = sum(path.stat().st_size for path in self.logs)
         return logs + (whole_size(self.snapshot) or 0 if self.snapshot is not None else 0)
 
 
 def is_zookeeper(where: str) -> bool:
-    """True for directories with ZooKeeper's files."""
+    """True if a location is directories with files of ZooKeeper."""
     return any(_numbered(folder, kind) for folder in _folders(where) for kind in (SNAPSHOT, LOG))
 
 
@@ -67,7 +71,7 @@ def _folders(where: str) -> list[Path]:
 
 
 def _numbered(folder: Path, kind: str) -> list[tuple[int, Path]]:
-    """(zxid in its name, path) of files of a kind, ascending."""
+    """Returns (zxid in the name, path) of the files of a kind, ascending."""
     found = []
     for path in folder.glob(f"{kind}.*"):
         name, _, ending = path.name.removeprefix(f"{kind}.").partition(".")
@@ -76,21 +80,21 @@ def _numbered(folder: Path, kind: str) -> list[tuple[int, Path]]:
         try:
             found.append((int(name, 16), path))
         except ValueError:
-            continue  # not ZooKeeper's
+            continue  # not a file of ZooKeeper
     return sorted(found)
 
 
 def files_of(where: str) -> Files:
-    """The newest snapshot that was written to its end, and the logs that go on from it.
+    """Returns the newest complete snapshot, and the logs with the transactions after it.
 
     Raises:
-        NotFound: there is neither, or only logs that go on from a snapshot that is not there.
+        NotFound: there is neither a complete snapshot nor a log with the first transaction.
     """
     folders = _folders(where)
     snapshots = sorted(pair for folder in folders for pair in _numbered(folder, SNAPSHOT))
     logs = sorted(pair for folder in folders for pair in _numbered(folder, LOG))
     whole = next(((zxid, path) for zxid, path in reversed(snapshots) if whole_size(path) is not None), None)
-    if whole is None and (not logs or logs[0][0] > FIRST_LOG):  # later logs alone are a part of the tree
+    if whole is None and (not logs or logs[0][0] > FIRST_LOG):  # later logs alone do not have the whole tree
         raise NotFound(f"{where} has no whole snapshot of ZooKeeper")
     zxid, snapshot = whole if whole is not None else (0, None)
     first = max((at for at, (start, _) in enumerate(logs) if start <= zxid), default=0)
@@ -98,15 +102,18 @@ def files_of(where: str) -> Files:
 
 
 def parts_of(where: str) -> int:
-    """Into how many parts the nodes are divided."""
+    """Returns the number of parts into which the nodes are divided."""
     return max(files_of(where).size // BYTES_A_PARTITION, 1)
 
 
 def tree(where: str, wanted: Callable[[str], bool], part: int = 0, of: int = 1) -> Iterator[Znode]:
-    """The wanted nodes as they are after the last transaction, of those that fall to one of several parts.
+    """Returns the requested nodes of one part, as they are after the last transaction.
+
+    Args:
+        wanted: True for the path of a requested node. part: the number of the part, below `of`.
 
     Raises:
-        BadBytes: a file was damaged. NotFound: they do not exist.
+        BadBytes: a file is damaged. NotFound: as files_of.
     """
     files = files_of(where)
 

@@ -1,10 +1,10 @@
-"""The bytes of ZooKeeper's files, plain or compressed, read from beginning to end.
+"""Reads the bytes of ZooKeeper's files, plain or compressed, from beginning to end.
 
     snapshot.<zxid>.gz        one gzip stream
     snapshot.<zxid>.snappy    header  8 bytes 82 "SNAPPY" 00, i32 version, i32 least version that reads it
-                              blocks  i32 size, raw snappy of some 32 KiB; a header may stand between two as well
+                              blocks  i32 size, raw snappy of about 32 KiB; a header may be between blocks too
 
-Source: SnapStream.java; SnappyOutputStream.java of snappy-java, whose format is not snappy's own framing.
+Source: SnapStream.java; SnappyOutputStream.java of snappy-java, whose format is not the framing format of snappy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COMPRESSED: Final = ("gz", "snappy")
 """Endings of compressed snapshots."""
 WINDOW_SIZE: Final = 1 << 20
 BLOCK_SIZE_MAX: Final = 1 << 28
-"""A larger block is damage."""
+"""Bytes of a compressed block; a larger size is treated as damage."""
 KNOWN_MAX: Final = 64
 _SNAPPY_HEADER: Final = struct.Struct(
     ">8s"  # magic
@@ -42,10 +42,12 @@ Read = Callable[[int, int], bytes]
 
 @contextmanager
 def opened(path: Path) -> Iterator[Read]:
-    """A file as a function read(size, offset); of a compressed one the offsets must follow each other.
+    """Opens a file; the value is a function read(size, offset).
+
+    A compressed file must be read sequentially: each offset must be the end of the previous read.
 
     Raises:
-        UsageError: no package is there that reads snappy.
+        UsageError: the package that reads snappy is not installed.
     """
     with path.open("rb") as file:
         if path.suffix == ".gz":
@@ -57,7 +59,7 @@ def opened(path: Path) -> Iterator[Read]:
 
 
 def whole_size(path: Path) -> int | None:
-    """The bytes of a snapshot that was written to its end, decompressed; None of another one."""
+    """Returns the decompressed bytes of a complete snapshot; None for one that is not complete."""
     stat = path.stat()
     return _whole_size(path, stat.st_size, stat.st_mtime_ns)
 
@@ -80,7 +82,7 @@ def _whole_size(path: Path, size: int, _: int) -> int | None:
 
 
 class _Sequence:
-    """Pieces of a stream, read by sizes."""
+    """Reads an iterator of pieces of bytes sequentially, in any sizes."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -88,7 +90,7 @@ class _Sequence:
         self._offset = 0
 
     def read(self, size: int, offset: int) -> bytes:
-        """So many bytes, fewer at the end; offset must be behind what was read last."""
+        """Returns `size` bytes, fewer at the end; offset must be the end of the previous read."""
         assert offset == self._offset, "a compressed file is read from its beginning to its end"
         while len(self._data) < size and (piece := next(self._pieces, None)) is not None:
             self._data += piece
