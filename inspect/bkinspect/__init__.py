@@ -1,1 +1,1 @@
-"""Cold eyes: files and metadata become facts, facts become findings."""
+"""Inspection: reads bookies' files and a cluster's metadata, and reports findings with stable codes."""

@@ -1,9 +1,9 @@
-"""Whether the size in front of a record leads astray: a few bytes too long or too short, it ends inside another record.
+"""Detects a wrong size in front of a record: a few bytes too large or too small, it ends inside another record.
 
-What stands there may make a possible size again, and so may what follows that: the reader would walk on through the
-middle of records until something is impossible, and report damage that does not exist. So a record whose digest does
-not prove it whole is looked at together with what follows it. Its size is wrong when no records follow each other from
-its end, and others do from a place near it, without ever meeting that end.
+The bytes there may form a valid size again, and so may the bytes after that: the reader would continue in the middle of
+records until a value is invalid, and report damage that does not exist. Therefore a record whose digest does not prove
+it intact is checked together with the bytes after it. Its size is wrong if no valid records follow from its end, but
+valid records follow from a place near it without ever meeting that end.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from bkinspect.resync import HEAD_SIZE, is_end, next_frame, plausible_end
 from bkinspect.source import Opened
 
 CHAIN_LENGTH: Final = 3
-"""So many records that follow each other are no accident; more of them would more often meet the next damage."""
+"""Consecutive valid records that prove a place right; a larger number would more often reach the next damage."""
 TRIES_MAX: Final = 64
-"""Places in one record that are tried; a payload can hold a log's bytes."""
+"""Places in one record that are tried; a payload may contain the bytes of a log."""
 _SIZE_CODES: Final = frozenset(("BKC103", "BKC203"))
 _IDS_SIZE: Final = 16
 _ZEROS_SIZE: Final = 4096
-"""So many zeros are the end of what was preallocated; fewer may be of a payload."""
+"""Zeros that prove the end of the data in a preallocated file; fewer may be part of a payload."""
 _SIZE: Final = struct.Struct(">i")
 _IDS: Final = struct.Struct(">iqq")
 
 
 @dataclass(slots=True)
 class Trust:
-    """The last entry, and whether it is surely one: if not, what follows a fault may start inside it."""
+    """Offset and digest check of the last entry; unless the digest matched, the next frame may start inside it."""
 
     offset: int = 0
     digest_ok: bool | None = None
@@ -51,11 +51,11 @@ def leads_astray(
     journal: bool = False,
     map_offset: int | None = None,
 ) -> int | None:
-    """Where to go on behind a record whose size is wrong, which is reported; None where it may be right.
+    """Returns where to resume after a record whose size is wrong, and reports it; None if the size may be right.
 
     Args:
-        code: of the finding; the others as of record_behind.
-        digest_ok: not True. None, if it cannot be checked, is no sign of damage if a record follows.
+        code: of the finding; the other arguments are those of record_behind.
+        digest_ok: False, or None if the digest cannot be checked; with None the size is right if a record follows.
     """
     if digest_ok is None:
         head = file.read(HEAD_SIZE, end)
@@ -70,7 +70,7 @@ def leads_astray(
 
 
 class Row(Protocol):
-    """A record of a log or journal: where it is, behind its 4-byte size, and its bytes without that."""
+    """A record of a log or journal: its offset, after the 4-byte size, and its bytes without that size."""
 
     @property
     def offset(self) -> int: ...
@@ -79,7 +79,7 @@ class Row(Protocol):
 
 
 def with_damage(held: Iterable[Finding], last: Row | None, damage: Iterable[Finding]) -> Iterator[Finding]:
-    """What was found of the last record, and the damage behind it: where its size was hit, that says it all."""
+    """Yields the findings of the last record, unless a wrong size was found at its start or end; then the damage."""
     at = {finding.offset for finding in damage if finding.code in _SIZE_CODES}
     if last is None or not at & {last.offset - _SIZE.size, last.offset + last.size}:
         yield from held
@@ -89,20 +89,20 @@ def with_damage(held: Iterable[Finding], last: Row | None, damage: Iterable[Find
 def record_behind(
     read: Read, size: int, offset: int, end: int, *, journal: bool = False, map_offset: int | None = None
 ) -> int | None:
-    """Where the record really ends, as the offset of the next one's size; None where its own size may be right.
+    """Returns where the record really ends, as the offset of the next record's size; None if its own size may be right.
 
     Args:
-        read: read(size, offset) gives bytes of the file, fewer at its end.
+        read: read(size, offset) returns bytes of the file, fewer at its end.
         size: of the file.
-        offset: of the record, behind its 4-byte size.
-        end: of the record by its size.
-        map_offset: of the ledgers map, over which no record goes.
+        offset: of the record, after its 4-byte size.
+        end: of the record, according to its size.
+        map_offset: of the ledgers map, which no record overlaps.
     """
     if _chained(read, size, end, journal):
         return None
     if map_offset is not None and offset < map_offset < end:
         return map_offset
-    behind_odd = _own_end(read, end)  # a record with impossible ids is one all the same
+    behind_odd = _own_end(read, end)  # a record with invalid ids is still a record
     search = offset + _IDS_SIZE
     for _ in range(TRIES_MAX):
         at = next_frame(read, size, search, journal=journal, limit=end + _IDS_SIZE)
@@ -115,14 +115,14 @@ def record_behind(
 
 
 def _own_end(read: Read, at: int) -> int | None:
-    """Where a record here would end, whatever its ids are."""
+    """Returns where a record here would end according to its size, whatever its ids are; None if it is too small."""
     head = read(_SIZE.size, at)
     size = _SIZE.unpack(head)[0] if len(head) == _SIZE.size else 0
     return at + _SIZE.size + size if size >= _IDS_SIZE else None
 
 
 def _ends(read: Read, size: int, at: int, journal: bool) -> Iterator[int | None]:
-    """Where the records from here on end, one after another; None last where what is here is no record."""
+    """Yields the ends of up to CHAIN_LENGTH consecutive records from here on; None last if no valid record follows."""
     for _ in range(CHAIN_LENGTH):
         head = read(HEAD_SIZE, at)
         if is_end(head, at, size, journal) and (head.strip(b"\0") or not read(_ZEROS_SIZE, at).strip(b"\0")):
@@ -139,13 +139,13 @@ def _chained(read: Read, size: int, at: int, journal: bool) -> bool:
 
 
 def _passes(read: Read, size: int, at: int, end: int, journal: bool) -> bool:
-    """True if records follow each other from here without meeting `end`: they are not what the record holds."""
+    """True if valid records follow from here without meeting `end`: then they are not part of the record's payload."""
     ends = list(_ends(read, size, at, journal))
     return None not in ends and end not in ends
 
 
 def _wrong_size(code: str, file: Opened, offset: int, end: int, resumed: int) -> Finding:
-    """The damage, told at the size itself."""
+    """Returns the finding, at the offset of the size itself."""
     at = offset - _SIZE.size
     told, ledger_id, entry_id = _IDS.unpack(file.read(_IDS.size, at))
     evidence = {"expected": resumed - offset, "found": told, "resumed_at": resumed}

@@ -1,4 +1,4 @@
-"""The codes of what only a whole cluster can show: copies against metadata, metadata against topics.
+"""Codes of findings that need a whole cluster: copies against metadata, metadata against topics.
 
 Rows of `bkinspect.finding.Code`, written as plain tuples because that module builds its table from them. BKC15x and
 BKC35x are about one bookie's logs and index against each other, BKC40x copies, BKC41x ledgers, BKC42x placement, BKC43x

@@ -1,4 +1,4 @@
-"""The small files of a bookie's directories: marks, cookies, and whether they agree with each other."""
+"""Reads the small files of a bookie's directories, such as marks and cookies, and checks that they agree."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from bkinspect.journal import Report, record_starts_at, verify
 from bkinspect.source import Numbered, opened
 
 SMALL_FILE_SIZE_MAX: Final = 1 << 20
-"""What is read of a file that should be a line or two."""
+"""Maximum bytes read of a file that should have a line or two."""
 
 
 @dataclass(frozen=True, slots=True)
 class MarkFile:
-    """The mark of one journal: the greatest of its copies in the ledger directories, as a bookie takes it.
+    """The mark of one journal: the greatest of its copies in the ledger directories, as a bookie selects it.
 
-    journal_index is the journal's place in journalDirectories; journal_id 0 means no mark. files are all copies.
+    journal_index is the journal's place in journalDirectories; journal_id 0 means no mark. files: all copies.
     """
 
     journal_index: int
@@ -48,16 +48,16 @@ class MarkFile:
 
 
 def small_file(path: Path) -> bytes:
-    """The file, up to SMALL_FILE_SIZE_MAX bytes."""
+    """Reads a file, up to SMALL_FILE_SIZE_MAX bytes."""
     with opened(path) as file:
         return file.read(SMALL_FILE_SIZE_MAX, 0)
 
 
 def marks(folders: Sequence[Path], report: Report) -> list[MarkFile]:
-    """The marks in ledger directories, by journal; copies that are cut short are reported and left out.
+    """Returns the marks in ledger directories, by journal; a corrupt copy is reported and treated as journal_id 0.
 
     Raises:
-        NotFound: there is no mark at all.
+        NotFound: no directory has a lastMark file.
     """
     copies: dict[int, list[tuple[LogMark, Path]]] = {}
     for folder in folders:
@@ -84,7 +84,7 @@ def marks(folders: Sequence[Path], report: Report) -> list[MarkFile]:
 
 
 def verify_journals(journals: Sequence[Numbered], folders: Sequence[Path], digests: DigestBook) -> Iterator[Finding]:
-    """Findings about journals, then about the marks that the folders hold, if they hold any."""
+    """Yields findings about journals, then about the marks in the folders if there are any."""
     for journal in journals:
         yield from verify(journal, digests)
     if any(parse_mark_name(path.name) is not None for folder in folders for path in folder.iterdir()):
@@ -95,10 +95,10 @@ def verify_journals(journals: Sequence[Numbered], folders: Sequence[Path], diges
 
 
 def cookies(folders: Iterable[Path]) -> Iterator[tuple[Path, Cookie]]:
-    """The cookies of directories; those without one are left out.
+    """Yields path and cookie of each directory; directories without a cookie are skipped.
 
     Raises:
-        Corrupt: a cookie that cannot be read.
+        Corrupt: a cookie cannot be read.
     """
     for folder in folders:
         path = folder / COOKIE_NAME
@@ -107,7 +107,7 @@ def cookies(folders: Iterable[Path]) -> Iterator[tuple[Path, Cookie]]:
 
 
 def check_small_files(folders: Sequence[Path]) -> Iterator[Finding]:
-    """Findings about cookies, lastId, DIRTY and BOOKIE_STATUS of one bookie's directories."""
+    """Yields findings about cookies, lastId, DIRTY and BOOKIE_STATUS of one bookie's directories."""
     texts: dict[bytes, Path] = {}
     for folder in folders:
         for name, code, decode in _DECODERS:
@@ -138,9 +138,9 @@ _DECODERS: Final = (
 
 
 def check_marks(found_marks: Iterable[MarkFile], journals: Sequence[Numbered]) -> Iterator[Finding]:
-    """Findings about marks against the journals that are there.
+    """Yields findings about marks that do not match the existing journals.
 
-    Journals of several directories may be given together: ids are times, and as good as unique.
+    Journals of several directories may be passed together: their ids are times, and practically unique.
     """
     by_id = {journal.id: journal for journal in journals}
     for mark in found_marks:
@@ -154,7 +154,7 @@ def check_marks(found_marks: Iterable[MarkFile], journals: Sequence[Numbered]) -
         try:
             starts = record_starts_at(journal, mark.offset)
         except BadBytes:
-            continue  # a damaged header: the journal's own check tells it
+            continue  # a damaged header: the check of the journal reports it
         if not starts:
             message = f"no record starts at {mark.offset:#x} of {mark.journal}"
             yield found("BKC207", mark.file, message, file=str(journal.path), offset=mark.offset)

@@ -1,9 +1,9 @@
-"""Checks entries whose digest type is not at hand: neither log nor journal says how an entry was sealed.
+"""Checks the digests of entries whose digest type may be unknown: neither entry logs nor journals store the type.
 
-Where the type is given (from metadata, or by the user), an answer is True or False. Otherwise it is deduced ledger by
-ledger: an entry that fits CRC32C, CRC32, or HMAC with the password settles the type for its ledger, and from then on
-an entry that does not fit is wrong. Until then, and for ever in ledgers without a digest (DUMMY) or with HMAC and
-another password, nothing can be known, and the answer None says so. An entry fits by chance once in 2^32.
+Where the type is given (by metadata, or by the user), the result is True or False. Otherwise it is deduced for each
+ledger: the first entry that matches CRC32C, CRC32, or HMAC with the password determines the type of its ledger, and
+from then on an entry that does not match is corrupt. Until then the result is None (unknown), and it remains None for
+ledgers without a digest (DUMMY), or with HMAC and another password. An entry matches by chance once in 2^32.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _CRC32C_END: Final = METADATA_SIZE + _CRC32C.size
 _U32: Final = struct.Struct(">I")
 _JOINED_SIZE_MAX: Final = 1 << 16
 ATTEMPTS_MAX: Final = 64
-"""Entries of a ledger that are tried before its digest counts as unknowable."""
+"""Entries of a ledger that are tried before deduction stops and its digest remains unknown."""
 LEDGERS_REMEMBERED_MAX: Final = 1_000_000
 
 
 class DigestBook:
-    """What is known of each ledger's digest.
+    """The digest of each ledger, given or deduced.
 
     Args:
-        digest_type: of all ledgers, None to deduce.
-        password: of all ledgers; None tries the empty one, and never calls an HMAC wrong for it.
-        known: digests by ledger, as from metadata; they come first.
+        digest_type: of all ledgers; None deduces it.
+        password: of all ledgers; None tries the empty password, and a mismatch with it leaves the result unknown.
+        known: digests by ledger, for example from metadata; they take precedence.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class DigestBook:
             self._fixed = digest_for(digest_type, password or b"")
 
     def check(self, ledger_id: int, entry: bytes) -> bool | None:
-        """True if the entry is as it was sealed, False if not, None if that cannot be known."""
+        """Returns True if the entry matches its digest, False if not, None if the digest is unknown."""
         digest = self._known.get(ledger_id, self._fixed)
-        if digest is _CRC32C:  # as below, in two thirds of the time: most entries of most clusters pass here
+        if digest is _CRC32C:  # as below, in two thirds of the time: most entries of most clusters use CRC32C
             if len(entry) < _CRC32C_END:
                 return False
             if len(entry) <= _JOINED_SIZE_MAX:  # one call over a copy costs less than two calls
@@ -89,11 +89,11 @@ class DigestBook:
         return None
 
     def payload_offset(self, ledger_id: int) -> int | None:
-        """Where the payload starts in entries of a ledger; None while its digest, hence its size, is not known."""
+        """Returns where the payload starts in entries of a ledger; None while its digest type is unknown."""
         digest = self._known.get(ledger_id, self._fixed)
         return None if digest is None else METADATA_SIZE + digest.size
 
     def deduced(self, ledger_id: int) -> DigestType | None:
-        """The digest type of a ledger as far as it is known."""
+        """Returns the digest type of a ledger, None while it is unknown."""
         digest = self._known.get(ledger_id, self._fixed)
         return None if digest is None else digest.type

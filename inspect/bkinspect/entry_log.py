@@ -1,7 +1,7 @@
-"""Entry logs as an operator sees them: lists, contents, every frame, and whether all of it holds together.
+"""Reads and verifies entry logs: summaries, ledgers, every frame, and their consistency.
 
-The decoder is the daemon's (bkctl.codec.entry_log). Here it stops at the first fault, or reports it and continues at
-the next frame that makes sense.
+The decoder is the daemon's (bkctl.codec.entry_log). These readers stop at the first fault, or report it and resume at
+the next valid frame.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from bkinspect.resync import next_frame
 from bkinspect.source import Numbered, Opened, listed_logs, opened
 
 MAP_SIZE_MAX: Final = 1 << 28
-"""Bytes of a ledgers map that are read; 16 million ledgers."""
+"""Maximum bytes read of a ledgers map; 16 million ledgers."""
 
 Report = Callable[[Finding], None]
 Heard = Callable[["LogRow"], None]
@@ -40,7 +40,7 @@ Heard = Callable[["LogRow"], None]
 
 @unique
 class LogState(StrEnum):
-    """How far a log got. compacting, compacted: what a transactional compaction left behind."""
+    """The state of a log. compacting, compacted: a leftover of a transactional compaction."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -52,7 +52,7 @@ class LogState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogSummary:
-    """A log by its name and header alone. map_offset: None while it has no ledgers map."""
+    """Name, size and header of a log, without its frames. map_offset: None while the log has no ledgers map."""
 
     log_id: int | None
     file: str
@@ -73,9 +73,9 @@ class LedgerShare(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogContents:
-    """Which ledgers live in a log. counted_by: "map", or "scan" if the log has no valid map.
+    """The ledgers of a log. counted_by: "map", or "scan" if the log has no valid map.
 
-    entries: None when counted by the map, which does not know it.
+    entries: None when counted by the map, which does not store it.
     """
 
     log_id: int | None
@@ -92,9 +92,9 @@ class LogContents:
 
 
 class LogRow(NamedTuple):
-    """One frame. offset is that of the entry, behind the 4-byte size; size the entry's bytes in all.
+    """One frame. offset is that of the entry, after the 4-byte size; size is the entry's total size in bytes.
 
-    last_confirmed and length: None for other records; digest_ok where it cannot be known.
+    last_confirmed and length are None for frames that are not entries or are too short; digest_ok: None if unknown.
     """
 
     ledger_id: int
@@ -109,7 +109,7 @@ class LogRow(NamedTuple):
 
 
 def summary(log: Numbered) -> LogSummary:
-    """Reads the header of a log; one that cannot be read makes it DAMAGED."""
+    """Reads the header of a log; if it cannot be read, the state is DAMAGED."""
     modified_ms = log.path.stat().st_mtime_ns // 1_000_000
     with opened(log.path) as file:
         header, state = header_of(file, log)
@@ -127,7 +127,7 @@ def summary(log: Numbered) -> LogSummary:
 
 
 def header_of(file: Opened, log: Numbered) -> tuple[LogHeader | None, LogState]:
-    """The header, None where it cannot be read, and how far the log got."""
+    """Returns the header, None if the file is empty or the header cannot be read, and the state of the log."""
     if file.size == 0:
         return None, LogState(log.suffix) if log.suffix else LogState.EMPTY
     try:
@@ -140,12 +140,12 @@ def header_of(file: Opened, log: Numbered) -> tuple[LogHeader | None, LogState]:
 
 
 def contents(log: Numbered, report: Report) -> LogContents:
-    """The ledgers of a log, by its map, else by a scan.
+    """Returns the ledgers of a log, by its map, else by a scan.
 
-    A map that cannot be trusted is reported and the log scanned.
+    An invalid map is reported, and the log is scanned.
 
     Raises:
-        BadBytes: a header that cannot be read, or a fault in a log that has to be scanned.
+        BadBytes: the header cannot be read, or a log that has to be scanned has a fault.
     """
     with opened(log.path) as file:
         header = _sound_header(file, OnError.STOP, report)
@@ -171,7 +171,7 @@ def contents(log: Numbered, report: Report) -> LogContents:
 
 
 def ledgers_map(file: Opened, header: LogHeader, report: Report) -> Mapping[int, int] | None:
-    """The ledgers map; None if the log has none or, reported, an invalid one."""
+    """Returns the ledgers map; None if the log has none, or if it is invalid, which is reported."""
     if not header.has_map:
         return None
     try:
@@ -199,7 +199,7 @@ def _count(file: Opened, header: LogHeader | None) -> tuple[dict[int, int], int]
 
 
 def ledger_ids(log: Numbered) -> set[int]:
-    """The ledgers of a log, by its map or by a scan; of a damaged log those that can be read."""
+    """Returns the ledgers of a log, by its map or by a scan; of a damaged log those that can be read."""
     with opened(log.path) as file:
         header, _ = header_of(file, log)
         shares = None if header is None else ledgers_map(file, header, _ignore)
@@ -210,18 +210,18 @@ def ledger_ids(log: Numbered) -> set[int]:
 
 
 def _ignore(_: Finding) -> None:
-    """For readers that are not asked what is wrong."""
+    """Ignores a finding, for readers that do not report faults."""
 
 
 def scan(log: Numbered, digests: DigestBook, *, on_error: OnError, report: Report) -> Iterator[LogRow]:
-    """Every frame of a log, in constant memory.
+    """Yields every frame of a log, in constant memory.
 
     Args:
-        on_error: STOP raises at the first fault, after all before it was yielded; RESUME reports it and continues.
-        report: takes the findings of RESUME, and digests that do not match.
+        on_error: STOP raises at the first fault, after yielding all frames before it; RESUME reports it and resumes.
+        report: receives the findings of RESUME; a digest that does not match is in its row only.
 
     Raises:
-        TornTail: the last frame is cut short. Corrupt: bytes that are no frame. Only with STOP.
+        TornTail: the last frame is truncated. Corrupt: invalid bytes instead of a frame. Only with STOP.
     """
     unpack, entry_kind, check, make = METADATA.unpack_from, FrameKind.ENTRY, digests.check, tuple.__new__
     with opened(log.path) as file:
@@ -247,7 +247,7 @@ def scan(log: Numbered, digests: DigestBook, *, on_error: OnError, report: Repor
 
 
 def _sound_header(file: Opened, on_error: OnError, report: Report) -> LogHeader | None:
-    """The header; None for a file that was only preallocated, and, reported, for one that is damaged."""
+    """Returns the header; None for an empty file, and for a damaged header, which is reported or raised."""
     if file.size == 0:
         return None
     try:
@@ -262,7 +262,7 @@ def _sound_header(file: Opened, on_error: OnError, report: Report) -> LogHeader 
 def walk(
     file: Opened, header: LogHeader, start: int, on_error: OnError, report: Report, trust: Trust
 ) -> Iterator[LogRecord]:
-    """The frames from start on; faults are raised, or reported and passed over."""
+    """Yields the frames from start on; faults are raised, or reported and skipped."""
     while True:
         records = LogRecords(file.read, file.size, start, source=file.source)
         fault: BadBytes | None = None
@@ -289,7 +289,7 @@ def walk(
         if fault is None:
             return
         if isinstance(fault, TornTail) and header.has_map and fault.offset < header.map_offset < file.size:
-            fault = Corrupt(  # the log was closed: no crash cut it here
+            fault = Corrupt(  # the log was closed: no crash truncated it here
                 "frame size",
                 source=file.source,
                 offset=fault.offset,
@@ -298,7 +298,7 @@ def walk(
             )
         if on_error is OnError.STOP:
             raise fault
-        # A wrong size in the last entry leads astray: look behind its ids, unless its digest proves it whole.
+        # The size of the last entry may be wrong: search from the end of its ids, unless its digest proves it intact.
         search = fault.offset + 1 if trust.digest_ok or trust.offset < start else trust.offset + 16
         resumed = _resume_at(file, header, search)
         torn = isinstance(fault, TornTail) and resumed is None
@@ -309,7 +309,7 @@ def walk(
 
 
 def _resume_at(file: Opened, header: LogHeader, search: int) -> int | None:
-    """The next frame at or behind search; the ledgers map where none comes before it."""
+    """Returns the next frame at or after search; the ledgers map if no frame is before it; None without both."""
     before_map = header.has_map and search <= header.map_offset < file.size
     resumed = next_frame(file.read, file.size, search, journal=False)
     if before_map and (resumed is None or resumed > header.map_offset):
@@ -318,7 +318,7 @@ def _resume_at(file: Opened, header: LogHeader, search: int) -> int | None:
 
 
 def verify_all(logs: Iterable[Numbered], digests: DigestBook, heard: Heard | None = None) -> Iterator[Finding]:
-    """`verify` for several logs; in each directory the newest log that was used may be active."""
+    """Verifies several logs; in each directory the newest log that is not empty may be active."""
     newest: dict[Path, int | None] = {}
     for log in logs:
         folder = log.path.parent
@@ -329,15 +329,15 @@ def verify_all(logs: Iterable[Numbered], digests: DigestBook, heard: Heard | Non
 
 
 def verify(log: Numbered, digests: DigestBook, *, newest: bool, heard: Heard | None = None) -> Iterator[Finding]:
-    """Reads a log whole and says what is wrong with it: frames, digests, ids, and its map against its frames.
+    """Reads a whole log and yields its faults: frames, digests, ids, and its map against its frames.
 
-    newest: True for the log that may be active, which has no map yet. heard: is called for every entry on the way.
+    newest: True for the log that may be active, which has no map yet. heard: called with the row of every entry.
     """
     pending: list[Finding] = []
     if log.suffix:
         yield found("BKC110", str(log.path), f"left by a compaction ({log.suffix})", file=str(log.path))
     sizes: defaultdict[int, int] = defaultdict(int)
-    held: list[Finding] = []  # of the last row: what is behind it may show that its size was hit, and that is all
+    held: list[Finding] = []  # of the last row; dropped if the bytes after it show that its size is wrong
     last: LogRow | None = None
     for row in scan(log, digests, on_error=OnError.RESUME, report=pending.append):
         if held or pending:

@@ -1,7 +1,7 @@
-"""What an inspection finds: stable codes, each with a severity, a next step, and a paragraph for `bkctl explain`.
+"""Findings of an inspection: stable codes, each with a severity, a next step, and a paragraph for `bkctl explain`.
 
-Codes are never used again for something else. BKC0xx directories, BKC1xx entry logs, BKC2xx journals, BKC3xx indexes,
-BKC4xx copies and ledgers of a cluster, BKC5xx space; those of the audit stand in bkinspect.audit_codes.
+A code is never reused with another meaning. BKC0xx directories, BKC1xx entry logs, BKC2xx journals, BKC3xx indexes,
+BKC4xx copies and ledgers of a cluster, BKC5xx space; the codes of the audit are in bkinspect.audit_codes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bkinspect.audit_codes import AUDIT_CODES
 
 @unique
 class Severity(StrEnum):
-    """error: data is damaged or lost here. warning: it may be. info: worth knowing, nothing to do."""
+    """Severity of a finding. error: data is damaged or lost here. warning: it may be. info: no action is needed."""
 
     INFO = "info"
     WARNING = "warning"
@@ -26,7 +26,7 @@ class Severity(StrEnum):
 
 @unique
 class OnError(StrEnum):
-    """What a reader does at the first fault: stop there, or report it and go on behind it."""
+    """How a reader handles a fault: stop at the first one, or report each and resume after it."""
 
     STOP = "stop"
     RESUME = "resume"
@@ -34,7 +34,7 @@ class OnError(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be. offset is in bytes from the start of file."""
+    """One fault or observation of an inspection. offset is in bytes from the start of file."""
 
     code: str
     severity: Severity
@@ -50,14 +50,14 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """One line for people."""
+        """Returns the finding as one line of text."""
         where = "" if self.offset is None else f" at {self.offset:#x}"
         return f"{self.code} {self.severity}: {self.subject}{where}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """What `bkctl explain` says of a code."""
+    """A code with its severity, title, explanation and next step, as `bkctl explain` shows them."""
 
     code: str
     severity: Severity
@@ -77,7 +77,7 @@ def found(
     file: str | None = None,
     offset: int | None = None,
 ) -> Finding:
-    """A finding with the severity and next step of its code."""
+    """Returns a finding with the severity and next step of its code."""
     known = CODES[code]
     return Finding(
         code,
@@ -95,16 +95,16 @@ def found(
 
 
 def found_bytes(code: str, error: BadBytes, **more: object) -> Finding:
-    """A finding about bytes that could not be decoded; more becomes evidence."""
+    """Returns a finding about bytes that could not be decoded; more is added to its evidence."""
     evidence = {"expected": error.details["expected"], "found": error.details["found"], **more}
     return found(code, error.source, error.what, evidence=evidence, file=error.source, offset=error.offset)
 
 
 def explain(code: str) -> Code:
-    """The paragraph of a code.
+    """Returns the explanation of a code, in any case of letters.
 
     Raises:
-        NotFound: no such code.
+        NotFound: the code does not exist.
     """
     known = CODES.get(code.upper())
     if known is None:

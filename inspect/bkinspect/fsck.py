@@ -1,11 +1,11 @@
-"""The check of a stopped bookie's directories: each file by itself, then all of them against each other.
+"""Checks the directories of a stopped bookie: each file by itself, then all files against each other.
 
     cookies, lastMark, lastId, BOOKIE_STATUS    they can be read, and agree (data_dir.py)
     journals                                    records, their end, the mark (journal.py)
-    entry logs                                  header, frames, ledgers map, digests where wanted (entry_log.py)
+    entry logs                                  header, frames, ledgers map, digests where known (entry_log.py)
     indexes                                     rows, and both ways against logs and journals (index_check.py)
 
-Nothing is written, and no lock is kept: a bookie that runs is only noticed.
+Nothing is written, and no lock is kept: a running bookie is detected (`runs_on`), but not prevented.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from bkinspect.rocks import database_state
 from bkinspect.source import Numbered, current_dirs, entry_logs, journals, listed_logs
 
 OWN_LOCK_NAME: Final = "bkctl.lock"
-"""What a bookie of ours holds, beside `current`."""
+"""Lock file of a bkctl bookie, beside `current`."""
 _FLOCK: Final = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
 
 
 @dataclass(frozen=True, slots=True)
 class BookieFiles:
-    """What there is to check. folders hold the files themselves (`current`); one may be of several kinds."""
+    """The files to check. folders contain the files themselves (`current`); one folder may be of several kinds."""
 
     folders: tuple[Path, ...]
     journals: tuple[Numbered, ...]
@@ -62,10 +62,10 @@ class BookieFiles:
 
 
 def files_of(paths: Iterable[Path]) -> BookieFiles:
-    """The files in a bookie's directories, each given with or without `current`, or as what holds several.
+    """Returns the files in a bookie's directories; a path may include `current`, or be the parent of several.
 
     Raises:
-        NotFound: a path is no directory, or nothing of a bookie is there.
+        NotFound: a path is not a directory, or the directories contain no file of a bookie.
     """
     found_folders: dict[Path, None] = {}
     for path in paths:
@@ -103,7 +103,7 @@ def _keeps_logs(folder: Path) -> bool:
 
 
 def runs_on(files: BookieFiles) -> Path | None:
-    """A file that a running bookie has locked: ours its own, Java's that of RocksDB; None if no bookie is found."""
+    """Returns a file that a running bookie has locked: bkctl.lock, or RocksDB's LOCK (Java); None if not found."""
     for folder in files.folders:
         own = (folder.parent if folder.name == CURRENT else folder) / OWN_LOCK_NAME
         if own.exists() and _is_locked(own):
@@ -116,7 +116,7 @@ def runs_on(files: BookieFiles) -> Path | None:
 
 
 def _is_locked(path: Path) -> bool:
-    """Looks for locks of both kinds, by descriptor and by process; takes at most a shared one, for a moment."""
+    """True if a file is locked, by descriptor (flock) or by process (fcntl); may take a shared flock for a moment."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except PermissionError:
@@ -134,7 +134,7 @@ def _is_locked(path: Path) -> bool:
 
 
 def check(files: BookieFiles, digests: DigestBook) -> Iterator[Finding]:
-    """Everything that is not as it should be, file by file, then between them."""
+    """Yields all findings: of each file by itself, then of indexes against logs and journals."""
     yield from check_small_files(files.folders)
     yield from check_cookies(files.folders)
     yield from _check_last_ids(files.log_folders)
@@ -154,16 +154,16 @@ def check(files: BookieFiles, digests: DigestBook) -> Iterator[Finding]:
 
 @dataclass(slots=True)
 class IndexCounts:
-    """What check_index has read so far."""
+    """Numbers of logs and entries that check_index has read so far."""
 
     logs: int = 0
     entries: int = 0
 
 
 def check_index(layout: Layout, counts: IndexCounts) -> Iterator[Finding]:
-    """Whether every row of the indexes points to its entry, and every entry of an existing ledger has a row.
+    """Yields index rows that do not point to their entry, and entries of existing ledgers that have no row.
 
-    Entry logs and journals are read whole; what is damaged in a log is a finding too, as its entries are unknown.
+    Entry logs and journals are read whole; damage in a log is a finding too, because its entries are unknown.
     """
     for place in layout.places:
         yield from _index_state_findings(place)
@@ -197,7 +197,7 @@ def _indexes_in(folder: Path) -> list[IndexDir]:
 
 
 def _index_state_findings(place: Place) -> Iterator[Finding]:
-    """An index that is missing, was never written to, or is older than the note beside the entry logs."""
+    """Yields findings about an index that is missing, partly rebuilt, never written to, or older than its note."""
     if (place.index / INDEX_REBUILT_NAME).exists():
         message = "`bkctl index rebuild` was interrupted"
         yield found("BKC308", str(place.index), message, file=str(place.index / INDEX_REBUILT_NAME))
@@ -212,7 +212,7 @@ def _index_state_findings(place: Place) -> Iterator[Finding]:
         noted = decode_index_state(small_file(path), source=str(path)) if path.exists() else {}
         states = {name: database_state(place.index / name) for name in (LOCATIONS, LEDGERS)}
     except BadBytes:
-        return  # a damaged note is no note; IndexCheck reports a damaged database
+        return  # a damaged note is ignored; IndexCheck reports a damaged database
     for name, state in states.items():
         if state is None:
             continue  # IndexCheck reports it
@@ -225,7 +225,7 @@ def _index_state_findings(place: Place) -> Iterator[Finding]:
 
 
 def _marks(files: BookieFiles) -> list[MarkFile]:
-    """The marks, if any can be read; their faults were reported."""
+    """Returns the marks, [] if none can be read; their faults have been reported already."""
     try:
         return marks(files.folders, lambda _: None)
     except (NotFound, BadBytes):
@@ -233,7 +233,7 @@ def _marks(files: BookieFiles) -> list[MarkFile]:
 
 
 def check_cookies(folders: Sequence[Path]) -> Iterator[Finding]:
-    """Directories without a cookie, where others have one."""
+    """Yields directories without a cookie if another directory has one."""
     with_cookie = [folder for folder in folders if (folder / COOKIE_NAME).exists()]
     for folder in folders:
         if with_cookie and folder not in with_cookie:
@@ -243,7 +243,7 @@ def check_cookies(folders: Sequence[Path]) -> Iterator[Finding]:
 
 
 def _check_last_ids(folders: Sequence[Path]) -> Iterator[Finding]:
-    """A lastId that is behind the logs that are there."""
+    """Yields each lastId that is lower than the id of an existing log."""
     for folder in folders:
         path = folder / LAST_ID_NAME
         newest = max((log.id for log in listed_logs(folder) if log.id is not None and not log.suffix), default=None)
@@ -252,7 +252,7 @@ def _check_last_ids(folders: Sequence[Path]) -> Iterator[Finding]:
         try:
             last = decode_last_id(small_file(path), source=str(path))
         except BadBytes:
-            continue  # told as such
+            continue  # check_small_files reports it
         if last < newest:
             evidence = {"expected": f"{newest:x} or more", "found": f"{last:x}"}
             message = f"it says {last:x}, but there is {log_name(newest)}"

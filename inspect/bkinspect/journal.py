@@ -1,7 +1,7 @@
-"""Journals as an operator sees them: lists, every record, and whether all of it holds together.
+"""Reads and verifies journals: summaries, every record, and their consistency.
 
-The decoder is the daemon's (bkctl.codec.journal). Here it stops at the first fault, or reports it and continues at the
-next record that makes sense.
+The decoder is the daemon's (bkctl.codec.journal). These readers stop at the first fault, or report it and resume at the
+next valid record.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Report = Callable[[Finding], None]
 
 @dataclass(frozen=True, slots=True)
 class JournalSummary:
-    """A journal by its name and header alone; version: None if the header cannot be read."""
+    """Name, size and header of a journal, without its records; version: None if the header cannot be read."""
 
     journal_id: int | None
     file: str
@@ -45,9 +45,9 @@ class JournalSummary:
 
 
 class JournalRow(NamedTuple):
-    """One record. offset is that of its body, behind the 4-byte size; size the body's bytes.
+    """One record. offset is that of its body, after the 4-byte size; size is the body's, in bytes.
 
-    Padding has no ids. last_confirmed and length are those of an entry; digest_ok: None if it cannot be known.
+    Padding has no ids. last_confirmed and length are None unless it is an entry; digest_ok: None if unknown.
     """
 
     ledger_id: int | None
@@ -81,16 +81,16 @@ def scan(
     padding: bool = False,
     start: int | None = None,
 ) -> Iterator[JournalRow]:
-    """Every record of a journal, in constant memory.
+    """Yields every record of a journal, in constant memory.
 
     Args:
-        on_error: STOP raises at the first fault, after all before it was yielded; RESUME reports it and continues.
-        report: takes the findings of RESUME.
-        padding: True for padding records too.
-        start: an offset at which a record's size stands, as in a lastMark; None for the first record.
+        on_error: STOP raises at the first fault, after yielding all records before it; RESUME reports it and resumes.
+        report: receives the findings of RESUME.
+        padding: True yields padding records too.
+        start: the offset of a record's size, as in a lastMark; None for the first record.
 
     Raises:
-        TornTail: the last record is cut short. Corrupt: bytes that are no record. Only with STOP.
+        TornTail: the last record is truncated. Corrupt: invalid bytes instead of a record. Only with STOP.
     """
     unpack, check = METADATA.unpack_from, digests.check
     with opened(journal.path) as file:
@@ -114,7 +114,7 @@ def scan(
 
 
 def _sound_header(file: Opened, on_error: OnError, report: Report) -> JournalHeader:
-    """The header; of a damaged one that is reported, the current version's."""
+    """Returns the header; if it is damaged, raises, or reports it and returns a header of the current version."""
     try:
         return decode_header(file.read(HEADER_SIZE, 0), source=file.source)
     except BadBytes as error:
@@ -133,7 +133,7 @@ def walk(
     padding: bool,
     trust: Trust | None = None,
 ) -> Iterator[JournalRecord]:
-    """The records from start on; faults are raised, or reported and passed over. trust: of the one last yielded."""
+    """Yields the records from start on; faults are raised, or reported and skipped. trust: of the last entry."""
     while True:
         records = JournalRecords(
             file.read,
@@ -177,7 +177,7 @@ def walk(
 
 
 def _behind_zeros(file: Opened, end: int, report: Report) -> int | None:
-    """Where records go on behind the zeros at end, None where nothing does; data there is reported."""
+    """Returns where records resume after the zeros at end, None if none follows; reports data after the zeros."""
     at = end
     while window := file.read(WINDOW_SIZE, at):
         rest = window.lstrip(b"\0")
@@ -193,7 +193,7 @@ def _behind_zeros(file: Opened, end: int, report: Report) -> int | None:
 
 
 def verify(journal: Numbered, digests: DigestBook) -> Iterator[Finding]:
-    """Reads a journal whole and says what is wrong with it: records, digests, kinds, data behind its end."""
+    """Reads a whole journal and yields its faults: records, digests, kinds, data after its end."""
     pending: list[Finding] = []
     held: list[Finding] = []
     last: JournalRow | None = None
@@ -225,8 +225,10 @@ def verify(journal: Numbered, digests: DigestBook) -> Iterator[Finding]:
 
 
 def records_of(journal: Numbered, report: Report, start: int | None = None) -> Iterator[JournalRecord]:
-    """The records of a journal, without padding, from an offset on (None for all); of a damaged one those that can be
-    read. A file without a readable header has none."""
+    """Yields the records of a journal, without padding, from an offset on (None for all).
+
+    Of a damaged journal it yields the readable records; none if the header cannot be read. Faults are reported.
+    """
     with opened(journal.path) as file:
         try:
             header = decode_header(file.read(HEADER_SIZE, 0), source=file.source)
@@ -238,20 +240,20 @@ def records_of(journal: Numbered, report: Report, start: int | None = None) -> I
 
 
 def ledger_ids(journal: Numbered) -> set[int]:
-    """The ledgers that have records in a journal; of a damaged one those that can be read."""
+    """Returns the ledgers that have records in a journal; of a damaged journal those that can be read."""
 
     def ignore(_: Finding) -> None:
-        """Drops a finding."""
+        """Ignores a finding."""
 
     rows = scan(journal, DigestBook(DigestType.DUMMY), on_error=OnError.RESUME, report=ignore)
     return {row.ledger_id for row in rows if row.ledger_id is not None and row.ledger_id >= 0}
 
 
 def data_end(journal: Numbered) -> int:
-    """The byte behind the last whole record or padding.
+    """Returns the offset of the byte after the last complete record or padding.
 
     Raises:
-        BadBytes: a header that cannot be read, or bytes that are no record.
+        BadBytes: the header cannot be read, or a record is invalid.
     """
     with opened(journal.path) as file:
         header = decode_header(file.read(HEADER_SIZE, 0), source=file.source)
@@ -264,7 +266,7 @@ def data_end(journal: Numbered) -> int:
 
 
 def record_starts_at(journal: Numbered, offset: int) -> bool:
-    """True if replay may start at offset: a record or padding starts there, or nothing but zeros follows the data."""
+    """True if replay may start at offset: a record or padding starts there, or the data ends there."""
     with opened(journal.path) as file:
         header = decode_header(file.read(HEADER_SIZE, 0), source=file.source)
         first = header.first_record_offset
@@ -279,5 +281,5 @@ def record_starts_at(journal: Numbered, offset: int) -> bool:
                     return False
         except Corrupt:
             return offset <= records.data_end
-    # Java's replay stores a mark 4 bytes behind the data, inside the zeros.
+    # Java's replay stores a mark 4 bytes after the data, inside the zeros.
     return records.data_end <= offset <= max(records.position, records.data_end + 4)

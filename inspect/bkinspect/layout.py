@@ -1,4 +1,4 @@
-"""Which journal, ledger and index directories belong together: as a configuration or a bookie's cookie says."""
+"""Layout of a bookie: which journal, ledger and index directories belong together, by configuration or by cookie."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bkinspect.data_dir import small_file
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One ledger directory and its index: the ledgers whose id modulo `count` is `number` belong there.
+    """One ledger directory and its index directory, for the ledgers whose id modulo `count` is `number`.
 
     logs, index: the `current` directories.
     """
@@ -28,7 +28,7 @@ class Place:
 class Layout:
     """The directories of one bookie. journals and all are complete, places may be a selection.
 
-    journals: the `current` directories. all: every directory, as the configuration names it.
+    journals: the `current` directories. all: every directory, as configured, without `current`.
     """
 
     places: tuple[Place, ...]
@@ -36,10 +36,10 @@ class Layout:
     all: tuple[Path, ...]
 
     def only(self, path: Path) -> Layout:
-        """The layout with the place of one index directory alone, given with or without `current`.
+        """Returns the layout with only the place of one index directory, given with or without `current`.
 
         Raises:
-            UsageError: it is not one of these directories.
+            UsageError: path is not an index directory of this layout.
         """
         current = _current(path).resolve()
         places = tuple(place for place in self.places if place.index.resolve() == current)
@@ -50,7 +50,7 @@ class Layout:
 
 
 def layout_of(journals: Sequence[Path], ledgers: Sequence[Path], indexes: Sequence[Path] = ()) -> Layout:
-    """The layout of a configuration; without index directories they are the ledger directories.
+    """Returns the layout of a configuration; without index directories the indexes are in the ledger directories.
 
     Raises:
         UsageError: a list is empty, or index and ledger directories differ in number. NotFound: one is missing.
@@ -71,7 +71,7 @@ def layout_of(journals: Sequence[Path], ledgers: Sequence[Path], indexes: Sequen
 
 
 def layout_of_index(path: Path) -> Layout:
-    """The layout of the bookie that an index directory belongs to, with the place of this directory alone.
+    """Returns the layout of the bookie that an index directory belongs to, with only the place of this directory.
 
     Raises:
         NotFound: the directory or its cookie is missing. UsageError: the cookie names other directories.

@@ -1,4 +1,4 @@
-"""The indexes of a bookie: which ledgers it has, and where each entry lies; RocksDB and .idx files alike."""
+"""Reads the indexes of a bookie: its ledgers, and the location of each entry; from RocksDB or .idx files."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ _EMPTY_PASSWORD_KEY: Final = master_key(b"")
 
 @dataclass(frozen=True, slots=True)
 class IndexedLedger:
-    """A ledger as one index knows it.
+    """A ledger according to one index.
 
-    exists is False where only entries are left of it. explicit_lac is the number in the client's packet, None where
-    it has no LAC. password_set is False where the key is that of an empty password, None where the key is unknown.
+    exists is False if the index has only entries of it. explicit_lac is the entry id in the client's packet, None if
+    no LAC is stored. password_set is False if the key is that of an empty password, None if the key is unknown.
     """
 
     ledger_id: int
@@ -69,7 +69,7 @@ class IndexedLedger:
 
 
 class IndexRow(NamedTuple):
-    """Where one entry lies: in the log of this id, offset behind the 4-byte size."""
+    """Location of one entry: the id of its log, and its offset there, after the 4-byte size."""
 
     ledger_id: int
     entry_id: int
@@ -88,10 +88,10 @@ class IndexDir:
 
 
 def find_indexes(path: Path) -> list[IndexDir]:
-    """The indexes of a directory: with or without its `current`, or of the directories below it.
+    """Returns the indexes of a directory, given with or without `current`, or of the directories in it.
 
     Raises:
-        NotFound: nothing like an index is there.
+        NotFound: the directory does not exist or contains no index.
     """
     if not path.is_dir():
         raise NotFound(f"there is no directory {path}")
@@ -110,10 +110,10 @@ def find_indexes(path: Path) -> list[IndexDir]:
 
 
 def ledgers(index: IndexDir) -> Iterator[IndexedLedger]:
-    """Every ledger of an index, ascending.
+    """Yields every ledger of an index, ascending.
 
     Raises:
-        BadBytes: a row or header that cannot be decoded, or a database that RocksDB refuses.
+        BadBytes: a row or header cannot be decoded, or RocksDB cannot read the database.
     """
     if index.storage == "rocksdb":
         yield from _rocks_ledgers(index.path)
@@ -123,7 +123,7 @@ def ledgers(index: IndexDir) -> Iterator[IndexedLedger]:
 
 
 def ledgers_or_faults(index: IndexDir) -> Iterator[IndexedLedger | BadBytes]:
-    """`ledgers` that continues after an .idx file which cannot be read; the fault of a database is the last of it."""
+    """Yields the ledgers of an index; instead of an unreadable .idx file, or of the rest of a database, its fault."""
     if index.storage == "rocksdb":
         try:
             yield from _rocks_ledgers(index.path)
@@ -138,7 +138,7 @@ def ledgers_or_faults(index: IndexDir) -> Iterator[IndexedLedger | BadBytes]:
 
 
 def entries(index: IndexDir, ledger_id: int) -> Iterator[IndexRow]:
-    """Where each entry of a ledger lies, ascending; nothing for a ledger that the index does not have."""
+    """Yields the location of each entry of a ledger, ascending; nothing if the index does not have the ledger."""
     if index.storage == "rocksdb":
         if is_database(index.path / LOCATIONS):
             yield from _rocks_entries(index.path / LOCATIONS, ledger_id)
@@ -149,10 +149,10 @@ def entries(index: IndexDir, ledger_id: int) -> Iterator[IndexRow]:
 
 
 def entries_of(indexes: list[IndexDir], ledger_id: int) -> Iterator[IndexRow]:
-    """The entries of a ledger in several indexes.
+    """Yields the entries of a ledger in several indexes.
 
     Raises:
-        NoSuchLedger: none of them has the ledger.
+        NoSuchLedger: no index has the ledger.
     """
     count = 0
     for index in indexes:
@@ -164,7 +164,7 @@ def entries_of(indexes: list[IndexDir], ledger_id: int) -> Iterator[IndexRow]:
 
 
 def _has_ledger(index: IndexDir, ledger_id: int) -> bool:
-    """True if the index knows the ledger, though it has no entry of it."""
+    """True if the index has the ledger, with or without entries."""
     if index.storage != "rocksdb":
         return (index.path / index_path(ledger_id)).exists()
     if not is_database(index.path / LEDGERS):
@@ -217,10 +217,10 @@ def _rocks_entries(path: Path, ledger_id: int) -> Iterator[IndexRow]:
 
 
 def location_pairs(path: Path, first_ledger: int, last_ledger: int) -> Iterator[tuple[bytes, bytes]]:
-    """The rows of a `locations` database for a range of ledgers (inclusive), undecoded but of the right sizes.
+    """Yields the rows of a `locations` database for a range of ledgers (inclusive), not decoded but of valid sizes.
 
     Raises:
-        BadBytes: a row that is not valid, or a database that RocksDB refuses.
+        BadBytes: a row is invalid, or RocksDB cannot read the database.
     """
     source = str(path)
     with open_database(path) as database:
@@ -235,7 +235,7 @@ def location_pairs(path: Path, first_ledger: int, last_ledger: int) -> Iterator[
 
 
 def _pairs(database: Any, path: Path, start: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values in order; what RocksDB complains of on the way is ours."""
+    """Yields keys and values in order; an error of RocksDB is raised as Corrupt."""
     pairs = iter(database.items() if start is None else database.items(from_key=start))
     while True:
         try:
@@ -248,7 +248,7 @@ def _pairs(database: Any, path: Path, start: bytes | None = None) -> Iterator[tu
 
 
 def _rocks_ledgers(folder: Path) -> Iterator[IndexedLedger]:
-    """Rows of both databases side by side, ledger by ledger."""
+    """Yields the ledgers of both databases, merged by ledger id."""
     known = _ledger_rows(folder / LEDGERS) if is_database(folder / LEDGERS) else iter(())
     counted = _counts(folder / LOCATIONS) if is_database(folder / LOCATIONS) else iter(())
     row, count = next(known, None), next(counted, None)
@@ -266,13 +266,13 @@ def _rocks_ledgers(folder: Path) -> Iterator[IndexedLedger]:
 
 
 def _ledger_rows(path: Path) -> Iterator[tuple[int, LedgerData]]:
-    """Ledgers in order; of several rows the last one counts, as in a Java bookie."""
+    """Yields ledgers in order; if a ledger has several rows, the last one is used, as in a Java bookie."""
     with open_database(path) as database:
         last: tuple[int, LedgerData] | None = None
         for key, value in _pairs(database, path):
             ledger_id = decode_ledger_key(key, source=str(path))
             if ledger_id < 0:
-                continue  # storage flags: negative ids are no ledgers
+                continue  # a storage flag, not a ledger
             if last is not None and last[0] != ledger_id:
                 yield last
             last = ledger_id, decode_ledger_data(value, source=f"{path} ledger {ledger_id}")
@@ -318,14 +318,14 @@ def _ledger(ledger_id: int, data: LedgerData | None, numbers: Numbers, storage: 
 
 
 def _explicit_lac(packet: bytes | None) -> int | None:
-    """The number in a client's packet, whose digest is not checked here."""
+    """Returns the entry id in a client's packet, without checking its digest; None without a complete packet."""
     if packet is None or len(packet) < LAC_METADATA_SIZE:
         return None
     return int(IDS.unpack_from(packet)[1])
 
 
 def log_metadata(folder: Path) -> Iterator[LogMetadata | Finding]:
-    """The rows of a garbage collector's metadata-cache, ascending; a row that cannot be decoded as a finding."""
+    """Yields the rows of a garbage collector's metadata-cache, ascending; a finding for a row that is not valid."""
     path = folder / METADATA_CACHE if (folder / METADATA_CACHE).is_dir() else folder / CURRENT / METADATA_CACHE
     with open_database(path) as database:
         for _, value in _pairs(database, path):

@@ -1,7 +1,7 @@
-"""Where reading can go on behind damage: looks for the next bytes that make sense as a frame, in logs and journals.
+"""Finds where reading can resume after damage: the next bytes that form a valid frame, in entry logs and journals.
 
-Neither format has a mark at which to start again. A place counts when a size, a ledger id and an entry id stand there
-that are possible, the entry's own fields agree with them, and what follows it is possible too.
+Neither format has a mark from which to resume. A place is valid if it has a plausible size, ledger id and entry id,
+the entry's own fields agree with them, and the bytes after the frame are plausible too.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Final
 
 SIZE_MAX: Final = 1 << 24
-"""Larger frames are not looked for (BookKeeper's own limit is 5 MiB unless configured)."""
+"""Larger frames are not found (BookKeeper's own limit is 5 MiB unless configured)."""
 WINDOW_SIZE: Final = 1 << 20
 HEAD_SIZE: Final = 36
-"""Bytes that tell whether a frame makes sense."""
+"""First bytes of a frame, which are needed to check that it is plausible."""
 _HEAD: Final = struct.Struct(">iqqqq")  # size, ledger id, entry id, last confirmed, length
 _MINIMUM: Final = struct.Struct(">iqq")
 _ENTRY_SIZE_MIN: Final = 32
@@ -38,10 +38,10 @@ def next_frame(
 ) -> int | None:
     """Returns the offset of the first valid frame at or after start, None if none starts before size.
 
-    Behind a journal's last record stand zeros, and behind the size of a record, read some bytes late, a great number
-    that leads right into them: a frame that only zeros follow counts if no other frame with a successor is inside it.
+    The last record of a journal is followed by zeros, and a size that is read some bytes late is a large number that
+    may end in these zeros: a frame followed by zeros is valid only if no frame with a successor starts inside it.
 
-    limit: where looking ends; a frame a window behind it may still be found.
+    limit: where the search ends; a frame up to one window after it may still be found.
     """
     base = start
     last, last_end = None, size
@@ -65,12 +65,12 @@ def next_frame(
 
 
 def plausible_end(head: bytes, offset: int, file_size: int, *, journal: bool = False) -> int | None:
-    """Where the frame with these first bytes ends, None if they can be no entry's (nor, in a journal, a mark's)."""
+    """Returns where the frame with this head ends, None if it is not an entry or, in a journal, a control record."""
     return _end(head, offset, file_size, journal)
 
 
 def _end(head: bytes, offset: int, file_size: int, journal: bool) -> int | None:
-    """Where the frame with this head ends, None if it cannot be one."""
+    """Returns where the frame with this head ends, None if it is not plausible."""
     if len(head) < _MINIMUM.size:
         return None
     size, ledger_id, entry_id = _MINIMUM.unpack_from(head)
@@ -86,12 +86,12 @@ def _end(head: bytes, offset: int, file_size: int, journal: bool) -> int | None:
 
 
 def _may_follow(head: bytes, offset: int, size: int, journal: bool) -> bool:
-    """True if a file may go on like this behind a frame."""
+    """True if these bytes may follow a frame: the end of the data, or another frame."""
     return is_end(head, offset, size, journal) or _end(head, offset, size, journal) is not None
 
 
 def is_end(head: bytes, offset: int, size: int, journal: bool) -> bool:
-    """True if no more records need to come: the file's end, zeros, padding, fill, a ledgers map."""
+    """True if no further record has to follow: the file's end, zeros, padding, fill, or a ledgers map."""
     if offset == size or not head.strip(b"\0"):
         return True
     if journal and head[:4] == _PADDING:

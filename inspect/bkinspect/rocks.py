@@ -1,9 +1,9 @@
-"""Opens a bookie's RocksDB for reading without leaving a trace in its directory.
+"""Opens a bookie's RocksDB for reading without writing to its directory.
 
-Every way to open a RocksDB writes files beside it, so a private directory stands in for it: tables, which never
-change, are linked by symbolic links; what may change (manifest, write-ahead logs) is copied, the logs first, so that
-the copy is never ahead of them. A bookie that runs on the directory is not disturbed; what it flushes during the copy
-may or may not be seen. A table that it removed meanwhile makes the copy useless, and it is made again.
+Every way to open a RocksDB writes files to its directory, so a temporary directory is opened instead: it has symbolic
+links to the tables, which never change, and copies of the files that may change (manifest, write-ahead logs), the logs
+first, so that they are never newer than the manifest. A running bookie is not disturbed; rows that it flushes during
+the copy may or may not be included. If it removes a table meanwhile, the copy is unusable, and is created again.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def is_database(path: Path) -> bool:
 
 @unique
 class Log(Enum):
-    """What is asked of a write-ahead log. WHOLE: every record, to the end of the file. TO_THE_TEAR: all but a last one
-    that a crash cut short. AS_IT_IS: what comes behind the first fault is passed over, as a bookie does."""
+    """Records that a write-ahead log must have. WHOLE: every record, to the end of the file. TO_THE_TEAR: all except a
+    last one that a crash truncated. AS_IT_IS: records after the first fault are ignored, as a bookie does."""
 
     WHOLE = "absolute_consistency"
     TO_THE_TEAR = "tolerate_corrupted_tail_records"
@@ -41,10 +41,10 @@ class Log(Enum):
 
 @contextmanager
 def open_database(path: Path, log: Log = Log.AS_IT_IS) -> Iterator[Any]:
-    """A read-only rocksdict.Rdict in raw mode over the database at path, as it is now.
+    """Opens the database at path, in its current state, as a read-only rocksdict.Rdict in raw mode.
 
     Raises:
-        NotFound: there is no database. Corrupt: RocksDB cannot read it.
+        NotFound: the database does not exist. Corrupt: RocksDB cannot read it.
     """
     if not is_database(path):
         raise NotFound(f"there is no RocksDB in {path}")
@@ -57,10 +57,10 @@ def open_database(path: Path, log: Log = Log.AS_IT_IS) -> Iterator[Any]:
 
 
 def read_whole(path: Path, log: Log) -> None:
-    """Reads every row of a database, and of its write-ahead log what `log` asks for.
+    """Reads every row of a database, and the records of its write-ahead log that `log` requires.
 
     Raises:
-        NotFound: there is no database. Corrupt: a checksum does not fit, or a file is missing or cut short.
+        NotFound: the database does not exist. Corrupt: a checksum does not match, or a file is missing or truncated.
     """
     with open_database(path, log) as database:
         try:
@@ -92,12 +92,12 @@ def _opened(path: Path, scratch: Path, log: Log) -> Any:
 
 
 def unreadable(path: Path, error: Exception) -> Corrupt:
-    """RocksDB's complaint as ours."""
+    """Returns an error of RocksDB as Corrupt."""
     return Corrupt("RocksDB", source=str(path), offset=0, expected="a readable database", found=str(error))
 
 
 def _stand_in(path: Path, copy: Path) -> None:
-    """Fills copy with links to tables and copies of the rest."""
+    """Fills copy with links to the tables and copies of the other files of the database."""
     names = sorted((p.name for p in path.iterdir() if p.is_file()), key=_copy_order)
     for name in names:
         if name.endswith(_LINKED):
@@ -107,7 +107,7 @@ def _stand_in(path: Path, copy: Path) -> None:
 
 
 def _copy_order(name: str) -> tuple[int, str]:
-    """Write-ahead logs before the manifest, CURRENT before the manifest it names, tables last."""
+    """Sort key: write-ahead logs before the manifest, CURRENT before the manifest it names, tables last."""
     if name.endswith(".log"):
         return 0, name
     if name == _CURRENT:
@@ -116,7 +116,7 @@ def _copy_order(name: str) -> tuple[int, str]:
 
 
 def database_state(path: Path) -> tuple[str, int] | None:
-    """The identity and the sequence number of a database, as a bookie notes them in bkctl.index; None without one.
+    """Returns identity and sequence number of a database, as a bookie notes them in bkctl.index; None if none exists.
 
     Raises:
         Corrupt: RocksDB cannot read it.

@@ -1,8 +1,8 @@
 """Finds and opens a bookie's files for reading; nothing is ever written beside them.
 
-A path is a file, or a directory with or without its `current`, or one whose children have a `current` (all of a
-bookie's directories). A name is an id in decimal or after 0x, or the file's own name (hexadecimal as on disk), and
-is looked up in the directories that were given.
+A path is a file, or a directory with or without its `current`, or a directory whose children have a `current` (the
+parent of a bookie's directories). A name is an id in decimal or after 0x, or the file's own name (hexadecimal as on
+disk), and is searched in the given directories.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COMPACTING_SUFFIX: Final = ".compacting"
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """A file with a number in its name; id: None if the name has no number. suffix: of a compaction's leftovers."""
+    """A file with a number in its name; id: None if the name has no number. suffix: that of a compaction's leftover."""
 
     id: int | None
     path: Path
@@ -42,7 +42,7 @@ class Opened:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Opened]:
-    """Opens a file read-only; what is appended while it is read is not seen."""
+    """Opens a file read-only; bytes that are appended after this are not read."""
     file = SystemDisk().open(path)
     try:
         size = file.size()
@@ -56,29 +56,29 @@ def opened(path: Path) -> Iterator[Opened]:
 
 
 class Placed(Protocol):
-    """A row that says where its bytes are."""
+    """A row with the place of its bytes in a file."""
 
     @property
     def offset(self) -> int:
-        """The first byte, from the start of the file."""
+        """Offset of the first byte from the start of the file."""
 
     @property
     def size(self) -> int:
-        """How many."""
+        """Number of bytes."""
 
 
 Row = TypeVar("Row", bound=Placed)
 
 
 def with_bodies(file: Numbered, rows: Iterable[Row]) -> Iterator[tuple[Row, bytes]]:
-    """Rows of a file, each with its bytes."""
+    """Yields the rows of a file, each with its bytes."""
     with opened(file.path) as source:
         for row in rows:
             yield row, source.read(row.size, row.offset)
 
 
 def current_dirs(path: Path) -> list[Path]:
-    """The directories that hold the files of a path: its `current`, itself, or the `current` of its children."""
+    """Returns the directories with the files of a path: its `current`, the `current` of its children, or itself."""
     if (path / CURRENT).is_dir():
         return [path / CURRENT]
     below = sorted(child / CURRENT for child in path.iterdir() if (child / CURRENT).is_dir())
@@ -86,10 +86,10 @@ def current_dirs(path: Path) -> list[Path]:
 
 
 def directories(paths: Iterable[Path]) -> list[Path]:
-    """current_dirs of several paths, each once, in order.
+    """Returns current_dirs of several paths, each once, in order.
 
     Raises:
-        NotFound: a path is not there. UsageError: it is a file.
+        NotFound: a path does not exist. UsageError: a path is a file.
     """
     found: dict[Path, None] = {}
     for path in paths:
@@ -102,12 +102,15 @@ def directories(paths: Iterable[Path]) -> list[Path]:
 
 
 def entry_logs(names: Sequence[str], defaults: Sequence[Path] = ()) -> list[Numbered]:
-    """The entry logs that paths and names mean; defaults are directories for names alone, or for nothing at all."""
+    """Returns the entry logs for paths and names.
+
+    defaults: directories to search if names contains no directory; not used if names contains file paths only.
+    """
     return _numbered(names, defaults, _as_log, parse_log_name, "entry log", "ledgerDirectories")
 
 
 def journals(names: Sequence[str], defaults: Sequence[Path] = ()) -> list[Numbered]:
-    """The journals that paths and names mean."""
+    """Returns the journals for paths and names; defaults as of `entry_logs`."""
 
     def as_journal(path: Path) -> Numbered | None:
         journal_id = parse_journal_name(path.name)
@@ -117,7 +120,7 @@ def journals(names: Sequence[str], defaults: Sequence[Path] = ()) -> list[Number
 
 
 def listed_logs(folder: Path) -> list[Numbered]:
-    """The entry logs in one directory, by id."""
+    """Returns the entry logs in one directory, by id."""
     return _listed(folder, _as_log)
 
 

@@ -1,7 +1,7 @@
-"""A topic as metadata and bookies tell it, without its broker: for looking only. Nothing is fenced or changed.
+"""Reads a topic from metadata and bookies, without its broker. No ledger is fenced, and nothing is changed.
 
-The last ledger of a loaded topic is open: how many entries it has is asked of its bookies, and what they have behind
-the last confirmed entry is counted where it is readable. So figures of a topic that is being written are a moment old.
+The last ledger of a loaded topic is open: its number of entries is read from its bookies, and includes readable entries
+after the last confirmed one. The numbers of a topic to which producers publish are therefore slightly outdated.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from bkctl.meta.pulsar import Stores
 
 PROBE_STEP_MAX: Final = 1 << 16
-"""So far behind the last readable entry another one is looked for: more than a writer has under way."""
+"""Maximum distance to probe after the last readable entry: more entries than a writer has in flight."""
 READ_BATCH: Final = 100
 CURSORS_AT_A_TIME: Final = 32
-"""Looked at together, so that bookies which are slow to answer are waited for once."""
+"""Cursors that are read concurrently, so that slow bookies delay the reading only once."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColdCursor:
-    """One subscription. lost tells why the cursor's ledger cannot be read; the node's older state counts then.
+    """One subscription's cursor. lost: why its ledger cannot be read; state is then the older one of the metadata node.
 
-    unknown tells that its ledger is there, but too few bookies answer now: state and acks are not to be trusted.
+    unknown: set if its ledger exists, but too few bookies answer now: state and acks are then not reliable.
     """
 
     name: str
@@ -56,8 +56,8 @@ class ColdCursor:
 
 @dataclass(slots=True)
 class ColdTopic:
-    """One log. missing are ledgers of its list that BookKeeper does not know; unknown tells why the open one has no
-    length: too few bookies answer."""
+    """A topic's managed ledger, read without its broker. unknown: why its open ledger's length is not known, which is
+    because too few bookies answer."""
 
     topic: TopicName
     info: ManagedLedgerInfo
@@ -68,54 +68,54 @@ class ColdTopic:
     unknown: str | None = None
 
     def length(self, ledger_id: int) -> tuple[int, int] | tuple[None, None]:
-        """Entries and bytes of one of its ledgers, if they are known."""
+        """Returns entries and bytes of one of its ledgers, (None, None) if they are not known."""
         if self.unknown is not None and ledger_id == self.ledgers.ids[-1]:
             return None, None
         return self.ledgers.entries(ledger_id), self.ledgers.size(ledger_id)
 
     def whole(self, cursor: ColdCursor | None = None) -> bool:
-        """True if bookies told everything of the log, and of the cursor."""
+        """True if the lengths of all ledgers, and the state of the cursor, were read from bookies."""
         return self.unknown is None and (cursor is None or cursor.unknown is None)
 
     def mark_delete(self, cursor: ColdCursor) -> Position | None:
-        """Up to where a cursor has acknowledged everything, if it is known."""
+        """Returns the mark-delete position of a cursor, None if it is not known."""
         if cursor.unknown is not None:
             return None
         return cursor.acks.mark_delete if self.unknown is None else cursor.state.mark_delete
 
     @property
     def marks(self) -> list[tuple[str, Position]]:
-        """Up to where each cursor of which it is known has acknowledged everything."""
+        """The known mark-delete positions, by cursor name."""
         every = ((name, self.mark_delete(cursor)) for name, cursor in self.cursors.items())
         return [(name, mark) for name, mark in every if mark is not None]
 
     @property
     def silent(self) -> list[ColdCursor]:
-        """Cursors of which bookies do not tell what they have acknowledged."""
+        """Cursors whose acknowledgments could not be read, because too few bookies answered."""
         return [cursor for cursor in self.cursors.values() if cursor.unknown is not None]
 
     def backlog(self, cursor: ColdCursor) -> int | None:
-        """Entries that a cursor has left, if it is known."""
+        """Returns the backlog of a cursor in entries, None if it is not known."""
         return cursor.acks.backlog() if self.whole(cursor) else None
 
     @property
     def backlog_most(self) -> int | None:
-        """That of the slowest cursor, if all are known."""
+        """The largest backlog of a cursor, None unless the backlogs of all cursors are known."""
         every = [self.backlog(cursor) for cursor in self.cursors.values()]
         known = [backlog for backlog in every if backlog is not None]
         return max(known, default=0) if len(known) == len(every) else None
 
     @property
     def missing(self) -> list[int]:
-        """Ledgers of the list that BookKeeper does not know."""
+        """Ledgers of the list that do not exist in BookKeeper."""
         return [ledger_id for ledger_id in self.ledgers.ids if ledger_id not in self.records]
 
 
 async def logs_of(stores: Stores, topic: TopicName) -> list[TopicName]:
-    """The logs behind a name: its partitions, or itself.
+    """Returns the topics with a managed ledger for a name: its existing partitions, or the topic itself.
 
     Raises:
-        NotFound: there is no such topic.
+        NotFound: the topic does not exist.
     """
     partitions = await stores.topics.partitions(topic)
     if partitions:
@@ -129,7 +129,7 @@ async def logs_of(stores: Stores, topic: TopicName) -> list[TopicName]:
 async def read_topic(
     bookkeeper: BookKeeper, stores: Stores, topic: TopicName, *, cursors: bool = True, whole: bool = True
 ) -> ColdTopic:
-    """One log as it is now; what bookies do not tell is left out if it need not be whole.
+    """Reads the managed ledger of a topic; whole=False marks values that bookies do not return as unknown.
 
     Raises:
         NotFound: it does not exist. Unavailable: too few bookies return the end of its open ledger, or of a cursor's.
@@ -157,7 +157,7 @@ async def read_topic(
 
 
 async def _measure(bookkeeper: BookKeeper, ledgers: LedgerList, record: LedgerRecord) -> None:
-    """Finds out how long the last ledger is: closed by BookKeeper, but not yet in the list; or open."""
+    """Sets the length of the last ledger: it is open, or closed, but its length is not in the list yet."""
     ledger_id = record.ledger_id
     info = ledgers.infos[ledger_id]
     if record.metadata.closed:
@@ -170,10 +170,10 @@ async def _measure(bookkeeper: BookKeeper, ledgers: LedgerList, record: LedgerRe
 
 
 async def length_of(bookkeeper: BookKeeper, record: LedgerRecord) -> tuple[int, int]:
-    """How many entries and bytes a ledger has: by its metadata, or by bookies of an open one, without fencing.
+    """Returns entries and bytes of a ledger: from its metadata, or from bookies if it is open, without fencing.
 
     Raises:
-        NotFound: it is gone. BadBytes, Unauthorized, Unavailable: too few bookies tell.
+        NotFound: it was deleted. BadBytes, Unauthorized, Unavailable: too few bookies return them.
     """
     metadata = record.metadata
     if metadata.closed:
@@ -184,7 +184,7 @@ async def length_of(bookkeeper: BookKeeper, record: LedgerRecord) -> tuple[int, 
 
 
 async def last_readable(reader: LedgerReader) -> int:
-    """The last entry that a bookie has: the last confirmed one, or one behind it."""
+    """Returns the last entry that a bookie has: the last confirmed one, or a later one."""
     last = reader.last_confirmed
     if reader.metadata.closed:
         return last
@@ -207,10 +207,10 @@ async def _readable(reader: LedgerReader, entry_id: int) -> bool:
 
 
 async def read_cursor_state(bookkeeper: BookKeeper, info: ManagedCursorInfo) -> CursorState | None:
-    """What a cursor stored last: the end of its ledger, or its node; None where neither tells.
+    """Returns the last state that a cursor stored: in its ledger, or in its node; None if neither has one.
 
     Raises:
-        NotFound, BadBytes: its ledger cannot be read.
+        NotFound, BadBytes: its ledger cannot be read. Unavailable: too few bookies answer.
     """
     if info.ledger_id != NO_CURSOR_LEDGER:
         reader = await bookkeeper.open(info.ledger_id)
@@ -242,10 +242,10 @@ async def _cursor(
 async def read_entries(
     bookkeeper: BookKeeper, cold: ColdTopic, start: Position, count: int | None
 ) -> AsyncIterator[list[tuple[Position, bytes]]]:
-    """Entries from start on, in batches; count None reads to the end.
+    """Yields entries from start on, in batches; count None reads to the end.
 
     Raises:
-        NoSuchLedger, NoSuchEntry, BadBytes, Unavailable: an entry that cannot be had.
+        NoSuchLedger, NoSuchEntry, BadBytes, Unavailable: an entry cannot be read.
     """
     position = cold.ledgers.at_or_after(start)
     left = cold.ledgers.entries_total if count is None else count
@@ -264,7 +264,7 @@ async def read_entries(
 async def ledgers_of(
     bookkeeper: BookKeeper, stores: Stores, cold: ColdTopic
 ) -> list[tuple[int, str, str | None, LedgerRecord | None]]:
-    """(id, kind, whose, record) of every ledger that belongs to a log: data, cursor, compacted, schema."""
+    """Returns (id, kind, owner, record) of every ledger of a topic: data, cursor, compacted, schema."""
     rows: list[tuple[int, str, str | None]] = [(ledger_id, "data", None) for ledger_id in cold.ledgers.ids]
     for cursor in cold.cursors.values():
         if cursor.info.ledger_id != NO_CURSOR_LEDGER:

@@ -1,13 +1,13 @@
-"""Policies of single topics, as Pulsar keeps them: events in each namespace's topic `__change_events`.
+"""Policies of single topics, as Pulsar stores them: events in each namespace's topic `__change_events`.
 
-    entry       key: the topic's full name; value: a PulsarEvent in Avro, or none: the topic's policies are forgotten
-    event       the whole policies of the topic; the last event of a key counts
-    global      those for all clusters have a key of their own, __G__ and the name; they count where others say nothing
+    entry       key: the topic's full name; value: a PulsarEvent in Avro, or empty: the topic's policies are removed
+    event       all policies of the topic; the last event of a key takes effect
+    global      policies for all clusters have their own key, __G__ and the name; they apply where the others are unset
 
-The topic is compacted by its owner, so that a namespace's policies are found in few ledgers however old it is.
-They can be read without a broker: the ledgers are read as they are, without fencing. Our broker ends the ledger
-after each event, so that all of it can be read; of a ledger that a Java broker has open the last event may be missed
-until the next one. Fields that this broker does not know are kept. Source: SystemTopicBasedTopicPoliciesService.java,
+The topic is compacted by its owner, so that a namespace's policies are in few ledgers, however old it is. They can be
+read without a broker, because the ledgers are read without fencing. The broker of bkctl closes the ledger after each
+event, so that all events can be read; the last event in an open ledger of a Java broker may be missed until the next
+event. Fields that this broker does not know are kept. Source: SystemTopicBasedTopicPoliciesService.java,
 PulsarEvent.java, TopicPolicies.java; topic_policies.avsc is the schema that Pulsar 4.0.7 registers.
 """
 
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 CHANGE_EVENTS: Final = "__change_events"
 GLOBAL_PREFIX: Final = "__G__"
-"""Of the key of a topic's policies for all clusters."""
+"""Prefix of the key of a topic's policies for all clusters."""
 NAMESPACES_CACHED_MAX: Final = 1_000
 EVENT_BYTES_MAX: Final = 5 * 1024 * 1024
-"""Of an event, decompressed."""
+"""Maximum size of an event, decompressed."""
 READ_ATTEMPTS_MAX: Final = 3
-"""Of one namespace, while its owner compacts it and deletes ledgers."""
+"""Attempts to read one namespace while its owner compacts the topic and deletes ledgers."""
 
 _log = logging.getLogger(__name__)
 
@@ -53,14 +53,14 @@ Policies = dict[str, Any]
 
 
 def system_topic(namespace: str) -> TopicName:
-    """Where the policies of a namespace's topics are."""
+    """Returns the topic that stores the policies of a namespace's topics."""
     tenant, _, name = namespace.partition("/")
     return TopicName(PERSISTENT, tenant, name, CHANGE_EVENTS)
 
 
 @cache
 def schema_text() -> str:
-    """The schema of the events."""
+    """Returns the Avro schema of the events."""
     return files("bkinspect").joinpath("topic_policies.avsc").read_text(encoding="utf-8")
 
 
@@ -72,7 +72,7 @@ def _schema() -> Any:
 
 
 def encode_event(topic: TopicName, policies: Mapping[str, Any], cluster: str, action: str = "UPDATE") -> bytes:
-    """An event that sets a topic's policies; cluster is the one it is for."""
+    """Encodes an event that sets a topic's policies in a cluster."""
     from avro.io import BinaryEncoder, DatumWriter
 
     event = {
@@ -93,7 +93,7 @@ def encode_event(topic: TopicName, policies: Mapping[str, Any], cluster: str, ac
 
 
 def decode_event(data: bytes) -> dict[str, Any]:
-    """The event in a message's value.
+    """Decodes the event in a message's value.
 
     Raises:
         Corrupt: it is not valid.
@@ -108,15 +108,15 @@ def decode_event(data: bytes) -> dict[str, Any]:
 
 
 def policies_key(topic: str, *, everywhere: bool = False) -> str:
-    """By what policies of a topic are known: its full name, with a mark before it if they are for all clusters."""
+    """Returns the key of a topic's policies: its full name, with GLOBAL_PREFIX if they are for all clusters."""
     return GLOBAL_PREFIX + topic if everywhere else topic
 
 
 def read_entry(entry: bytes, size_max: int = EVENT_BYTES_MAX) -> tuple[str, Policies | None]:
-    """(topic, its policies, or None where they are forgotten) of an entry; see `policies_key` for the topic.
+    """Returns (key as of `policies_key`, policies) of an entry; None instead of the policies if the event removes them.
 
     Raises:
-        BadBytes: it is no event of a topic's policies.
+        BadBytes: the entry is not an event of a topic's policies.
     """
     metadata, payload = split_entry(entry)
     if metadata.null_value or not payload:
@@ -133,7 +133,7 @@ def read_entry(entry: bytes, size_max: int = EVENT_BYTES_MAX) -> tuple[str, Poli
 
 
 class TopicPolicyReader:
-    """Reads the policies of topics out of BookKeeper, again whenever the list of ledgers has changed."""
+    """Reads the policies of topics from BookKeeper, and caches them until the list of ledgers changes."""
 
     def __init__(self, bookkeeper: BookKeeper, ledgers: ManagedLedgerStore) -> None:
         self._bookkeeper = bookkeeper
@@ -142,7 +142,7 @@ class TopicPolicyReader:
         self._known: dict[str, tuple[Version, dict[str, Policies]]] = {}
 
     async def of(self, namespace: str) -> dict[str, Policies]:
-        """The policies of a namespace's topics by their keys; what cannot be read now is returned as it was."""
+        """Returns the policies of a namespace's topics by key; the cached ones if they cannot be read now."""
         path = system_topic(namespace).path
         known = self._known.get(namespace)
         try:
@@ -161,7 +161,7 @@ class TopicPolicyReader:
         return found
 
     async def read(self, namespace: str) -> dict[str, Policies]:
-        """As `of`, read again.
+        """Returns the policies as `of` does, but reads them always.
 
         Raises:
             BkctlError: they cannot be read now.
@@ -174,10 +174,10 @@ class TopicPolicyReader:
         return await self._all(path, info)
 
     async def _all(self, path: str, info: ManagedLedgerInfo) -> dict[str, Policies]:
-        """What was compacted, then what came later. A ledger that goes meanwhile was compacted again: once more.
+        """Reads the compacted ledger, then later events; retries if a compaction deletes a ledger meanwhile.
 
         Raises:
-            BkctlError: it cannot be read.
+            BkctlError: a ledger cannot be read.
         """
         for attempt in range(READ_ATTEMPTS_MAX):
             found: dict[str, Policies] = {}
@@ -201,7 +201,7 @@ class TopicPolicyReader:
     async def _take(
         self, reader: LedgerReader, first: int, found: dict[str, Policies], *, compacted: bool = False
     ) -> None:
-        """Reads a ledger to its end; its events are decoded on a worker, a read of the ledger at a time."""
+        """Reads a ledger to its end; a worker decodes the events of one batch at a time."""
 
         def decode(entries: list[tuple[int, bytes]]) -> None:
             for entry_id, entry in entries:
@@ -216,7 +216,7 @@ class TopicPolicyReader:
             await run_in(self._workers.get(world, "policies"), lambda entries=entries: decode(entries))  # type: ignore[misc]
 
     async def _compacted(self, path: str) -> tuple[int | None, Position]:
-        """The compacted ledger and the last entry of the topic that was looked at for it."""
+        """Returns the compacted ledger, None without one, and the last entry of the topic that it covers."""
         try:
             cursor, _ = await self._ledgers.read_cursor(path, COMPACTION_CURSOR)
         except NotFound:
