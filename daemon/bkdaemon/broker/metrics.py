@@ -1,7 +1,8 @@
-"""Metrics of a broker in Prometheus' text format, with Pulsar's names, types and labels where Pulsar has the figure.
+"""Metrics of a broker in Prometheus' text format, with Pulsar's names, types and labels where Pulsar has the metric.
 
-What Pulsar does not tell is called bkctl_…. Everything is read from counters that the parts keep anyway; rates are
-those of the last minute. Source: PrometheusMetricsGenerator.java, TopicStats.java, NamespaceStatsAggregator.java.
+Metrics that Pulsar does not have begin with bkctl_. All values are read from counters that topics and other parts have
+anyway; rates are those of the last minute.
+Source: PrometheusMetricsGenerator.java, TopicStats.java, NamespaceStatsAggregator.java.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class _TopicRow(NamedTuple):
 
 
 def broker_samples(service: MaintainedBroker) -> Iterator[Sample]:
-    """Everything known of one broker."""
+    """Returns all metrics of one broker."""
     cluster = ("cluster", service.config.cluster)
     rows = [_row(service, topic, cluster) for topic in list(service.server.topics.open.values())]
     yield from _broker(service, rows, (cluster,))
@@ -140,7 +141,7 @@ def _rate_of_consumers(service: MaintainedBroker, what: str, one: AnySubscriptio
 
 
 def _bytes_ever(rows: list[_TopicRow], cluster: Labels) -> Iterator[Sample]:
-    """What came in and went out since the topics were opened, the system's own apart."""
+    """Yields bytes received and sent since the topics were opened, those of the system's own topics separately."""
     came = sum(row.topic.bytes_in for row in rows)
     own_came = sum(row.topic.bytes_in for row in rows if _is_systems(row))
     went = sum(row.topic.sent_before.size + sum(int(one.ever.size) for one in row.subscriptions) for row in rows)
@@ -229,7 +230,7 @@ def _record(row: _TopicRow) -> CompactionRecord:
 
 
 def _backlog_age_s(row: _TopicRow) -> int:
-    """How old the oldest backlog is; -1 where it is not known."""
+    """Returns the age of the oldest backlog in seconds; -1 if it is not known."""
     assert isinstance(row.topic, Topic)
     oldest = oldest_of(row.topic)
     return -1 if oldest is None else oldest.age_s(row.topic.now_ms())

@@ -50,7 +50,7 @@ SUBSCRIPTION_ZEROS: Final = (
     "filterProcessedMsgCount", "filterAcceptedMsgCount", "filterRejectedMsgCount", "filterRescheduledMsgCount",
 )  # fmt: skip
 DELAYED_BYTES: Final = 216
-"""What the index of those that wait for their time takes for one: a place in a heap, a time, a position."""
+"""Memory of one delayed message in the index: a place in a heap, a time, a position."""
 NOT_ADDED: Final = frozenset({
     "lastExpireTimestamp", "lastConsumedFlowTimestamp", "lastConsumedTimestamp", "lastAckedTimestamp",
     "lastMarkDeleteAdvancedTimestamp", "systemTopicBytesInCounter", "bytesOutInternalCounter",
@@ -70,7 +70,7 @@ COMPACTION: Final = {
 
 
 def topic_stats(topic: Topic | NonPersistentTopic, rates: Rates, quota: BacklogQuota | None = None) -> dict[str, Any]:
-    """GET …/stats of either kind of topic, but for its owner."""
+    """Returns GET …/stats of a persistent or non-persistent topic, without its owner."""
     name, log = topic.name, topic.ledger if isinstance(topic, Topic) else None
     arriving = rates.of("in", name)
     subscriptions = {one.name: subscription_stats(topic, one, rates) for one in subscriptions_of(topic)}
@@ -115,7 +115,7 @@ def topic_stats(topic: Topic | NonPersistentTopic, rates: Rates, quota: BacklogQ
 
 
 def _oldest(topic: Topic | NonPersistentTopic) -> dict[str, Any]:
-    """The subscription with the oldest backlog, and how old that is; -1 where it is not known."""
+    """Returns the subscription with the oldest backlog, and its age; -1 if it is not known."""
     if not isinstance(topic, Topic):
         return {"oldestBacklogMessageAgeSeconds": 0}
     oldest = oldest_of(topic)
@@ -152,7 +152,7 @@ def _publisher(topic: Topic | NonPersistentTopic, producer: Producer, rates: Rat
 
 
 def nothing_stored(topic: NonPersistentTopic) -> dict[str, Any]:
-    """GET …/internalStats of a topic that stores nothing."""
+    """Returns GET …/internalStats of a non-persistent topic."""
     counts = ("numberOfEntries", "totalSize", "currentLedgerEntries", "currentLedgerSize", "waitingCursorsCount")
     cursor = {
         "waitingReadOp": False, "pendingReadOps": 0, "messagesConsumedCounter": 0, "cursorLedger": 0,
@@ -171,7 +171,7 @@ def nothing_stored(topic: NonPersistentTopic) -> dict[str, Any]:
 def subscription_stats(
     topic: Topic | NonPersistentTopic, subscription: Subscription | NonPersistentSubscription, rates: Rates
 ) -> dict[str, Any]:
-    """One subscription of GET …/stats."""
+    """Returns one subscription of GET …/stats."""
     cursor, dispatcher = getattr(subscription, "cursor", None), getattr(subscription, "dispatcher", None)
     delayed, replayed = dispatcher.waiting if dispatcher is not None else (0, 0)
     backlog = cursor.backlog() if cursor is not None else 0
@@ -230,9 +230,10 @@ def subscription_stats(
 
 
 def times(subscription: Subscription | NonPersistentSubscription) -> dict[str, int]:
-    """When a subscription's consumers asked, were sent something and acknowledged, and when that moved it.
+    """Returns when consumers last sent permits, received and acknowledged, and when the mark-delete position moved.
 
-    As Java, which counts those that are there; where nothing is stored it tells it of the consumers alone.
+    As in Java, only connected consumers are included, and a non-persistent subscription has 0: only its consumers have
+    these times.
     """
     kept, consumers = hasattr(subscription, "cursor"), subscription.consumers
     return {

@@ -123,7 +123,7 @@ class Upkeep:
         return True
 
     async def _snapshot(self, name: TopicName, topic: Topic, now: int) -> None:
-        """What producers have sent, no more often than the topic's policies say."""
+        """Stores a snapshot of the producers' sequence ids if the interval of the topic's policies has passed."""
         last = self._snapshots.get(topic, self._broker.started_ms)
         if topic.deduplication is None:
             return
@@ -135,13 +135,13 @@ class Upkeep:
     # -- policies -----------------------------------------------------------------------------------------------------
 
     async def refresh(self, namespace: str) -> None:
-        """The policies of a namespace were changed here: its open topics hold to them at once."""
+        """Applies the changed policies of a namespace to its open topics at once."""
         for name, topic in list(self._broker.server.topics.open.items()):
             if name.namespace_name == namespace and not topic.closed:
                 await (self._policies(name, topic) if isinstance(topic, Topic) else self._rates(name, topic))
 
     async def _rates(self, name: TopicName, topic: NonPersistentTopic) -> None:
-        """The limits of a non-persistent topic."""
+        """Applies the rules and rate limits to a non-persistent topic."""
         topic.rules = await self._broker.backend.policies.rules(name)
         topic.apply_rates(self._broker.server.topics.limits)
 

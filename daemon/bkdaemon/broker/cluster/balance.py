@@ -1,7 +1,7 @@
 """Placement of bundles: the broker that takes one, those that an overloaded broker unloads, those that are split.
 
     choose     the broker that costs least: messages a second, topics, and what was assigned since its report;
-               an overloaded one only if there is no other
+               an overloaded one only if all are overloaded
     Shedding   the leader, once a round: a broker is unloaded only after ROUNDS in a row far above the average, and only
                of as many bundles as bring it half the way back, or of one where none is so small and it is better
                off without; a bundle that was moved stays for a while

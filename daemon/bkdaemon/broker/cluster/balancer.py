@@ -58,7 +58,7 @@ class Balancer:
         )
 
     async def run(self) -> None:
-        """One round."""
+        """Releases deleted bundles, splits large ones and, as the leader, has overloaded brokers unload some."""
         config, broker = self._broker.config, self._broker
         await broker.backend.ownership.give_up_strays(broker.close_bundle)
         if not config.load_balancer:
@@ -72,7 +72,7 @@ class Balancer:
             await self.shed(await broker.backend.ownership.reports())
 
     async def split_bundles(self) -> None:
-        """Split bundles of this broker that are too large; clients look up their topics again."""
+        """Split bundles of this broker that are too large; clients repeat the lookup of their topics."""
         broker, stats = self._broker, bundle_stats(self._broker)
         ownership = broker.backend.ownership
         counts = {}

@@ -1,10 +1,10 @@
-"""Which brokers may take a namespace: the isolation policies of the cluster. Pure: policies and names in, names out.
+"""Isolation policies of a cluster: which brokers may take a namespace. Pure: policies and names in, names out.
 
     a policy's namespace     its primary brokers; its secondary ones too while fewer than min_limit of those are up
-    any other namespace      the brokers that are no policy's primary
+    any other namespace      the brokers that are not primary in any policy
 
 Namespaces and brokers are selected by regular expressions; a broker's host is compared, without its port. Where several
-policies fit, the first counts. usage_threshold is kept and told, as Java's load manager asks only how many are up.
+policies match, the first is used. usage_threshold is stored and returned, but not used, as in Java's load manager.
 Source: NamespaceIsolationPolicies.java, LoadManagerShared.java (applyNamespacePolicies), MinAvailablePolicy.java.
 """
 

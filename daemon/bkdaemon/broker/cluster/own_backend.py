@@ -1,7 +1,7 @@
 """The broker's own Backend: ownership, policies, managed ledgers, schemas and names, all in one metadata store.
 
-Topics come into being here: a topic's node when its log is first opened, a partitioned topic's when a client first asks
-and the rules allow it.
+Topics are created here: a topic's node when its log is first opened, a partitioned topic's node when a client requests
+it for the first time and the rules allow it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 WATCH_RETRY_S: Final = 1.0
 PULSAR_VERSION: Final = "4.0.7"
-"""Of the Java broker that this one is like."""
+"""Version of the Java broker that this broker corresponds to."""
 SERVER_VERSION: Final = f"Pulsar Server {PULSAR_VERSION} (bkctl)"
 
 _log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class OwnBackend:
 
     @property
     def unconfirmed_bytes(self) -> int:
-        """Of what was added to all logs and is not safe yet."""
+        """Bytes of entries that were added to all logs and are not confirmed yet."""
         return self.context.cache.unconfirmed_bytes
 
     # -- where topics are --
@@ -96,10 +96,10 @@ class OwnBackend:
         await self.ownership.check_owned(topic)
 
     async def partitions(self, topic: TopicName, *, create: bool) -> int:
-        """How many partitions a topic has, 0 if it is not partitioned; made now if create and rules allow it.
+        """Returns the number of partitions, 0 if the topic is not partitioned; creates it if create and rules allow it.
 
         Raises:
-            NotFound: no such topic, and it may not be made; or no such namespace.
+            NotFound: the topic does not exist and may not be created; or the namespace does not exist.
         """
         await self.policies.of(topic.namespace_name)
         topics = self.meta.topics
@@ -124,10 +124,10 @@ class OwnBackend:
         return rules.auto_partitions
 
     async def check_room(self, topic: TopicName, count: int = 1) -> None:
-        """Returns if the topic's namespace may have so many more.
+        """Returns if the topic's namespace may have this many topics more.
 
         Raises:
-            Refused: it may not. NotFound: the namespace does not exist.
+            Refused: it would have too many. NotFound: the namespace does not exist.
         """
         most = await self.policies.topics_max(topic.namespace_name)
         if most <= 0 or topic.local.startswith("__"):
@@ -142,7 +142,7 @@ class OwnBackend:
         """Opens the topic's log, which fences every other writer.
 
         Raises:
-            NotFound: it is not there and create is false. Unavailable, Conflict, ServerError: it cannot be opened now.
+            NotFound: it does not exist and create is false. Unavailable, Conflict, ServerError: it cannot be opened.
         """
         if create and not await self.meta.topics.exists(topic):
             await self._check_kept(topic)
@@ -164,15 +164,15 @@ class OwnBackend:
         return await self.policies.rules(topic)
 
     async def check_namespace(self, namespace: str) -> None:
-        """Returns if there is such a namespace. Raises: NotFound, there is not."""
+        """Returns if the namespace exists. Raises: NotFound if it does not exist."""
         await self.policies.of(namespace)
 
     async def topics(self, namespace: str) -> list[str]:
-        """Full names of the persistent topics of a namespace, partitions singly; [] if there is no such namespace."""
+        """Returns the full names of a namespace's persistent topics, with each partition; [] if it does not exist."""
         return [str(topic) for topic in await self.meta.topics.topics(namespace)]
 
     def watch_topics(self, namespace: str, changed: Callable[[], None]) -> Callable[[], None]:
-        """Calls changed when topics may have come or gone, until the function it returns is called."""
+        """Calls changed when topics may have been created or deleted, until the returned function is called."""
         task = asyncio.create_task(self._watch(namespace, changed), name=f"topics of {namespace}")
         self._watches.add(task)
         task.add_done_callback(self._watches.discard)
@@ -209,7 +209,7 @@ class OwnBackend:
     # -- names and schemas --
 
     def producer_name(self) -> str:
-        """A name for a producer that has none, unique in the cluster."""
+        """Returns a name for a producer without one, unique in the cluster."""
         return f"{self.config.cluster}-{self._instance}-{next(self._names)}"
 
     async def schema(self, topic: TopicName, version: int | None) -> StoredSchema | None:
@@ -217,13 +217,13 @@ class OwnBackend:
         return await self.schema_storage.get(topic, version)
 
     async def schemas(self, topic: TopicName) -> list[StoredSchema]:
-        """All versions, oldest first."""
+        """Returns all versions, oldest first."""
         return await self.schema_storage.all(topic)
 
     async def add_schema(self, topic: TopicName, schema: StoredSchema, after: int) -> StoredSchema:
         """Stores a schema as the version after `after` (-1: the first) and returns it with its version.
 
         Raises:
-            Conflict: there is another version by now; ask again.
+            Conflict: another version was added meanwhile; retry.
         """
         return await self.schema_storage.add(topic, schema, after)

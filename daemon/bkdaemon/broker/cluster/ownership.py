@@ -3,12 +3,13 @@
     owner known                     the client is sent there
     unowned, and we lead            the least loaded broker takes it: we do, or the client is sent there to insist
     unowned, and another leads      the client is sent to the leader
-    unowned, and there is no leader as if we led
+    unowned, without a leader       as if we led
     unowned, and the client insists we take it
 
-A lease is an ephemeral node: it goes with its session. When our session expires every bundle is released at once; what
-was written meanwhile is safe because the next owner fences, never because of the lease. Java's brokers keep the same
-nodes, and each respects the other's. Source: OwnershipCache.java, NamespaceService.java, ModularLoadManagerImpl.java.
+A lease is an ephemeral node: it is deleted with its session. When our session expires, every bundle is released at
+once; entries that are written meanwhile are safe because the next owner fences the ledgers, not because of the lease.
+Java's brokers use the same nodes, and both kinds respect each other's leases.
+Source: OwnershipCache.java, NamespaceService.java, ModularLoadManagerImpl.java.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 BUNDLES_AGE_MAX_S: Final = 5.0
 NAMESPACES_CACHED_MAX: Final = 1_000
 TOLD_CHANGE: Final = 0.1
-"""loadBalancerReportUpdateThresholdPercentage: what share of our bundles may come or go untold."""
+"""loadBalancerReportUpdateThresholdPercentage: the share of bundles that may change without a new load report."""
 REGISTER_RETRY_S: Final = 0.5
 ACQUIRES_MAX: Final = 3  # times a bundle is found taken and free again
 LEAVES_AT_A_TIME_MAX: Final = 32
@@ -49,12 +50,12 @@ _log = logging.getLogger(__name__)
 
 
 class NoBroker(Unavailable):
-    """No broker that is up may take a bundle: isolation policies allow none."""
+    """Isolation policies allow none of the available brokers to take a bundle."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """How a broker is reached and named."""
+    """Addresses and id of a broker."""
 
     broker_id: str
     native_url: str
@@ -71,11 +72,11 @@ class Ownership:
 
     Attributes:
         owned: bundles of this session that are not being unloaded.
-        leaving: it takes no bundle any more.
-        on_lost: called with bundles that are ours no more, their topics to be closed without a word to the store.
-        report: makes the load report of the registration.
+        leaving: true once it takes no more bundles.
+        on_lost: called with bundles that are no longer ours; their topics are to be closed without using the store.
+        report: creates the load report of the registration.
         goals: the target brokers of bundles that the leader had unloaded.
-        overloaded: how busy, 0 to 1, a broker is that is sent nothing.
+        overloaded: the load, 0 to 1, from which on a broker gets no bundles.
     """
 
     def __init__(self, store: MetadataStore, address: BrokerAddress, cluster: str) -> None:
@@ -160,14 +161,14 @@ class Ownership:
         self._wake.set()
 
     async def tell_load(self) -> None:
-        """Stores the load report again."""
+        """Stores the current load report."""
         if self.registered.is_set():
             self._told_bundles = len(self.owned)
             await self.brokers.update_report(self.address.broker_id, self.report())
             self._told += 1
 
     async def tell_change(self) -> None:
-        """The same if bundles have come or gone, more than a few: else the leader goes by what was."""
+        """Stores the load report if the number of bundles has changed by more than TOLD_CHANGE since the last one."""
         before, now = self._told_bundles, len(self.owned)
         if abs(now - before) > before * TOLD_CHANGE:
             await self.tell_load()
@@ -175,7 +176,7 @@ class Ownership:
     # -- who owns what ------------------------------------------------------------------------------------------------
 
     async def bundles(self, namespace: str) -> Bundles:
-        """The bundles of a namespace, as they were at most BUNDLES_AGE_MAX_S ago; read once for all who ask meanwhile.
+        """Returns the bundles of a namespace, at most BUNDLES_AGE_MAX_S old; concurrent calls share one read.
 
         Raises:
             NotFound: the namespace does not exist.
@@ -207,12 +208,12 @@ class Ownership:
             task.exception()  # whoever waits has it
 
     def forget(self, namespace: str) -> None:
-        """The bundles of a namespace have changed."""
+        """Drops the cached bundles of a namespace, because they have changed."""
         self._bundles.pop(namespace, None)
         self._readings.pop(namespace, None)
 
     async def bundle_of(self, topic: TopicName) -> Bundle:
-        """The bundle of a topic. NotFound: the namespace does not exist."""
+        """Returns the bundle of a topic. NotFound: the namespace does not exist."""
         return (await self.bundles(topic.namespace_name)).of(str(topic))
 
     async def owns(self, topic: TopicName) -> bool:
@@ -304,14 +305,14 @@ class Ownership:
         return Lookup(owner.native_url)
 
     async def _adopt(self, bundle: Bundle, owner: Owner) -> None:
-        """A lease of ours that we do not know of, or did not get rid of: the store's answer was lost."""
+        """Takes or releases a bundle whose lease is ours, though the store's answer was lost."""
         if owner.disabled:
             await self.brokers.release(bundle)
         elif await self._still_one(bundle):
             self.owned.add(bundle)
 
     async def _chosen(self, bundle: Bundle) -> Lookup | None:
-        """_candidate() once for all who ask meanwhile: they go the same way, and it counts as given once."""
+        """Returns _candidate(), called once for concurrent lookups, so that the bundle is assigned and counted once."""
         task = self._choosing.get(bundle)
         if task is None:
             task = self._choosing[bundle] = asyncio.ensure_future(self._candidate(bundle))
@@ -361,7 +362,7 @@ class Ownership:
         return told | ({self.address.broker_id: self.report()} if self.address.broker_id in ids else {})
 
     async def _acquire(self, bundle: Bundle) -> bool:
-        """Takes a bundle that seemed free; those who ask meanwhile share the answer."""
+        """Takes a bundle that seemed unowned; concurrent calls share the result."""
         task = self._acquiring.get(bundle)
         if task is None:
             task = asyncio.create_task(self._take(bundle))
@@ -379,7 +380,7 @@ class Ownership:
         return False
 
     async def _still_one(self, bundle: Bundle) -> bool:
-        """Gives back a lease on what is no bundle any more: another broker has split it, of which we had not heard.
+        """Returns whether a leased bundle still exists; if another broker has split it meanwhile, releases the lease.
 
         Called while we hold the lease. Without it no broker splits the bundle, so the result stays true.
         """
@@ -390,7 +391,7 @@ class Ownership:
         return False
 
     async def _elsewhere(self, bundle: Bundle) -> Lookup:
-        """Where a client is sent by a broker that leaves: to the owner, else to the leader, who decides."""
+        """Returns where a client is sent during shutdown: to the owner, else to the leader, which selects one."""
         owner = await self._owner(bundle)
         if owner is not None:
             return self._at(owner, bundle)
@@ -401,10 +402,10 @@ class Ownership:
         return Lookup(str(report["pulsarServiceUrl"]), redirect=True, authoritative=False)
 
     async def leave(self, close: Callable[[Bundle], Awaitable[None]]) -> None:
-        """Takes nothing any more, lets another lead, and gives up every bundle, its topics closed first.
+        """Stops taking bundles, resigns as leader, and unloads every bundle after closing its topics.
 
         Raises:
-            Unavailable: the store does not answer; the session's end gives up what is left.
+            Unavailable: the store does not answer; the remaining leases expire with the session.
         """
         self.leaving = True
         self._cancel()
@@ -426,13 +427,13 @@ class Ownership:
             if isinstance(error, BaseException):
                 raise error
 
-    # -- giving up ----------------------------------------------------------------------------------------------------
+    # -- releasing ----------------------------------------------------------------------------------------------------
 
     async def unload(self, bundle: Bundle, close: Callable[[Bundle], Awaitable[None]]) -> None:
         """Unloads a bundle gracefully: no client is sent here any more, topics are closed, the lease is deleted.
 
         Raises:
-            NotFound: it is not ours.
+            NotFound: this broker does not own it.
         """
         if bundle not in self.owned:
             raise NotFound(f"{bundle} is not owned by this broker", bundle=str(bundle))
@@ -446,7 +447,7 @@ class Ownership:
                 _log.warning("unloading %s, but not all brokers were notified: %s", bundle, e)
             await close(bundle)
         except asyncio.CancelledError:
-            cut_short = self.leaving  # its time is over: the session's end gives up the lease
+            cut_short = self.leaving  # timed out: the lease expires with the session
             raise
         finally:
             try:
@@ -456,7 +457,7 @@ class Ownership:
                 self._unloading.discard(bundle)
 
     async def give_up_strays(self, close: Callable[[Bundle], Awaitable[None]]) -> None:
-        """Releases bundles that no longer exist: another broker deleted the namespace, or created it again with others.
+        """Releases bundles that no longer exist: another broker deleted or recreated the namespace.
 
         Raises:
             Unavailable: the store does not answer.
@@ -474,10 +475,10 @@ class Ownership:
         """Splits a bundle, ours or an unowned one, into halves or at positions; any broker may take each part.
 
         Raises:
-            UsageError: it is no bundle, or too small. Unavailable: another broker takes it, or we give it up just now.
+            UsageError: it is not a bundle, or too small. Unavailable: another broker owns it, or we are unloading it.
         """
         if bundle in self.owned:
-            (await self._namespaces.bundles(bundle.namespace)).split(bundle, at)  # raises where it cannot be
+            (await self._namespaces.bundles(bundle.namespace)).split(bundle, at)  # raises if it cannot be split
         if bundle in self.owned:
 
             async def cut(closed: Bundle) -> None:

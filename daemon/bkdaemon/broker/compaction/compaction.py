@@ -1,9 +1,9 @@
-"""The compaction of one open topic: what there is of it, running one, and who may read it.
+"""The compaction of one open topic: its compacted ledger, running a compaction, and its use by readers.
 
-    open        the cursor `__compaction` tells the ledger (a number of its own) and the horizon (its mark-delete)
+    open        the cursor `__compaction` has the ledger's id (a property) and the horizon (its mark-delete position)
     trigger     one at a time, in the background; COMPACTIONS_MAX at a time in one broker
-    done        readers are shown the new ledger first, then the cursor is stored: what it lets go of in the topic may
-                be trimmed at once, and no reader shall look for it there
+    done        readers get the new ledger first, then the cursor is stored: the entries that the cursor releases may be
+                trimmed at once, and no reader may need them in the topic then
 
 Source: PersistentTopic.java (triggerCompaction, compactionStatus), CompactedTopicImpl.java.
 """
@@ -41,7 +41,7 @@ class TopicCompaction:
     """The compactions of a topic, and the compacted ledger.
 
     Attributes:
-        horizon: the last entry that was compacted, None where none ever was.
+        horizon: the last entry that was compacted, None if none was.
         record: the statistics of compactions since the topic was opened.
     """
 
@@ -81,7 +81,7 @@ class TopicCompaction:
         return self._compacted
 
     async def last_message_id(self, last: Position, batch_index: int) -> tuple[Position, int]:
-        """The last message id for readers of the compacted topic, if its last entry is this one.
+        """Returns the last message id for readers of the compacted topic whose last entry is this one.
 
         Raises:
             BkctlError: the compacted ledger cannot be read.
@@ -96,7 +96,7 @@ class TopicCompaction:
         return position, await run_in(context.compactor, lambda: last_index(entry, context.entry_size_max))
 
     async def at_time(self, ms: int) -> Position | None:
-        """The first message that is left of those published at or after ms; None where it is behind all of them.
+        """Returns the first compacted entry published at or after ms; None if all are older, or none was compacted.
 
         Raises:
             BkctlError: the compacted ledger cannot be read.
@@ -107,7 +107,7 @@ class TopicCompaction:
     # -- running --------------------------------------------------------------------------------------------------
 
     async def prepare(self) -> None:
-        """Makes the cursor, so that nothing is trimmed that was not compacted.
+        """Creates the cursor, so that no entry is trimmed before it is compacted.
 
         Raises:
             BkctlError: it cannot be stored.

@@ -1,13 +1,13 @@
-"""One compaction of one topic, in two phases over the same entries: the compacted ledger before, then the topic.
+"""One compaction of one topic, in two phases over the same entries: the previous compacted ledger, then the topic.
 
     one     which message of each key is the last (latest.py)
-    two     what is left of each entry goes into a new ledger; it is closed, and read from now on
-    end     one write of the cursor `__compaction` names the ledger and the last entry that was looked at
-            then the ledger before is deleted, and the cursor lets go of what it held of the topic
+    two     the remaining part of each entry is written to a new ledger; it is closed, and read from now on
+    end     one write of the cursor `__compaction` stores the ledger's id and the last entry that was compacted
+            then the previous ledger is deleted, and the cursor releases the compacted entries of the topic
 
 A crash before that write leaves an orphan, one after it leaves the old ledger as an orphan; nothing else is ever lost.
 Memory: a read of the topic at a time, the window of the ledger's writer, and one number for each key.
-Messages are looked at on a worker, which decompresses one batch at a time, and no more of it than maxMessageSize.
+Messages are decoded on a worker, which decompresses one batch at a time, and no more of it than maxMessageSize.
 Source: AbstractTwoPhaseCompactor.java, PulsarCompactorSubscription.java.
 """
 

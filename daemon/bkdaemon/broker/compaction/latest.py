@@ -1,11 +1,11 @@
-"""What is left of entries when only the last message of each key counts. Pure: the two phases are made of these.
+"""Selects the last message of each key, and the remaining part of each entry. Pure: for the phases of a compaction.
 
     phase one   Latest.take(position, entry)  for every entry, in order: which message of a key is the last
-    phase two   Latest.rest(position, entry)  for the same entries: what is left of each, None for nothing
+    phase two   Latest.rest(position, entry)  for the same entries: the remaining part of each, None for nothing
 
-A message without a payload deletes its key. One without a key goes, unless such are to be kept. An entry that is
-encrypted counts as one message; one whose batch cannot be read stays as it is. A batch stays an entry with as many
-messages: those that go leave a mark, so that indexes in batches stay what they were.
+A message without a payload deletes its key. A message without a key is removed, unless such messages are to be kept. An
+encrypted entry is handled as one message; an entry whose batch cannot be read is kept unchanged. A batch keeps its
+number of messages: removed messages are replaced by a mark, so that indexes in batches do not change.
 Source: PublishingOrderCompactor.java, AbstractTwoPhaseCompactor.java, RawBatchConverter.java.
 """
 
@@ -146,7 +146,7 @@ def is_batch(metadata: Any) -> bool:
 
 
 def last_index(entry: bytes, size_max: int = BATCH_BYTES_MAX) -> int:
-    """The index of the last message that is left in an entry of a compacted ledger; -1 if it is no batch, or of one.
+    """Returns the index of the last remaining message in an entry of a compacted ledger; -1 if it has one message.
 
     Raises:
         BadBytes: the entry cannot be read.
@@ -162,7 +162,7 @@ def last_index(entry: bytes, size_max: int = BATCH_BYTES_MAX) -> int:
 
 
 def plain_size(entry: bytes) -> int:
-    """Bytes that looking at the messages of an entry takes, as far as its metadata say; 0 if it cannot be read."""
+    """Returns the bytes needed to decode the messages of an entry, by its metadata; 0 if it cannot be read."""
     try:
         metadata = decode_metadata(entry)
     except BadBytes:
@@ -176,7 +176,7 @@ def _batch(entry: bytes, metadata: Any, size_max: int) -> Iterator[Any]:
 
 
 def _told(single: Any) -> tuple[str | bytes | None, bool] | None:
-    """(key or None, whether it has a payload) of a message of a batch; None of one that was compacted away."""
+    """Returns (key or None, whether it has a payload) of a message of a batch; None if it was compacted out."""
     if single.compacted_out:
         return None
     if not single.HasField("partition_key"):
@@ -185,10 +185,10 @@ def _told(single: Any) -> tuple[str | bytes | None, bool] | None:
 
 
 def _size(entry: bytes, metadata: Any) -> int:
-    """Of a message by itself, as Java sees it: one that does not tell has all its bytes, headers too."""
+    """Returns the size of a single message, as Java does: without uncompressed_size, all bytes of its entry."""
     return int(metadata.uncompressed_size) if metadata.HasField("uncompressed_size") else len(entry)
 
 
 def _place(position: Position, index: int) -> int:
-    """One number, as that takes a third of the memory."""
+    """Encodes a message's place as one number, which needs a third of the memory."""
     return (position.ledger_id << 64 | position.entry_id) << 32 | (index + 1)

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 LATENCIES_US: Final = (500, 1_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 1_000_000)
-"""Upper bounds of the buckets of latencies; what is above the last has a bucket of its own."""
+"""Upper bounds of the buckets of latencies; there is one more bucket above the last."""
 
 
 class Latencies(NamedTuple):
-    """How long writes took: how many fell into each bucket, and the µs of all of them."""
+    """Latencies of writes: the number of writes in each bucket, and their total in µs."""
 
     buckets: list[int]
     total_us: int
@@ -41,11 +41,11 @@ class CompactionRecord:
         return self._started_ms > 0
 
     def start(self) -> None:
-        """A compaction begins."""
+        """Records the start of a compaction."""
         self._started_ms, self._removed = self._now_ms(), 0
 
     def end(self, *, succeeded: bool) -> None:
-        """It is over."""
+        """Records the end of the compaction."""
         now = self._now_ms()
         self.last_duration_ms = now - self._started_ms
         self.duration_total_ms += self.last_duration_ms
@@ -58,33 +58,33 @@ class CompactionRecord:
             self.failed += 1
 
     def removed(self, messages: int) -> None:
-        """Messages do not count any more."""
+        """Counts messages that the compaction removes."""
         self._removed += messages
         self.removed_total += messages
 
     def read(self, size: int) -> None:
-        """An entry was read, in either phase."""
+        """Counts an entry that was read, in either phase."""
         self.read_bytes += size
 
     def wrote(self, size: int) -> None:
-        """An entry was written."""
+        """Counts an entry that was written."""
         self.written_bytes += size
         self.written_entries += 1
 
     def stored(self, latency_us: int) -> None:
-        """An entry is confirmed, so long after it was written."""
+        """Counts a confirmed entry with the latency of its write."""
         buckets, total_us = self._latencies
         buckets[bisect_left(LATENCIES_US, latency_us)] += 1
         self._latencies = Latencies(buckets, total_us + latency_us)
 
     def take_latencies(self) -> Latencies:
-        """Those since the last call: as with Java's broker, each scrape tells what came since the one before."""
+        """Returns the latencies since the last call: each scrape returns only new ones, as in Java's broker."""
         found, self._latencies = self._latencies, Latencies([0] * (len(LATENCIES_US) + 1), 0)
         return found
 
 
 class WriteTimes:
-    """How long each entry of a new ledger takes; as many are under way as the ledger's writer takes.
+    """Measures the latency of each entry written to a new ledger; several entries may be in flight.
 
     Args:
         time: in seconds, of the event loop.
@@ -97,11 +97,11 @@ class WriteTimes:
         self._stored = 0
 
     def began(self) -> None:
-        """The next entry is written now."""
+        """Records that the next entry is written now."""
         self._began.append(self._time())
 
     def confirmed(self, last: int) -> None:
-        """All entries up to this one are stored."""
+        """Records that all entries up to this one are stored."""
         now = self._time()
         while self._stored <= last and self._began:
             self._stored += 1

@@ -159,7 +159,7 @@ class Dispatcher(ABC):
 
     @abstractmethod
     async def _step(self) -> bool:
-        """Reads and sends once; returns false if there is no work before the next `wake`."""
+        """Reads and sends once; returns false if no work is left before the next `wake`."""
 
     @abstractmethod
     def add(self, consumer: Consumer) -> None:

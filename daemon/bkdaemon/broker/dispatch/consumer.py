@@ -166,7 +166,7 @@ class Consumer:
                 bucket.spend(counted, size)
 
     def can_resume(self, most: int) -> bool:
-        """Returns whether it is blocked and holds at most half of `most` messages; 0 is no limit."""
+        """Returns whether it is blocked and holds at most half of `most` messages; 0 means unlimited."""
         return self.blocked and (most <= 0 or self.unacked <= most // 2)
 
     def hold(self, position: Position, messages: int) -> None:

@@ -168,7 +168,7 @@ class KeyShared(Shared):
         return self._mode is None or not self._mode[1]
 
     def _free(self, slot: int) -> Consumer | None:
-        """Returns the consumer to which an entry of the slot can be sent now; None if there is none.
+        """Returns the consumer to which an entry of the slot can be sent now; None if no consumer is ready.
 
         A consumer that holds part of a chunked message keeps the slot until it has all chunks: it acknowledges none
         of them before, so the slot would never be free for its new owner.

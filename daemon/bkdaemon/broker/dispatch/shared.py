@@ -4,8 +4,8 @@
                    └──yes──► consumer with permits; none: replay                      └─nack, leaves──► replay
 
 Within one priority each consumer gets up to 20 entries of a read before the next, and each read begins with another
-one; consumers of one connection that are behind may be fed in longer turns (see turns.py). All chunks of one message go
-to one consumer.
+one; consumers of one connection with a backlog may be served in longer turns (see turns.py). All chunks of one message
+go to one consumer.
 Source: PersistentDispatcherMultipleConsumers.java, MessageRedeliveryController.java.
 """
 

@@ -1,16 +1,17 @@
-"""Turns: consumers of one connection that are fed one after another, where that is the faster way.
+"""Turns: the broker sends to the consumers of one connection one after another, if that is faster.
 
-Consumers that share a connection share a process, and in it often one lock, as Python's. Fed all at once, each of its
-threads has something to do at every moment, and they fight for the lock: with four of the official Python client a
-message took 12 µs and 0.7 thread switches; fed in turns, 7 µs and 0.2 (`client_us` and `switches` of
-`python -m tests.bench.broker --rows "catch-up Shared 100 B"`). A client whose threads work side by side would lose by
-turns. The broker cannot know which it has: it tries both while there is a backlog, and keeps what took more messages:
+Consumers that share a connection share a process, and often one lock in it, as in Python. If all get messages at once,
+all threads are busy at any time and compete for the lock: with four consumers of the official Python client a message
+took 12 µs and 0.7 thread switches; in turns, 7 µs and 0.2 (`client_us` and `switches` of
+`python -m tests.bench.broker --rows "catch-up Shared 100 B"`). A client whose threads run in parallel would be
+slower in turns. The broker cannot know the kind of client: it tries both ways while there is a backlog, and keeps the
+one that sends more messages:
 
-    behind for SUSTAINED_S ──► all (ALL_S) ──► turns (TURNS_S) ──► the faster one (KEEP_S) ──► all (ALL_S) …
+    backlog for SUSTAINED_S ──► all (ALL_S) ──► turns (TURNS_S) ──► the faster one (KEEP_S) ──► all (ALL_S) …
 
-A turn is what a consumer's permits are; it ends when the consumer has asked for half of that again, or after TURN_S. So
-no consumer waits longer for a turn than TURN_S for each other consumer of its connection, and none waits that is not
-behind: without backlog all this is forgotten.
+A turn is as long as the consumer's permits; it ends when the consumer has requested half of them again, or after
+TURN_S. So no consumer waits longer for a turn than TURN_S for each other consumer of its connection, and without a
+backlog none waits: turns are used only while there is one.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ if TYPE_CHECKING:
     from bkdaemon.broker.dispatch.consumer import ClientLink, Consumer
 
 SUSTAINED_S: Final = 0.02
-"""A backlog lasts so long before anything is tried."""
+"""How long a backlog must last before the ways are tried."""
 TURN_S: Final = 0.05
 TURN_ENTRIES: Final = 2_000
 ALL_S: Final = 0.08
 ALL_SETTLE_S: Final = 0.02
 TURNS_S: Final = 0.16
 TURNS_SETTLE_S: Final = 0.1
-"""How long each way is tried, and what of that is not counted: clients still work off what they were fed before."""
+"""How long each way is tried, and the start of it that is not counted, while clients process earlier messages."""
 TRIED_MESSAGES_MIN: Final = 2_000
-"""Fewer in a try tell nothing."""
+"""Messages that a trial needs to be conclusive."""
 KEEP_S: Final = 10.0
 GAIN_MIN: Final = 1.2
-"""So many times faster turns have to be, to be kept."""
+"""How many times faster turns must be to be kept."""
 
 
 class Phase(Enum):
-    """What is being found out."""
+    """The phase of a trial."""
 
     ALL = "all at once is tried"
     TURNS = "turns are tried"
@@ -50,8 +51,8 @@ class Turns:
     """The consumers of one connection on one subscription, with a backlog.
 
     Attributes:
-        taken: true while they are fed in turns.
-        phase: what is being found out.
+        taken: true while messages are sent in turns.
+        phase: the current phase of the trial.
     """
 
     __slots__ = (
@@ -80,16 +81,16 @@ class Turns:
         self._counted = 0
 
     def begin(self, consumer: Consumer) -> None:
-        """A consumer's turn comes."""
+        """Begins a consumer's turn."""
         self._begun_with = consumer.permits
 
     def end(self, consumer: Consumer, now_s: float) -> None:
-        """It was sent all that it asked for; the next one waits until it asks again."""
+        """Records that a consumer has used its permits; the next turn waits for new permits, or for TURN_S."""
         if self.taken:
             self._holder, self._until_s = consumer, now_s + TURN_S
 
     def is_open(self, sent: Mapping[Consumer, int], now_s: float) -> bool:
-        """True if a next turn may begin; `sent` are messages that permits do not know of yet."""
+        """True if the next turn may begin; `sent`: messages that are not subtracted from permits yet."""
         holder = self._holder
         if not self.taken or holder is None:
             return True
@@ -101,11 +102,11 @@ class Turns:
 
     @property
     def over_s(self) -> float:
-        """When the turn ends, whatever its consumer does."""
+        """The latest end of the turn, in seconds of the event loop."""
         return self._until_s
 
     def count(self, messages: int, now_s: float) -> None:
-        """Messages were sent; when a try is over, the next one begins or the faster way is kept."""
+        """Counts sent messages; at the end of a trial, starts the next one or keeps the faster way."""
         if now_s < self._ends_s:
             if now_s >= self._counts_from_s:
                 self._counted += messages
@@ -125,7 +126,7 @@ class Turns:
 
 
 def turns_of(consumers: Iterable[Consumer], now_s: float) -> dict[ClientLink, Turns]:
-    """One for each connection with several consumers, where none goes before another."""
+    """Returns Turns for each connection with several consumers; {} if consumers have different priorities."""
     members: dict[ClientLink, int] = {}
     priorities: set[int] = set()
     for consumer in consumers:

@@ -86,7 +86,7 @@ MESSAGE_HEADERS: Final[dict[str, tuple[str, Callable[[Any], str]]]] = {
 """The fields of a message that are returned if its producer has set them: X-Pulsar-…, and how."""
 COMPRESSIONS: Final = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
 ALMOST_CAUGHT_UP: Final = 1000
-"""Entries behind connected consumers that are left to them, unless the first is much too old."""
+"""Largest backlog of connected consumers that is not expired, unless its first message is much too old."""
 EXPIRY_THRESHOLD: Final = 1.5
 NOT_EXPIRED: Final = (
     "Expire message by timestamp not issued on topic {} for subscription {} due to ongoing message expiration not "

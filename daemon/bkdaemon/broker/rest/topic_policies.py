@@ -1,8 +1,8 @@
 """Policies of single topics in Pulsar's REST interface; the owner of the namespace's `__change_events` stores them.
 
-It tells them too: other brokers hear of a change a little later, and who has set a policy reads it back at once.
+The owner returns them too: other brokers see a change a little later, and a client that sets a policy reads it at once.
 
-`applied=true` tells what the namespace says where the topic says nothing, and broker.conf where neither does.
+`applied=true` returns the namespace's policy if the topic has none, and the value of broker.conf if neither has one.
 Source: PersistentTopics.java.
 """
 

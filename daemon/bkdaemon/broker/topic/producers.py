@@ -264,7 +264,7 @@ class ProducerTable:
             _refuse(self._waiting.popleft(), code, why)
 
     async def next_waiting(self) -> Producer | None:
-        """Makes the first producer of the queue exclusive, if there is no other, and returns it."""
+        """Makes the first producer of the queue exclusive, if no other is connected, and returns it."""
         while self._waiting and not self.by_name:
             producer = self._waiting.popleft()
             if not producer.gone:
