@@ -1,8 +1,9 @@
 """broker.conf: Pulsar's own keys and defaults, read into one frozen BrokerConfig.
 
-The file is read as bk_server.conf is (bkdaemon.properties). Keys that mean nothing here are kept in `unknown` and
-not refused: one file serves Java's brokers and ours. Keys that protect a cluster and are not supported refuse the start
-(bkctl.model.security_keys). Source: ServiceConfiguration.java, broker.conf of Pulsar 4.0.
+The file is read as bk_server.conf is (bkdaemon.properties). Keys that this broker does not support are kept in
+`unknown` and not refused: one file serves Java's brokers and this one. The broker refuses to start with keys that
+protect a cluster and are not supported (bkctl.model.security_keys).
+Source: ServiceConfiguration.java, broker.conf of Pulsar 4.0.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 NEVER_S: Final = 1e9
 MESSAGE_SIZE_MAX: Final = (1 << 31) - 1 - 10 * 1024
-"""Java adds the room of a frame's head to maxMessageSize, in 32 bits."""
+"""Java adds the size of a frame's header to maxMessageSize, in 32 bits."""
 TOPIC_TYPES: Final = ("non-partitioned", "partitioned")
 SPLIT_ALGORITHMS: Final = (
     "range_equally_divide",
@@ -310,13 +311,13 @@ class BrokerConfig:
         """The metadata store, with BookKeeper's ledgers root in it, as bkctl writes URIs.
 
         Raises:
-            UsageError: none is set, it is not ZooKeeper, or Pulsar's metadata are in another one.
+            UsageError: no store is set, it is not ZooKeeper, or Pulsar's metadata are in another one.
         """
         return str(ledgers_of(self._named_place, self.bookkeeper_uri))
 
     @property
     def pulsar_place(self) -> Place:
-        """Where Pulsar's metadata are: metadataStoreUrl, or the root of BookKeeper's ZooKeeper where it is not set.
+        """Returns the place of Pulsar's metadata: metadataStoreUrl, or the root of BookKeeper's ZooKeeper without it.
 
         Raises:
             UsageError: as store_uri; or the configuration store is somewhere else.
@@ -328,13 +329,13 @@ class BrokerConfig:
 
     @property
     def session_timeout_s(self) -> float:
-        """Of ZooKeeper's session; the old key wins, as in Java."""
+        """Timeout of the ZooKeeper session; the old key takes precedence, as in Java."""
         old_ms = self.zookeeper_session_timeout_ms
         return (old_ms if old_ms > 0 else self.session_timeout_ms) / 1000
 
     @property
     def backlog_quota_size(self) -> int:
-        """Bytes that a topic's backlog may have, -1 for any number; the old key, in GB, wins, as in Java."""
+        """Maximum bytes of a backlog, -1 for unlimited; the old key, in GB, takes precedence, as in Java."""
         return int(self.backlog_quota_gb * GIB) if self.backlog_quota_gb > 0 else self.backlog_quota_bytes
 
     @property
@@ -378,18 +379,18 @@ class BrokerConfig:
 
 
 def load_config(path: Path, **overrides: object) -> BrokerConfig:
-    """Reads the properties file of a broker that is to start; overrides are field values that win.
+    """Reads the properties file of a broker; overrides are field values that take precedence.
 
     Raises:
-        UsageError: no such file, a value that cannot be read (with file and line), contradictions; keys that ask for
-            protection which is not supported.
+        UsageError: the file does not exist, a value is invalid (with file and line), values contradict each other, or a
+            key requires protection that is not supported.
     """
     properties = read_server_properties(path, BROKER, logger.warning)
     return config_of(BrokerConfig, properties, source=str(path), **overrides)
 
 
 def warnings(config: BrokerConfig) -> list[str]:
-    """A line for each key that is not supported, has an invalid value or is misspelled."""
+    """Returns a line for each key that is not supported, has an invalid value or is misspelled."""
     return warnings_of(config.unknown, (item.metadata["key"] for item in fields(config) if "key" in item.metadata))
 
 

@@ -1,6 +1,6 @@
-"""Keys of broker.conf that Pulsar 4.0.7 knows and this broker does not read: what their values must be.
+"""Keys of broker.conf that Pulsar 4.0.7 has and this broker does not read, with the types of their values.
 
-They are ignored, so that one file serves Java's brokers and ours; a value that Java's broker could not read is a
+They are ignored, so that one file serves Java's brokers and this one; a value that Java's broker could not read is a
 warning. A key that Pulsar does not know is ignored too, as plug-ins bring their own; one that resembles a known key is
 a warning. Keys that protect a cluster are in bkctl.model.security_keys. Source: ServiceConfiguration.java.
 """
@@ -15,7 +15,7 @@ from bkctl.model.secret_keys import masked
 from bkdaemon.properties import java_flag, java_int, java_long, number, one_of, port
 
 SIMILAR: Final = 0.9
-"""How much of two keys is the same, for one to be a slip of the other."""
+"""Similarity of two keys from which on one is reported as a misspelling of the other."""
 _FLAGS: Final = """
     aggregatePublisherStatsByProducerName
     allowAclChangesOnNonExistentTopics allowOverrideEntryFilters authenticateMetricsEndpoint
@@ -209,7 +209,7 @@ _USUAL: Final = {
 
 
 def warnings_of(unread: Mapping[str, str], read: Iterable[str]) -> list[str]:
-    """A line for each key that is not supported, has an invalid value or is misspelled.
+    """Returns a line for each key that is not supported, has an invalid value or is misspelled.
 
     Args:
         unread: keys that the broker does not read, with their values.
@@ -232,7 +232,7 @@ def warnings_of(unread: Mapping[str, str], read: Iterable[str]) -> list[str]:
 
 
 def _invalid(name: str, text: str) -> str:
-    """Why Java's broker could not read a value; empty where it can, or the key is unknown."""
+    """Returns why Java's broker cannot read a value; "" if it can, or if the key is unknown."""
     if not text or name not in _PARSERS:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""A broker with what it does by itself: upkeep of topics, balancing of bundles, a watch for stalled dispatchers."""
+"""A broker with its periodic work: upkeep of topics, balancing of bundles, a watch for stalled dispatchers."""
 
 from __future__ import annotations
 

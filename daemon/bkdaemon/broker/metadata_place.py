@@ -1,6 +1,6 @@
-"""Where a broker's metadata are: Pulsar's and BookKeeper's, in one ZooKeeper, each below a path of its own.
+"""Places of a broker's metadata: Pulsar's and BookKeeper's, in one ZooKeeper, each below its own path.
 
-    metadataStoreUrl                 Pulsar's               BookKeeper's, where nothing else is said
+    metadataStoreUrl                 Pulsar's               BookKeeper's, unless configured
     zk:h1:2181,h2:2181               /                      /ledgers
     zk:h1:2181,h2:2181/pulsar        /pulsar                /pulsar/ledgers
 
@@ -33,7 +33,7 @@ class Place(NamedTuple):
         return f"zk:{','.join(self.hosts)}{self.path}"
 
     def beside(self, hosts: tuple[str, ...]) -> bool:
-        """Whether it is the same ZooKeeper: a server is part of one alone, so that one in common is enough."""
+        """True if it is the same ZooKeeper: a server belongs to one ensemble only, so one common server is enough."""
         return not set(self.hosts).isdisjoint(hosts)
 
 
@@ -52,10 +52,10 @@ def place_of(key: str, text: str) -> Place:
 
 
 def ledgers_of(pulsar: Place | None, text: str) -> MetadataUri:
-    """BookKeeper's metadata: where bookkeeperMetadataServiceUri says, or below Pulsar's.
+    """Returns the place of BookKeeper's metadata: bookkeeperMetadataServiceUri, or a path below Pulsar's.
 
     Raises:
-        UsageError: no URI, or another ZooKeeper than Pulsar's: a broker has one session.
+        UsageError: it is not a valid URI, or another ZooKeeper than Pulsar's: a broker has one session.
     """
     if not text:
         if pulsar is None:
@@ -76,7 +76,7 @@ def ledgers_of(pulsar: Place | None, text: str) -> MetadataUri:
 
 
 def check_configuration_store(place: Place, text: str) -> None:
-    """A configuration store beside the metadata store is not supported.
+    """Checks that no separate configuration store is configured, which is not supported.
 
     Raises:
         UsageError: configurationMetadataStoreUrl names another place.

@@ -207,7 +207,7 @@ def _broker(service: MaintainedBroker, rows: list[_TopicRow], cluster: Labels) -
 
 
 def _compactions(service: MaintainedBroker, rows: list[_TopicRow]) -> Iterator[Sample]:
-    """Of topics that were compacted since they were opened, as Java returns them."""
+    """Yields the metrics of topics that were compacted since they were opened, as Java does."""
     compacted = [row for row in rows if isinstance(row.topic, Topic) and row.topic.compaction.record.ran]
     yield from _table(compacted, COMPACTION_FIGURES)
     for way in ("read", "write"):
@@ -237,7 +237,7 @@ def _backlog_age_s(row: _TopicRow) -> int:
 
 
 def _compacted(row: _TopicRow) -> tuple[int, int]:
-    """Entries and bytes of the compacted ledger."""
+    """Returns entries and bytes of the compacted ledger."""
     found = row.topic.compaction.opened if isinstance(row.topic, Topic) else None
     return (found.entries, found.size) if found is not None else (0, 0)
 

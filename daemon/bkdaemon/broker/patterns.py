@@ -1,7 +1,7 @@
-"""Regular expressions that clients and policies bring: RE2, whose time is linear in the text, as Java prefers RE2/J.
+"""Regular expressions of clients and policies: RE2, whose time is linear in the text, as Java prefers RE2/J.
 
-A pattern that RE2 does not know, but Java's own engine does (lookarounds, back references, possessive quantifiers), is
-an UnsupportedPattern: it is never run here. Matching many names is done in slices on a worker.
+A pattern that RE2 does not support, but Java's own engine does (lookarounds, back references, possessive quantifiers),
+is an UnsupportedPattern: it is never run here. Matching many names is done in slices on a worker.
 
 Source: TopicsPatternFactory.java, RE2JTopicsPattern.java.
 """
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from bkctl.world import Worker
 
 PROGRAM_BYTES_MAX: Final = 64 * 1024
-"""RE2's memory for one pattern, its program and its automaton."""
+"""Maximum memory of RE2 for one pattern, its program and its automaton."""
 PATTERN_LENGTH_MAX: Final = 1024
-"""Characters of a policy's pattern; clients' are bounded by subscriptionPatternMaxLength."""
+"""Maximum characters of a policy's pattern; clients' patterns are limited by subscriptionPatternMaxLength."""
 PATTERNS_CACHED_MAX: Final = 1024
 SLICE_COST_MAX: Final = 1_000_000
-"""Characters times instructions of the program that are matched in one piece of work."""
+"""Maximum characters times instructions of the program that are matched in one slice."""
 SLICE_NAMES_MAX: Final = 1000
 MATCH_SECONDS_MAX: Final = 30.0
-"""How long the names of a namespace are matched for one request, as long as clients wait."""
+"""Maximum time of matching the names of a namespace for one request: clients wait as long."""
 
 
 class InvalidPattern(UsageError):
@@ -58,7 +58,7 @@ class Pattern:
         return int(self._compiled.programsize)
 
     async def matching(self, names: Sequence[str], worker: Worker, key: Callable[[str], str]) -> list[str]:
-        """Names whose key matches, in their order, found on a worker.
+        """Returns the names whose key matches, in their order; matches on a worker.
 
         Raises:
             Unavailable: it takes more than MATCH_SECONDS_MAX.

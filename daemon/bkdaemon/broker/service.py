@@ -1,9 +1,9 @@
-"""A broker as a process: metadata, bookies, ports, registration; in the order in which they must come and go.
+"""A broker as a process: metadata, bookies, ports, registration; in the order in which they must start and stop.
 
     up      metadata of the cluster, created if missing → ports → registration → `ready`
     down    leadership, registration → bundle by bundle: topics closed (ledgers closed, cursors stored), lease → ports;
-            what is not done within brokerShutdownTimeoutMs is left undone, as by a broker that was killed
-    session expired: every topic is closed without a word to the store; registered again, topics are opened by lookups
+            after brokerShutdownTimeoutMs the remaining topics stay as after a crash
+    session expired: every topic is closed without using the store; after the new registration lookups open topics
 
 Source: PulsarService.java, BrokerService.java.
 """
@@ -50,22 +50,22 @@ if TYPE_CHECKING:
     from bkdaemon.broker.web import WebServer
 
 UPKEEP_S: Final = 10.0
-"""How often at least policies are read again, expired messages acknowledged, unused topics deleted."""
+"""Maximum interval of reading policies again, expiring messages, and deleting unused topics."""
 LOAD_REPORT_S: Final = 60.0
 LOAD_CHANGE_S: Final = 5.0
 """How often an early load report is considered: loadBalancerReportUpdateMinIntervalMillis."""
 WATCH_S: Final = 5.0
 """How often stalled dispatchers are searched."""
 STORE_AWAY_S: Final = 5.0
-"""How long a stop takes at most if the metadata store does not answer: without it little can be closed."""
+"""Maximum time of a shutdown if the metadata store does not answer: most topics cannot be closed then."""
 MEMORY_S: Final = 5.0
 """How often free memory is checked."""
 FREE_BYTES_MAX: Final = 24 * 1024 * 1024
 """Free memory kept in the heap for the next entries; the rest is returned to the system."""
 GC_THRESHOLD: Final = 50_000
-"""Of Python's own collector: entries make no cycles, and a search for cycles costs pauses."""
+"""Threshold of Python's garbage collector: entries create no cycles, and a search for cycles causes pauses."""
 SWITCH_INTERVAL_S: Final = 0.0005
-"""How long the loop waits for a thread that has woken up, ZooKeeper's, at most."""
+"""Maximum time that the event loop waits while another thread, such as ZooKeeper's, runs."""
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -84,7 +84,7 @@ class BrokerService(MaintainedBroker):
         """Everything up to the registration; call stop() after a failure too.
 
         Raises:
-            BkctlError: the store or a port cannot be had.
+            BkctlError: the store or a port is not available.
         """
         from bkdaemon.broker.rest.application import application
         from bkdaemon.broker.web import WebServer, listener_limits
@@ -148,7 +148,7 @@ class BrokerService(MaintainedBroker):
                 await work()  # type: ignore[misc]
             except BkctlError as e:
                 logger.warning("%s", e.message)
-            except Exception:  # a bug of ours, which shall be seen, and shall not end the rest
+            except Exception:  # a bug: it is logged, and the other tasks continue
                 logger.exception("upkeep failed")
 
     async def _look_after(self) -> None:
@@ -170,7 +170,7 @@ class BrokerService(MaintainedBroker):
         self._slack.give_back()
 
     async def look(self) -> None:
-        """Compares all counters with those of the look before."""
+        """Updates rates and meter: compares all counters with those of the last call."""
         cache = self.backend.context.cache
         counted: dict[Hashable, Flow] = {("cache", "hits"): Flow(cache.hits), ("cache", "misses"): Flow(cache.misses)}
         for name, topic in self.server.topics.open.items():
@@ -182,9 +182,9 @@ class BrokerService(MaintainedBroker):
         self.meter.look()
 
     async def stop(self) -> None:
-        """Everything down, as far as it was up and as far as it goes within brokerShutdownTimeoutMs.
+        """Stops all parts that were started, within brokerShutdownTimeoutMs.
 
-        What is left then ends with the metadata session, and the next owners fence and recover it.
+        The remaining leases expire with the metadata session, and the next owners fence and recover the topics.
         """
         try:
             async with asyncio.timeout(self.config.shutdown_ms / 1000):
@@ -210,7 +210,7 @@ class BrokerService(MaintainedBroker):
             logger.warning("the metadata store does not answer; open topics are not closed")
 
     async def _leave(self) -> bool:
-        """Hands every bundle over; False where the metadata store does not answer, or our session has ended."""
+        """Hands over every bundle; returns False if the metadata store does not answer, or the session has expired."""
         if not self.backend.ownership.registered.is_set():
             return False
         try:
@@ -223,7 +223,7 @@ class BrokerService(MaintainedBroker):
     # -- bundles ------------------------------------------------------------------------------------------------------
 
     def _lost(self, bundles: set[Bundle]) -> None:
-        """Our leases are gone: topics end without a word to the store."""
+        """Closes the topics of lost bundles without using the store, because the leases are gone."""
         error = SessionExpired("the metadata session expired, and with it the right to serve topics")
         for name, topic in list(self.server.topics.open.items()):
             if not any(bundle.namespace == name.namespace_name for bundle in bundles):
@@ -254,13 +254,13 @@ async def serve(config: BrokerConfig, world: World, ready: Callable[[BrokerServi
     async with AsyncExitStack() as down:
         service = await _unless(stopping, _start(config, world, down))
         if service is not None:
-            gc.freeze()  # what start-up made stays: it is not looked at again
+            gc.freeze()  # objects of the start-up stay: exclude them from collection
             ready(service)
             await stopping.wait()
 
 
 async def _start(config: BrokerConfig, world: World, down: AsyncExitStack) -> BrokerService:
-    """A broker that serves; `down` takes down what was brought up, after a failure too."""
+    """Starts a broker; `down` stops the parts that were started, also after a failure."""
     uri, path = parse_uri(config.store_uri), config.pulsar_place.path
     store = await open_store(uri, session_timeout_s=config.session_timeout_s)
     down.push_async_callback(store.close)
@@ -307,7 +307,7 @@ def _client_keys(config: BrokerConfig) -> dict[str, str]:
 
 
 def run(config: BrokerConfig, world: World, ready: Callable[[BrokerService], None]) -> None:
-    """serve() in an event loop of its own, with the settings that a broker's speed needs."""
+    """Runs serve() in its own event loop, with settings for the broker's performance."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(GC_THRESHOLD, 20, 50)
     try:

@@ -55,7 +55,7 @@ NOT_ADDED: Final = frozenset({
     "lastExpireTimestamp", "lastConsumedFlowTimestamp", "lastConsumedTimestamp", "lastAckedTimestamp",
     "lastMarkDeleteAdvancedTimestamp", "systemTopicBytesInCounter", "bytesOutInternalCounter",
 })  # fmt: skip
-"""Fields that Java returns for partitions, and not for their sum."""
+"""Fields that Java returns for partitions, but not for a partitioned topic."""
 THROTTLED: Final = tuple(
     f"{what}EventsBy{whose}Limit" for whose in ("Subscription", "Topic", "Broker") for what in ("Msg", "Bytes")
 )

@@ -1,10 +1,10 @@
 """Periodic work of a broker on its topics: policies, expired messages, quotas, unused topics.
 
-    every UPKEEP_S                      rules and settings of every open topic, as policies say now
-    backlogQuotaCheckInterval…          over its quota: producers are held or refused, or the oldest is acknowledged
-    messageExpiryCheckInterval…         messages older than the time to live are acknowledged for all
+    every UPKEEP_S                      rules and settings of every open topic are updated from policies
+    backlogQuotaCheckInterval…          over its quota: producers wait or fail, or the oldest entries are acknowledged
+    messageExpiryCheckInterval…         messages older than the time to live are acknowledged for all subscriptions
     subscriptionExpiryCheckInterval…    subscriptions that were not used for long are deleted
-    brokerDeduplicationSnapshot…        what producers have sent is remembered, also of slow topics
+    brokerDeduplicationSnapshot…        the producers' sequence ids are stored, also of topics with little traffic
     brokerDeleteInactiveTopics…         unused topics are deleted
 
 Retention and rollover are the managed ledger's own. Source: BrokerService.java (checkMessageExpiry,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 EVICTION: Final = "consumer_backlog_eviction"
 EVICTION_TARGET: Final = 0.9
-"""An eviction leaves this share of the quota, so that it is not needed again at once."""
+"""An eviction leaves this share of the quota, so that the next one is not needed at once."""
 CAUGHT_UP: Final = "delete_when_subscriptions_caught_up"
 SYSTEM_PREFIX: Final = "__"
 
@@ -49,7 +49,7 @@ class Upkeep:
     """The housekeeping of one broker.
 
     Attributes:
-        evictions: backlogs that were cut, because of their size and of their age.
+        evictions: the number of evictions from backlogs, by size and by age.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -60,13 +60,13 @@ class Upkeep:
         self._added: WeakKeyDictionary[Topic, tuple[int, int]] = WeakKeyDictionary()
 
     def period_s(self, most_s: float) -> float:
-        """Seconds between two rounds: most_s, or less where an interval of the configuration is shorter."""
+        """Returns the seconds between two rounds: most_s, or less if an interval of the configuration is shorter."""
         config = self._broker.config
         shortest = min(config.backlog_quota_check_s, config.delete_inactive_every_s)
         return min(most_s, shortest, config.deduplication_check_s or most_s)
 
     async def run(self) -> None:
-        """One round over all topics that are open; what fails for one is tried again in the next round."""
+        """Runs one round over all open topics; work that fails for one topic is retried in the next round."""
         config, now = self._broker.config, self._broker.world.clock.now_ms()
         quotas = config.backlog_quota_check and self._due("quotas", config.backlog_quota_check_s, now)
         expiry = self._due("expiry", config.expiry_check_minutes * 60, now)
@@ -102,7 +102,7 @@ class Upkeep:
                 _log.warning("%s: %s", name, e.message)
 
     async def _roll_inactive(self, topic: Topic, now: int) -> None:
-        """A ledger that nothing was added to for long is closed: what it keeps can be trimmed then."""
+        """Closes the ledger of an inactive topic, so that its entries can be trimmed."""
         after_s = self._broker.config.inactive_rollover_s
         if after_s <= 0:
             return
@@ -146,7 +146,7 @@ class Upkeep:
         topic.apply_rates(self._broker.server.topics.limits)
 
     async def _policies(self, name: TopicName, topic: Topic) -> None:
-        """Rules and settings as they are now. Deduplication begins and ends with an opening of the topic."""
+        """Applies the current rules and settings. Deduplication changes only when the topic is opened again."""
         policies = self._broker.backend.policies
         topic.ledger.settings = await policies.ledger_settings(name)
         rules = await policies.rules(name)
@@ -167,7 +167,7 @@ class Upkeep:
     # -- backlog quotas -----------------------------------------------------------------------------------------------
 
     async def _check_quota(self, name: TopicName, topic: Topic, now: int) -> None:
-        """Holds a topic to its backlog quotas; producers may come again once it is within them."""
+        """Enforces the backlog quotas of a topic; producers are accepted again once it is within them."""
         quota = await self._broker.backend.policies.backlog_quota(name)
         exceeded = None
         for policy, over, evict in (
@@ -213,7 +213,7 @@ class Upkeep:
         return bytes_behind(topic.ledger.ledgers, subscription.cursor.mark_delete)
 
     async def _evict_size(self, topic: Topic, quota: BacklogQuota) -> None:
-        """Acknowledges the oldest of each backlog until it is well within its quota."""
+        """Acknowledges the oldest entries of each backlog that exceeds the quota, down to EVICTION_TARGET of it."""
         ledgers, target = topic.ledger.ledgers, int(quota.size * EVICTION_TARGET)
         for subscription in _durable(topic):
             if self._bytes_behind(topic, subscription) <= quota.size:
@@ -229,7 +229,7 @@ class Upkeep:
             self._evict(topic, subscription, low, "size")
 
     async def _evict_age(self, topic: Topic, quota: BacklogQuota) -> None:
-        """Acknowledges what is too old: ledgers by the time of their end, or entries by theirs, where they are read."""
+        """Acknowledges entries that are too old: by the close time of ledgers, or by publish time."""
         now, ledgers = self._broker.world.clock.now_ms(), topic.ledger.ledgers
         if self._broker.config.backlog_quota_reads:
             border = now - int(quota.age_s * EVICTION_TARGET) * 1000
@@ -243,7 +243,7 @@ class Upkeep:
             self._evict(topic, subscription, index, "time")
 
     def _evict(self, topic: Topic, subscription: Subscription, index: int, why: str) -> None:
-        """Acknowledges everything before the entry of this index."""
+        """Acknowledges all entries before the entry with this index."""
         ledgers, before = topic.ledger.ledgers, subscription.cursor.backlog()
         subscription.acknowledge_until(min(ledgers.previous(ledgers.at(index)), ledgers.last))
         lost = before - subscription.cursor.backlog()
@@ -264,7 +264,7 @@ class Upkeep:
             await self.expire(topic, subscription, ttl_s)
 
     async def expire(self, topic: Topic, subscription: Subscription, older_than_s: int) -> int:
-        """Acknowledges what of a backlog was published longer ago than so many seconds; how many entries that were."""
+        """Acknowledges the entries of a backlog that are older than so many seconds; returns their number."""
         now, log = self._broker.world.clock.now_ms(), topic.ledger
         if not subscription.cursor.backlog():
             return 0
@@ -318,7 +318,7 @@ class Upkeep:
         _log.info("deleted inactive topic: topic=%s idle_seconds=%d", name, (now - topic.used_ms) // 1000)
 
     async def _forget_partitioned(self, name: TopicName) -> None:
-        """A topic of which no partition is left is not partitioned any more, as Java's deletion of it says."""
+        """Deletes a partitioned topic and its schemas once no partition exists, as in Java."""
         backend = self._broker.backend
         topics = backend.meta.topics
         count = await topics.partitions(name)
@@ -349,7 +349,7 @@ class Upkeep:
             await self._forget_policies(name, everywhere=everywhere)
 
     async def _forget_policies(self, name: TopicName, *, everywhere: bool) -> None:
-        """A topic of that name that comes later shall not have them; only the owner of the events can say so."""
+        """Deletes the policies of a deleted topic, so that a new topic of that name does not get them."""
         backend, events = self._broker.backend, system_topic(name.namespace_name)
         try:
             await backend.lookup(events, authoritative=False)

@@ -1,6 +1,6 @@
 """Placement of bundles: the broker that takes one, those that an overloaded broker unloads, those that are split.
 
-    choose     the broker that costs least: messages a second, topics, and what was assigned since its report;
+    choose     the broker with the lowest cost: messages a second, topics, and what was assigned since its report;
                an overloaded one only if all are overloaded
     Shedding   the leader, once a round: a broker is unloaded only after ROUNDS in a row far above the average, and only
                of as many bundles as bring it half the way back, or of one where none is so small and it is better
@@ -21,15 +21,15 @@ from typing import Any, Final, NamedTuple, TypeAlias
 Report: TypeAlias = Mapping[str, Any]
 
 OVERLOADED: Final = 0.85
-"""loadBalancerBrokerOverloadedThresholdPercentage: a broker this full is sent nothing."""
+"""loadBalancerBrokerOverloadedThresholdPercentage: a broker with this load gets no bundles."""
 MESSAGES_PER_TOPIC: Final = 1_000.0
-"""So many messages a second cost as much as a topic that is only there."""
+"""Messages a second that cost as much as an idle topic."""
 ROUNDS: Final = 3
 """Rounds in a row that a broker must be overloaded before it is unloaded."""
 BUNDLES_PER_ROUND_MAX: Final = 4
 ROUNDING: Final = 1e-6
 IDLE: Final = 0.3
-"""A broker that is less busy than this is left alone, however idle the others are."""
+"""A broker with less load than this unloads no bundle, however idle the others are."""
 
 
 def choose(
@@ -40,8 +40,8 @@ def choose(
     Args:
         reports: by broker id; those without an address are skipped.
         assigned: bundles that were given to a broker since its report.
-        ours: the broker that is taken among equals.
-        overloaded: from where on one is taken only if all are.
+        ours: the broker that is preferred among equals.
+        overloaded: the load from which on a broker is chosen only if all have it.
     """
     known = {name: report for name, report in reports.items() if report.get("pulsarServiceUrl")}
     if not known:
@@ -60,7 +60,7 @@ def _cost(report: Report, assigned: int) -> float:
 
 
 def usage_of(report: Report) -> float:
-    """How busy a broker is, 0 to 1: of processor and the network, what is scarcest."""
+    """Returns the load of a broker, 0 to 1: the highest of CPU, inbound and outbound bandwidth."""
     shares = [0.0]
     for resource in ("cpu", "bandwidthIn", "bandwidthOut"):
         found = report.get(resource) or {}
@@ -82,7 +82,7 @@ class Shedding:
 
     Attributes:
         threshold: how far above the average, 0 to 1, a broker may be.
-        grace_s: how long a bundle that was moved is left alone.
+        grace_s: how long a moved bundle is not moved again.
     """
 
     def __init__(self, threshold: float = 0.1, grace_s: float = 1800.0) -> None:
@@ -116,7 +116,7 @@ class Shedding:
     def _surplus(
         self, broker: str, report: Report, usage: float, average: float, movable: Callable[[Move], bool]
     ) -> list[Move]:
-        """Bundles whose share of the traffic is what the broker has too much, the busiest that fit first."""
+        """Returns bundles with the traffic that the broker has too much, the busiest that fit first."""
         stats = _traffics(report)
         total = sum(stats.values())
         if len(stats) < 2 or not total:
@@ -133,7 +133,7 @@ class Shedding:
     def _one(
         self, broker: str, report: Report, usage: float, low: float, movable: Callable[[Move], bool]
     ) -> list[Move]:
-        """The bundle after whose move both brokers are the least busy, if they are less so than this one is now."""
+        """Returns the bundle whose move reduces the load of the busier broker most, [] if none reduces it."""
         stats = _traffics(report)
         total = sum(stats.values())
         best, found = usage - self.threshold + ROUNDING, list[Move]()
@@ -148,7 +148,7 @@ class Shedding:
 def goals(
     moves: Iterable[Move], reports: Mapping[str, Report], allowed: Callable[[Move], Iterable[str]]
 ) -> dict[Move, str]:
-    """Where each bundle goes: to the least busy of the other brokers that may take it, what they get counted."""
+    """Returns the target of each bundle: the least loaded other broker that may take it, counting earlier bundles."""
     usages = {name: usage_of(report) for name, report in reports.items()}
     found: dict[Move, str] = {}
     for move in moves:
@@ -172,7 +172,7 @@ def _traffic(stats: Mapping[str, Any]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SplitLimits:
-    """From where on a bundle is too large; defaults are Java's."""
+    """Thresholds from which on a bundle is too large; the defaults are Java's."""
 
     topics: int = 1_000
     sessions: int = 1_000
@@ -182,7 +182,7 @@ class SplitLimits:
 
 
 def too_large(stats: Mapping[str, Mapping[str, Any]], counts: Mapping[str, int], limits: SplitLimits) -> list[str]:
-    """The bundles to be split: stats by tenant/namespace/range, counts of all bundles by namespace."""
+    """Returns the bundles to split; stats: by tenant/namespace/range; counts: of all bundles by namespace."""
     found: list[str] = []
     counts = dict(counts)
     for name, one in sorted(stats.items()):

@@ -1,6 +1,6 @@
-"""bootstrapNamespaces: namespaces that a broker takes at its start, with all topics they have, before any client asks.
+"""bootstrapNamespaces: namespaces whose topics a broker opens at its start, before a client requests them.
 
-As in Java's broker that is of use for namespaces of one bundle alone; what another broker has stays there.
+As in Java's broker this is useful only for namespaces of one bundle; bundles of other brokers stay there.
 Source: NamespaceService.java (registerBootstrapNamespaces), PulsarService.java (loadNamespaceTopics).
 """
 
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 async def take_namespaces(broker: Broker) -> None:
-    """Applies those of the configuration, one after the other; one that fails is logged and skipped."""
+    """Takes the configured namespaces, one after the other; one that fails is logged and skipped."""
     for namespace in broker.config.bootstrap_namespaces:
         try:
             await _take(broker, namespace)

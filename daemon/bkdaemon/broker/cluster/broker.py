@@ -1,4 +1,4 @@
-"""The parts of one broker: its stores, its topics and their server, what it measures."""
+"""The parts of one broker: its stores, its topics and their server, its statistics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Broker:
 
     Attributes:
         broker_id: host:port of its web address, as brokers are listed.
-        config: what holds now; own_config is what broker.conf says.
+        config: the configuration in effect; own_config: that of broker.conf, without dynamic changes.
         topic_policies: held while those of a topic are changed.
     """
 
@@ -54,5 +54,5 @@ class Broker:
         return self.backend.ownership.address.broker_id
 
     async def close_bundle(self, bundle: Bundle) -> None:
-        """Closes the topics of a bundle; their clients look them up again."""
+        """Closes the topics of a bundle; their clients repeat the lookup."""
         await self.server.topics.unload_all(lambda n: n.namespace_name == bundle.namespace and inside(n, bundle))

@@ -1,7 +1,7 @@
 """Configuration changed while brokers run: /admin/configuration, a JSON object of keys and texts for all of them.
 
-What it says comes before broker.conf; the broker that is asked takes it at once, others within UPKEEP_S. A text that
-means nothing is refused here, and left aside where another broker stored it. Source: BrokerService.java
+It takes precedence over broker.conf; the broker of the request applies it at once, others within UPKEEP_S. An invalid
+text is refused here, and ignored if another broker stored it. Source: BrokerService.java
 (registerConfigurationListener), DynamicConfigurationResources.java.
 """
 
@@ -89,7 +89,7 @@ DYNAMIC: Final = (
     "subscriptionTypesEnabled",
     "supportedNamespaceBundleSplitAlgorithms",
 )
-"""Those of Java's dynamic keys that mean something here."""
+"""Java's dynamic keys that this broker supports."""
 _FIELDS: Final = {item.metadata["key"]: item for item in fields(BrokerConfig) if item.metadata.get("key") in DYNAMIC}
 
 _log = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ async def put(broker: Broker, name: str, text: str, refresh: Refresh) -> None:
     """Changes a key for all brokers; refresh applies it to the open topics of a namespace.
 
     Raises:
-        Refused: it cannot be changed, or the text means nothing.
+        Refused: the key is not dynamic, or the text is invalid.
     """
     if name not in _FIELDS:
         raise Refused("Can't update non-dynamic configuration")
@@ -121,10 +121,10 @@ async def put(broker: Broker, name: str, text: str, refresh: Refresh) -> None:
 
 
 async def remove(broker: Broker, name: str, refresh: Refresh) -> None:
-    """Lets broker.conf hold again; refresh applies it to the open topics of a namespace.
+    """Removes a changed key, so that broker.conf applies again; refresh applies it to the open topics of a namespace.
 
     Raises:
-        Refused: it cannot be changed.
+        Refused: the key is not dynamic.
     """
     if name not in _FIELDS:
         raise Refused("Can't delete non-dynamic configuration")
@@ -147,7 +147,7 @@ async def _change(broker: Broker, change: Any, refresh: Refresh) -> None:
 
 
 async def take(broker: Broker) -> None:
-    """Holds to what is stored now."""
+    """Applies the stored keys."""
     texts = {name: text for name, text in (await stored(broker.store)).items() if name in _FIELDS}
     config = broker.own_config
     for name, text in texts.items():
@@ -172,10 +172,10 @@ async def take(broker: Broker) -> None:
 
 
 def applied(config: BrokerConfig, texts: Mapping[str, str]) -> BrokerConfig:
-    """The configuration with these keys. As in Java, every text but true is false where a truth value is expected.
+    """Returns the configuration with these keys. As in Java, every text except true means false for a boolean key.
 
     Raises:
-        UsageError: a text that means nothing, or contradicts the rest.
+        UsageError: a text is invalid, or contradicts other keys.
     """
     values: dict[str, Any] = {}
     for name, text in texts.items():

@@ -27,18 +27,18 @@ _log = logging.getLogger(__name__)
 
 
 def isolation_path(cluster: str) -> str:
-    """Where the policies of a cluster are."""
+    """Returns the path of the policies of a cluster."""
     return f"{CLUSTERS}/{cluster}/{NODE}"
 
 
 async def isolation_policies(store: MetadataStore, cluster: str) -> Json:
-    """The policies of a cluster by their names; none in most clusters."""
+    """Returns the policies of a cluster by name; {} in most clusters."""
     found = await read_document(store, isolation_path(cluster))
     return {} if found is None else found.value
 
 
 def matches(patterns: Any, text: str) -> bool:
-    """True if one of these fits all of the text; an invalid pattern matches nothing."""
+    """True if one of the patterns matches the whole text; an invalid pattern never matches."""
     return any(_fits(one, text) for one in patterns or [])
 
 
@@ -55,12 +55,12 @@ def _fits(one: Any, text: str) -> bool:
 
 
 def policy_of(policies: Mapping[str, Any], namespace: str) -> Json | None:
-    """The policy that a namespace is under; None: it is under none."""
+    """Returns the policy of a namespace; None if no policy matches."""
     return next((one for one in policies.values() if matches(one.get("namespaces"), namespace)), None)
 
 
 def brokers_for(policies: Mapping[str, Any], namespace: str, brokers: Iterable[str]) -> set[str]:
-    """Of the brokers that are up, as host:port, those that may take a namespace."""
+    """Returns those of the available brokers, as host:port, that may take a namespace."""
     hosts = {broker: broker.rpartition(":")[0] for broker in brokers}
     policy = policy_of(policies, namespace)
     if policy is None:
@@ -73,7 +73,7 @@ def brokers_for(policies: Mapping[str, Any], namespace: str, brokers: Iterable[s
 
 
 def min_limit(policy: Json) -> int:
-    """Of how many primary brokers that are up no secondary one is needed."""
+    """Returns the number of available primary brokers below which secondary ones are used too."""
     parameters = (policy.get("auto_failover_policy") or {}).get("parameters") or {}
     try:
         return int(parameters.get("min_limit", 0))
@@ -82,10 +82,10 @@ def min_limit(policy: Json) -> int:
 
 
 def changed(old: Json | None, new: Json, namespaces: Collection[str]) -> list[str]:
-    """The namespaces to be unloaded, so that a policy that is set now holds: by its unload_scope.
+    """Returns the namespaces to unload so that a new or changed policy takes effect, according to its unload_scope.
 
-    all_matching: those of the policy, before and now; none: none; changed, as without a word: those that came or went,
-    and all where the primary brokers are others now.
+    all_matching: those that match the policy, before or now. none: no namespace. changed (default): those that were
+    added or removed, and all_matching if the primary brokers differ.
     """
     scope = new.get("unload_scope") or "changed"
     if scope == "none":

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 MIB: Final = 1024 * 1024
 LOAD_MANAGER: Final = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
 ONE_CORE: Final = 100.0
-"""Percent that the event loop can use, however many cores there are: with them it is busy."""
+"""Percent of CPU that the event loop can use, on any number of cores, which is its full load."""
 UNLIMITED: Final = -1000.0
 """Java's value if the speed of the network is unknown."""
 
 
 def load_report(broker: Broker) -> dict[str, Any]:
-    """The value of /loadbalance/brokers/host:port."""
+    """Returns the value of /loadbalance/brokers/host:port."""
     address, topics = broker.backend.ownership.address, broker.server.topics.open
     unit = 1 if sys.platform == "darwin" else 1024
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / MIB
@@ -98,7 +98,7 @@ def bundle_stats(broker: Broker) -> dict[str, dict[str, Any]]:
 
 
 def _of(topic: TopicName, bundles: list[Bundle]) -> Bundle | None:
-    """Which of the bundles of its namespace, sorted, a topic is in."""
+    """Returns the bundle of a topic, among the sorted bundles of its namespace."""
     place = hash_of(str(topic))
     index = bisect_right(bundles, place, key=_lower) - 1
     return bundles[index] if index >= 0 and bundles[index].holds(place) else None

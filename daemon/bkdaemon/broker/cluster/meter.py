@@ -1,4 +1,4 @@
-"""How busy the process is."""
+"""Measures the CPU use of the process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _spent_s() -> float:
 
 
 class Meter:
-    """How busy the process was between the last two looks: percent of one core, as Java counts."""
+    """CPU use of the process between the last two calls of `look`, in percent of one core, as in Java."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic, spent_s: Callable[[], float] = _spent_s) -> None:
         self._now = now
@@ -22,7 +22,7 @@ class Meter:
         self.cpu = 0.0
 
     def look(self) -> None:
-        """Counts what was spent since the last look."""
+        """Measures the CPU time since the last call."""
         at, spent = self._now(), self._spent_s()
         if at > self._at:
             self.cpu = max(0.0, 100 * (spent - self._spent) / (at - self._at))

@@ -1,19 +1,19 @@
-"""The policies of a topic: those of its namespace where they say something, broker.conf elsewhere.
+"""The policies of a topic: those of its namespace if they are set, otherwise the values of broker.conf.
 
     policies key                        what it sets
     bookieAffinityGroup (local)         groups of bookies for new ledgers
     persistence                         quorums, mark-delete rate
     retention_policies                  minutes, MB; -1 for ever
     message_ttl_in_seconds              when unacknowledged messages expire for all subscriptions
-    backlog_quota_map                   bytes or age of the slowest backlog, and what happens then
-    inactive_topic_policies             what happens to unused topics
+    backlog_quota_map                   bytes or age of the slowest backlog, and the action beyond
+    inactive_topic_policies             deletion of unused topics
     subscription_expiration_time_minutes, max_topics_per_namespace, is_allow_auto_update_schema,
     publishMaxMessageRate, topicDispatchRate, subscriptionDispatchRate, clusterSubscribeRate,
     deduplicationEnabled, autoTopicCreationOverride, autoSubscriptionCreationOverride, max_*, delayed_delivery_policies,
     compaction_threshold, schema_compatibility_strategy, schema_validation_enforced, subscription_types_enabled,
     dispatcherPauseOnAckStatePersistentEnabled
 
-Policies are read again when they are older than POLICIES_AGE_MAX_S. Those of single topics (topic_policies) come before
+Policies are read again when they are older than POLICIES_AGE_MAX_S. Those of single topics (topic_policies) override
 those of their namespace. Source: Policies.java, AbstractTopic.java.
 """
 
@@ -39,14 +39,14 @@ from bkdaemon.properties import words
 
 POLICIES_AGE_MAX_S: Final = 5.0
 MIGRATED_KEY: Final = "#migrated_to"
-"""Among the policies of a namespace, though it is stored elsewhere."""
+"""Key added to the policies of a namespace; its value is stored elsewhere."""
 NAMESPACES_CACHED_MAX: Final = 1_000
 SYSTEM_TOPICS: Final = ("__change_events", "__transaction_", "__consumer_offsets", "transaction_coordinator_assign")
 SYSTEM_PREFIX: Final = "__"
 TRANSACTION_TOPICS: Final = ("transaction_coordinator_assign", "__transaction_log_")
 PENDING_ACKS: Final = "__transaction_pending_ack"
 AFFINITY_KEY: Final = "bookieAffinityGroup"
-"""Of the local policies; here it is kept beside the policies."""
+"""Key of the local policies, added to the policies of a namespace."""
 AUTO_UPDATE_STRATEGIES: Final = {
     "AutoUpdateDisabled": "ALWAYS_INCOMPATIBLE",
     "Backward": "BACKWARD",
@@ -57,14 +57,14 @@ AUTO_UPDATE_STRATEGIES: Final = {
     "ForwardTransitive": "FORWARD_TRANSITIVE",
     "FullTransitive": "FULL_TRANSITIVE",
 }
-"""Strategies by the values of schema_auto_update_compatibility_strategy, their old form."""
+"""Compatibility strategies by the values of the older key schema_auto_update_compatibility_strategy."""
 QUOTA_BYTES: Final = "destination_storage"
 QUOTA_AGE: Final = "message_age"
 
 
 @dataclass(frozen=True, slots=True)
 class BacklogQuota:
-    """Limits of a topic's backlog, -1 for none, and what happens beyond each.
+    """Limits of a topic's backlog, -1 for unlimited, and the policy for exceeding each.
 
     A policy is producer_request_hold, producer_exception or consumer_backlog_eviction.
     """
@@ -77,7 +77,7 @@ class BacklogQuota:
 
 @dataclass(frozen=True, slots=True)
 class Inactivity:
-    """Whether an unused topic is deleted, by which mode, and after how long."""
+    """Whether an unused topic is deleted, in which mode, and after what time."""
 
     delete: bool
     mode: str
@@ -85,7 +85,7 @@ class Inactivity:
 
 
 class TopicPolicies:
-    """Answers for every topic of this broker."""
+    """The policies of all topics of this broker."""
 
     def __init__(
         self, config: BrokerConfig, namespaces: NamespaceStore, topics: TopicPolicyReader | None = None
@@ -97,7 +97,7 @@ class TopicPolicies:
         self._of_topics: dict[str, tuple[float, Mapping[str, Policies]]] = {}
 
     async def of(self, namespace: str) -> Mapping[str, Any]:
-        """The policies of a namespace.
+        """Returns the policies of a namespace.
 
         Raises:
             NotFound: the namespace does not exist.
@@ -126,12 +126,12 @@ class TopicPolicies:
         self._config = config
 
     def forget(self, namespace: str) -> None:
-        """The policies were changed here: read them again."""
+        """Drops cached policies of a namespace, because this broker has changed them."""
         self._known.pop(namespace, None)
         self._of_topics.pop(namespace, None)
 
     async def of_topic(self, topic: TopicName, *, everywhere: bool = False) -> Policies | None:
-        """A topic's own policies, or those for all clusters, by the names of their events; None where it has none."""
+        """Returns a topic's own policies, or those for all clusters, by the names in events; None if it has none."""
         if self._topics is None or topic.local.startswith(SYSTEM_PREFIX):
             return None
         namespace, now = topic.namespace_name, asyncio.get_running_loop().time()
@@ -143,7 +143,7 @@ class TopicPolicies:
         return known[1].get(policies_key(str(topic.partitioned), everywhere=everywhere))
 
     async def ledger_settings(self, topic: TopicName) -> LedgerSettings:
-        """How the log of a topic is kept."""
+        """Returns the settings of a topic's managed ledger."""
         settings = settings_of(self._config, await self._of(topic))
         if topic.local.startswith(SYSTEM_PREFIX) and not always_compacted(
             topic
@@ -156,30 +156,30 @@ class TopicPolicies:
         return rules_of(self._config, await self._of(topic), topic)
 
     async def ttl_s(self, topic: TopicName) -> int:
-        """Seconds after which a message counts as acknowledged, 0 for never."""
+        """Returns the seconds after which a message expires, 0 for never."""
         found = (await self._of(topic)).get("message_ttl_in_seconds")
         return int(self._config.ttl_s if found is None else found)
 
     async def snapshot_s(self, topic: TopicName) -> int:
-        """Seconds between snapshots of what producers have sent."""
+        """Returns the seconds between snapshots of the producers' sequence ids."""
         found = (await self._of(topic)).get("deduplicationSnapshotIntervalSeconds")
         return int(self._config.deduplication_snapshot_s if found is None else found)
 
     async def backlog_quota(self, topic: TopicName) -> BacklogQuota:
-        """How long a backlog may grow."""
+        """Returns the backlog quota of a topic."""
         return quota_of(self._config, await self._of(topic))
 
     async def subscription_expiry_minutes(self, topic: TopicName) -> int:
-        """Minutes after which an unused subscription is deleted, 0 for never."""
+        """Returns the minutes after which an unused subscription is deleted, 0 for never."""
         found = (await self._of(topic)).get("subscription_expiration_time_minutes")
         return int(self._config.expire_subscriptions_minutes if found is None else found)
 
     async def inactivity(self, topic: TopicName) -> Inactivity:
-        """Whether and when an unused topic is deleted."""
+        """Returns whether and when an unused topic is deleted."""
         return inactivity_of(self._config, await self._of(topic))
 
     async def topics_max(self, namespace: str) -> int:
-        """How many topics a namespace may have, 0 for any number."""
+        """Returns the maximum number of topics of a namespace, 0 for unlimited."""
         found = (await self.of(namespace)).get("max_topics_per_namespace")
         return int(self._config.topics_per_namespace_max if found is None else found)
 
@@ -188,14 +188,14 @@ class TopicPolicies:
             policies = await self.of(topic.namespace_name)
         except NotFound:
             return {}
-        for everywhere in (True, False):  # what is said for this cluster comes before what is for all
+        for everywhere in (True, False):  # policies for this cluster override those for all
             own = await self.of_topic(topic, everywhere=everywhere)
             policies = policies if own is None else merged(policies, own)
         return policies
 
 
 def settings_of(config: BrokerConfig, policies: Mapping[str, Any]) -> LedgerSettings:
-    """broker.conf's settings, with what the policies of a namespace say instead."""
+    """Returns the settings of broker.conf, overridden by the policies of a namespace."""
     settings = config.ledger_settings
     persistence = policies.get("persistence") or {}
     if persistence.get("bookkeeperEnsemble"):
@@ -227,7 +227,7 @@ def settings_of(config: BrokerConfig, policies: Mapping[str, Any]) -> LedgerSett
 
 
 def quota_of(config: BrokerConfig, policies: Mapping[str, Any]) -> BacklogQuota:
-    """The backlog quota of a namespace."""
+    """Returns the backlog quota of a namespace."""
     quotas = policies.get("backlog_quota_map") or {}
     size, age = quotas.get(QUOTA_BYTES), quotas.get(QUOTA_AGE)
     limit, age_s, default = config.backlog_quota_size, config.backlog_quota_s, config.backlog_quota_policy
@@ -250,7 +250,7 @@ def inactivity_of(config: BrokerConfig, policies: Mapping[str, Any]) -> Inactivi
 
 
 def always_compacted(topic: TopicName) -> bool:
-    """True for a topic of Pulsar's own: it is compacted whenever something came. Source: SystemTopic.java."""
+    """True for a system topic, which is compacted after every change. Source: SystemTopic.java."""
     local = topic.partitioned.local
     return local in EVENT_TOPICS or local.startswith(TRANSACTION_TOPICS) or local.endswith(PENDING_ACKS)
 
@@ -314,7 +314,7 @@ def rules_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName
 
 
 def compatibility_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName) -> str:
-    """Return the compatibility strategy of a topic's schemas; of Pulsar's own topics broker.conf alone says it."""
+    """Return the compatibility strategy of a topic's schemas; that of system topics is set in broker.conf only."""
     if always_compacted(topic):
         return config.system_schema_compatibility
     found = str(policies.get("schema_compatibility_strategy", "UNDEFINED"))
@@ -324,7 +324,7 @@ def compatibility_of(config: BrokerConfig, policies: Mapping[str, Any], topic: T
 
 
 def limits_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicName) -> dict[str, Any]:
-    """How much of what a topic may have, by names in TopicRules; those of Pulsar's own have any number of clients."""
+    """Returns the maxima of a topic by names in TopicRules; system topics have unlimited clients."""
 
     def limit(key: str, default: int) -> int:
         found = policies.get(key)
@@ -350,7 +350,7 @@ def limits_of(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicNam
 
 
 def rates_of(config: BrokerConfig, policies: Mapping[str, Any]) -> dict[str, Any]:
-    """The rate limits of a topic, by their names in TopicRules."""
+    """Returns the rate limits of a topic, by names in TopicRules."""
 
     def told(key: str) -> Mapping[str, Any] | None:
         found = policies.get(key)
@@ -390,7 +390,7 @@ def rates_of(config: BrokerConfig, policies: Mapping[str, Any]) -> dict[str, Any
 
 
 def dispatch_rate(found: Mapping[str, Any]) -> Rate:
-    """A DispatchRate as it is stored."""
+    """Returns the Rate of a stored DispatchRate."""
     return Rate(
         int(found.get("dispatchThrottlingRateInMsg", 0)),
         int(found.get("dispatchThrottlingRateInByte", 0)),

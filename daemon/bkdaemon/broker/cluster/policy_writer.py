@@ -24,7 +24,7 @@ STORE_TIMEOUT_S: Final = 30.0
 
 
 class _Local:
-    """As much of a connection as a producer inside of the broker needs."""
+    """The part of a connection that a producer inside the broker needs."""
 
     def __init__(self) -> None:
         self.pending = 0
@@ -34,14 +34,14 @@ class _Local:
         """Drops receipts."""
 
     def confirmed(self, count: int) -> None:
-        """The message is stored, or its topic is closed."""
+        """Notes that the message is stored, or that its topic is closed."""
         self.stored.set()
 
 
 async def write_policies(
     broker: Broker, topic: TopicName, policies: Policies | None, *, everywhere: bool = False
 ) -> None:
-    """Stores the policies of a topic, None to forget them. This broker must own the namespace's system topic.
+    """Stores the policies of a topic, None to remove them. This broker must own the namespace's system topic.
 
     Raises:
         Unavailable: they could not be stored.

@@ -15,7 +15,7 @@ from bkdaemon.broker.topic.backend import StoredSchema
 from bkdaemon.broker.topic.compatibility import BYTES
 
 DELETED_HASH: Final = b""
-"""Of the record of a deletion, as Java writes it."""
+"""Hash in the record of a deletion, as Java writes it."""
 
 if TYPE_CHECKING:
     from bkctl.client.client import BookKeeper
@@ -36,14 +36,14 @@ class SchemaStorage:
         self._settings = settings
 
     async def get(self, topic: TopicName, version: int | None) -> StoredSchema | None:
-        """A version of a topic's schema, or the latest; None if it does not exist, or was deleted with those before."""
+        """Returns a version of a topic's schema, or the latest; None if it does not exist, or was deleted."""
         versions, _ = await self._topics.schema_versions(topic)
         following = versions[-1:] if version is None else [v for v in versions if v.version >= version]
         found = await self._live(topic, following)
         return found[0] if found and version in (None, found[0].version) else None
 
     async def all(self, topic: TopicName) -> list[StoredSchema]:
-        """Every version since the schema was deleted last, oldest first."""
+        """Returns every version since the last deletion of the schema, oldest first."""
         versions, _ = await self._topics.schema_versions(topic)
         return await self._live(topic, versions)
 
@@ -118,7 +118,7 @@ class SchemaStorage:
         return Position(writer.ledger_id, entry_id)
 
     async def delete(self, topic: TopicName) -> None:
-        """Forgets every version, with its ledger."""
+        """Deletes every version, with its ledger."""
         versions, _ = await self._topics.schema_versions(topic)
         await self._topics.delete_schema(topic)
         for index in versions:

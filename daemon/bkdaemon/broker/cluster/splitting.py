@@ -1,9 +1,9 @@
-"""Where a bundle is cut: by one of Pulsar's four algorithms, by default that of broker.conf.
+"""Selects the positions at which a bundle is split: by one of Pulsar's four algorithms, by default that of broker.conf.
 
     range_equally_divide          into halves
     topic_count_equally_divide    between its topics, as many on each side
-    specified_positions_divide    at places that are given
-    flow_or_qps_equally_divide    wherever what flows since the last cut would become too much for one bundle
+    specified_positions_divide    at given positions
+    flow_or_qps_equally_divide    where the traffic since the last position would exceed the limits of a bundle
 
 Source: NamespaceBundleSplitAlgorithm.java and its implementations, NamespaceService.java.
 """
@@ -28,10 +28,10 @@ HALVES, BY_TOPICS, AT_PLACES, BY_FLOW = SPLIT_ALGORITHMS
 
 
 async def places_of(broker: Broker, bundle: Bundle, algorithm: str = "", asked: Sequence[int] = ()) -> Sequence[int]:
-    """The places where a bundle is to be cut; () where there is nothing to be divided.
+    """Returns the positions at which a bundle is to be split; () if it cannot be divided.
 
     Raises:
-        Refused: places are to be given, and none is.
+        Refused: the algorithm needs given positions, and none is given.
     """
     algorithm = algorithm or broker.config.split_algorithm
     if algorithm == HALVES:
@@ -80,7 +80,7 @@ def _by_flow(broker: Broker, topics: set[TopicName]) -> list[int]:
 
 
 def _flow(broker: Broker, name: TopicName) -> tuple[float, float]:
-    """Messages and bytes a second, to and from a topic; nothing for one that is not open here."""
+    """Returns messages and bytes a second, to and from a topic; 0 for a topic that is not open here."""
     topic = broker.server.topics.open.get(name)
     if topic is None:
         return 0.0, 0.0
