@@ -1,1 +1,1 @@
-"""Pulsar's REST interface: what pulsar-admin asks of a broker, one module a family of paths."""
+"""Pulsar's REST interface: the requests of pulsar-admin to a broker, one module for each family of paths."""

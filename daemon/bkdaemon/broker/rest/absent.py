@@ -1,7 +1,7 @@
 """Features of Pulsar that this broker does not have: offload, replication.
 
-What a Java broker has stored of them is returned; changing it is refused with 405 and the reason, as it would have no
-effect. Transactions, packages and functions are refused with 503, as by a Java broker without them.
+Values that a Java broker has stored for them are returned; changing them is refused with 405 and the reason, as it
+would have no effect. Transactions, packages and functions are refused with 503, as by a Java broker without them.
 Source: NamespacesBase.java, PersistentTopicsBase.java, TransactionsBase.java.
 """
 
@@ -40,7 +40,7 @@ STORED: Final[dict[str, tuple[str, Any]]] = {
     "offloadDeletionLagMs": ("offload_deletion_lag_ms", _NONE),
     "entryFilters": ("entryFilters", _NONE),
 }
-"""By the path after a namespace: the key in its policies, and the value returned if it is not set."""
+"""Path after a namespace → key in its policies, and the value returned if it is not set."""
 STORED_OF_TOPIC: Final[dict[str, tuple[str, Any]]] = {
     "offloadPolicies": ("offloadPolicies", _NONE),
     "replicatorDispatchRate": ("replicatorDispatchRate", _NONE),
@@ -48,7 +48,7 @@ STORED_OF_TOPIC: Final[dict[str, tuple[str, Any]]] = {
     "shadowTopics": ("shadowTopics", _NONE),
     "entryFilters": ("entryFilters", _NONE),
 }
-"""By the path after a topic: the field in its own policies, and the value returned if it is not set."""
+"""Path after a topic → field in its own policies, and the value returned if it is not set."""
 ELSEWHERE: Final = {
     f"{ADMIN}/functions": "Function worker service is not available: this broker runs no functions",
     f"{ADMIN}/worker": "Function worker service is not available: this broker runs no functions",
@@ -61,7 +61,7 @@ ELSEWHERE: Final = {
     "/admin/v3/packages": "Package Management Service is not enabled in the broker.",
     "/admin/v3/transactions": "This Broker is not configured with transactionCoordinatorEnabled=true.",
 }
-"""Whole interfaces, by how their paths begin."""
+"""Unsupported interfaces, by the prefix of their paths."""
 METHODS: Final = ("GET", "PUT", "POST", "DELETE")
 
 
@@ -108,13 +108,13 @@ async def offload_status(service: MaintainedBroker, request: Request) -> dict[st
 
 
 async def scanned(service: MaintainedBroker, request: Request) -> Response:
-    """Nothing was offloaded by this broker, and what Java's did it cannot read."""
+    """Refuses the scan: this broker offloads nothing, and cannot read offloaded ledgers of Java's brokers."""
     await policies_of(service, request)
     return reason(METHOD_NOT_ALLOWED, "This broker has no offload: everything stays in BookKeeper")
 
 
 async def shutdown(service: MaintainedBroker, request: Request) -> Response:
-    """A process is stopped by its supervisor."""
+    """Refuses the shutdown: a process is stopped by its supervisor."""
     return reason(METHOD_NOT_ALLOWED, "This broker is not stopped by REST: send SIGTERM, it leaves gracefully")
 
 
@@ -122,12 +122,12 @@ async def shutdown(service: MaintainedBroker, request: Request) -> Response:
 
 
 async def replicated(service: MaintainedBroker, request: Request) -> dict[str, bool]:
-    """Whether a subscription is the same in other clusters: none is."""
+    """Returns whether a subscription is replicated: false, as no subscription is."""
     return {str(await _with_subscription(service, request)): False}
 
 
 async def set_replicated(service: MaintainedBroker, request: Request) -> None:
-    """It cannot become so."""
+    """Refuses to replicate a subscription; accepts false."""
     await _with_subscription(service, request)
     if (await request.body()).strip() != b"false":
         raise Answered(METHOD_NOT_ALLOWED, "This broker does not replicate")
@@ -141,7 +141,7 @@ async def _with_subscription(service: MaintainedBroker, request: Request) -> Any
 
 
 async def migrate(service: MaintainedBroker, request: Request) -> Response:
-    """Says that a namespace has moved to the cluster's new place; its clients are sent there within seconds."""
+    """Marks a namespace as migrated or not; if it is, its clients are redirected within seconds."""
     moved = flag(request, "migrated")
     await policies_of(service, request)
     await service.backend.meta.namespaces.update_local_policies(

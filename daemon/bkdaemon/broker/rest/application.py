@@ -109,12 +109,12 @@ async def _no_method(request: Request, error: Exception) -> Response:
 
 
 async def tenants(service: MaintainedBroker, request: Request) -> list[str]:
-    """The names of the tenants."""
+    """Returns the names of the tenants."""
     return await service.backend.meta.namespaces.tenants()
 
 
 async def tenant(service: MaintainedBroker, request: Request) -> Json:
-    """One tenant's node."""
+    """Returns a tenant."""
     try:
         return await service.backend.meta.namespaces.tenant(request.path_params["tenant"])
     except NotFound:
@@ -122,7 +122,7 @@ async def tenant(service: MaintainedBroker, request: Request) -> Json:
 
 
 async def put_tenant(service: MaintainedBroker, request: Request) -> None:
-    """A new tenant."""
+    """Creates a tenant."""
     check_name("Tenant", request.path_params["tenant"])
     value = typed(TENANT, await object_of(request) or tenant_value([service.config.cluster]), "tenant")
     await _check_clusters(service, value)
@@ -144,7 +144,7 @@ async def post_tenant(service: MaintainedBroker, request: Request) -> None:
 
 
 async def _check_clusters(service: MaintainedBroker, value: Json) -> None:
-    """Raises: Refused, a tenant is allowed no cluster, or one that is not there, or has roles with blanks around."""
+    """Raises Refused: a tenant has no allowed cluster, an unknown one, or a role with surrounding blanks."""
     allowed = value.get("allowedClusters") or []
     if not allowed:
         raise Refused("Clusters cannot be empty or blank")
@@ -155,7 +155,7 @@ async def _check_clusters(service: MaintainedBroker, value: Json) -> None:
 
 
 async def delete_tenant(service: MaintainedBroker, request: Request) -> None:
-    """Deletes a tenant without namespaces; with force they are deleted too, where configuration allows it."""
+    """Deletes a tenant without namespaces; with force also its namespaces, if the configuration allows it."""
     if flag(request, "force"):
         if not service.config.force_delete_tenant:
             raise Answered(METHOD_NOT_ALLOWED, "Broker doesn't allow forced deletion of tenants")
@@ -180,7 +180,7 @@ async def _namespaces(service: MaintainedBroker, tenant: str) -> list[str]:
 
 
 async def brokers(service: MaintainedBroker, request: Request) -> list[str]:
-    """The registered brokers."""
+    """Returns the registered brokers."""
     return await service.backend.ownership.brokers.brokers()
 
 
@@ -193,7 +193,7 @@ async def leader(service: MaintainedBroker, request: Request) -> Json:
 
 
 async def owned_namespaces(service: MaintainedBroker, request: Request) -> Json:
-    """The bundles of this broker."""
+    """Returns the bundles of this broker."""
     if request.path_params["broker"] != service.broker_id:
         if request.path_params["broker"] not in await brokers(service, request):
             raise NotFound(f"Broker id '{request.path_params['broker']}' not found in available brokers.")
@@ -203,7 +203,7 @@ async def owned_namespaces(service: MaintainedBroker, request: Request) -> Json:
 
 
 async def health(service: MaintainedBroker, request: Request) -> Response:
-    """ok, if the metadata store answers and the broker is registered."""
+    """Returns ok if the metadata store answers and the broker is registered."""
     if not service.backend.ownership.registered.is_set():
         raise Refused("the broker is not registered")
     await service.store.exists(CLUSTERS)
@@ -211,17 +211,17 @@ async def health(service: MaintainedBroker, request: Request) -> Response:
 
 
 async def version(service: MaintainedBroker, request: Request) -> Response:
-    """Pulsar's version, as far as this broker is like it."""
+    """Returns the version of Pulsar that this broker corresponds to."""
     return PlainTextResponse(PULSAR_VERSION)
 
 
 async def configuration(service: MaintainedBroker, request: Request) -> dict[str, str]:
-    """The keys that the broker reads with their values, secrets masked."""
+    """Returns the keys that the broker reads with their values, secrets masked."""
     return runtime(service.config)
 
 
 async def internal_configuration(service: MaintainedBroker, request: Request) -> Json:
-    """Where the metadata is."""
+    """Returns the places of the metadata."""
     uri = parse_uri(service.config.store_uri)
     place = service.config.pulsar_place
     store = str(place)
@@ -235,12 +235,12 @@ async def internal_configuration(service: MaintainedBroker, request: Request) ->
 
 
 async def dynamic_names(service: MaintainedBroker, request: Request) -> list[str]:
-    """The keys that can be changed while brokers run."""
+    """Returns the keys that can be changed while brokers run."""
     return list(dynamic.DYNAMIC)
 
 
 async def dynamic_values(service: MaintainedBroker, request: Request) -> dict[str, str]:
-    """Those that were, secrets masked: Java's brokers store keys that this one does not read."""
+    """Returns the changed keys with their values, secrets masked, also keys that only Java's brokers read."""
     return {name: masked(name, text) for name, text in (await dynamic.stored(service.store)).items()}
 
 
@@ -251,7 +251,7 @@ async def put_dynamic(service: MaintainedBroker, request: Request) -> Response:
 
 
 async def delete_dynamic(service: MaintainedBroker, request: Request) -> Response:
-    """Lets broker.conf hold again."""
+    """Removes a changed key, so that broker.conf applies again."""
     await dynamic.remove(service, request.path_params["name"], service.upkeep.refresh)
     return Response()
 
@@ -287,7 +287,7 @@ async def lookup(service: MaintainedBroker, request: Request) -> Json:
 
 
 async def lookup_bundle(service: MaintainedBroker, request: Request) -> Response:
-    """The bundle of a topic."""
+    """Returns the bundle of a topic."""
     return PlainTextResponse((await service.backend.ownership.bundle_of(topic_of(request))).range)
 
 

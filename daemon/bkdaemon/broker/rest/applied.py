@@ -19,7 +19,7 @@ UNDEFINED: Final = "UNDEFINED"
 
 
 def is_said(value: Any) -> bool:
-    """False for a policy that says nothing, which is left to broker.conf."""
+    """False for an empty policy, for which broker.conf applies."""
     return value is not None and value != {} and value != UNDEFINED
 
 
@@ -28,7 +28,7 @@ def of_broker(config: BrokerConfig, policies: Mapping[str, Any], topic: TopicNam
 
     Args:
         config: broker.conf.
-        policies: the namespace's, which may say with an old key what it does not say with this.
+        policies: the namespace's, which may have an older key with the same meaning.
         topic: whose policy it is.
         key: in a namespace's policies.
     """

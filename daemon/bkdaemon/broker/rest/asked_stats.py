@@ -1,4 +1,4 @@
-"""Statistics that a request asks for by an option, and the state of reads in progress.
+"""Statistics that a request selects by an option, and the state of reads in progress.
 
 Source: GetStatsOptions.java, PersistentSubscription.java (getStatsAsync), ManagedLedgerImpl.java
 (getEarliestMessagePublishTimeInBacklog, getManagedLedgerInternalStats), PersistentTopic.java (getInternalStats).
@@ -28,7 +28,7 @@ REPLAYING: Final = "_read:"
 
 
 async def as_asked(told: dict[str, Any], topic: AnyTopic, request: Request) -> dict[str, Any]:
-    """A topic's statistics with what a request wants besides, and without what it does not want."""
+    """Returns a topic's statistics with the requested options, and without the excluded parts."""
     if flag(request, "excludePublishers"):
         told["publishers"] = []
     for one in told["subscriptions"].values():
@@ -55,7 +55,7 @@ async def _time_behind(log: ManagedLedger, mark_delete: Position, backlog: int) 
 
 
 def with_reads(told: dict[str, Any], topic: Topic) -> dict[str, Any]:
-    """A log's statistics with what its cursors read, or wait for, in the name of their subscriptions."""
+    """Returns the internal statistics with the pending and waiting reads of each subscription's cursor."""
     for name, subscription in topic.subscriptions.items():
         one, dispatcher = told["cursors"].get(name), subscription.dispatcher
         if one is None or dispatcher is None:

@@ -1,7 +1,7 @@
 """Common parts of the REST interface: answers, errors, and sending a request to the broker that owns a topic.
 
 A handler gets the service and the request and returns what becomes JSON, None for 204, or a Response of its own.
-Errors are {"reason": …}: 400 no such JSON, 404 absent, 409 there already, 412 a precondition, 503 come again.
+Errors are {"reason": …}: 400 invalid JSON, 404 not found, 409 already exists, 412 precondition failed, 503 retry.
 Source: AdminResource.java.
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 ADMIN: Final = "/admin/v2"
 BODY_BYTES_MAX: Final = 1024 * 1024
 TOPIC_PLACE: Final = 6
-"""Of a topic among the parts of /admin/v2/persistent/tenant/namespace/topic/…, split at slashes."""
+"""Index of the topic in /admin/v2/persistent/tenant/namespace/topic/…, split at slashes."""
 BAD_REQUEST: Final = 400
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
@@ -46,7 +46,7 @@ NAMED_ENTITY: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 BAD_PATH: Final = re.compile(rb"%(?:00|(?![0-9A-Fa-f]{2}))")
 """Escapes that Java's Jetty refuses in a path; other control characters may be in names of topics and subscriptions."""
 PARTITIONS_AT_A_TIME_MAX: Final = 16
-"""Partitions of one request that are worked on together."""
+"""Partitions of one request that are processed concurrently."""
 
 Handler = Callable[["MaintainedBroker", Request], Awaitable[Any]]
 
@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 
 class Elsewhere(Exception):
-    """The topic is another broker's: ask there."""
+    """Another broker owns the topic and has to handle the request."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -62,11 +62,11 @@ class Elsewhere(Exception):
 
 
 class Answered(Exception):
-    """The request is answered with this status and reason, whatever else was to be done.
+    """Ends the request with this status and reason.
 
     Attributes:
-        status: of HTTP.
-        text: why.
+        status: the HTTP status.
+        text: the reason.
     """
 
     def __init__(self, status: int, text: str) -> None:
@@ -88,7 +88,7 @@ class _Domain(Convertor[str]):
 
 
 class _Whole(Convertor[int]):
-    """A whole number of at most 64 bits' digits, in a path; Python refuses to read more than 4300 digits."""
+    """A whole number in a path, with at most the digits of 64 bits; Python refuses to parse more than 4300 digits."""
 
     regex = "[0-9]{1,19}"
 
@@ -104,7 +104,7 @@ register_url_convertor("int", _Whole())
 
 
 def status_of(error: BkctlError) -> int:
-    """The HTTP status that Java would answer with."""
+    """Returns the HTTP status that Java's broker returns for an error."""
     if isinstance(error, Unauthorized) and error.status in UNAUTHORIZED:  # by the broker that was asked for the caller
         return error.status
     for kind, status in ((NotFound, 404), (AlreadyExists, 409), (Refused, 412), (UsageError, 412), (Conflict, 409)):
@@ -114,7 +114,7 @@ def status_of(error: BkctlError) -> int:
 
 
 def routes(service: MaintainedBroker, table: dict[tuple[str, str], Handler]) -> list[Route]:
-    """Routes of a table of (method, path) → handler; a path may stand for several methods."""
+    """Returns the routes of a table (method, path) → handler; a path may have several methods."""
     by_path: dict[str, dict[str, Handler]] = {}
     for (method, path), handler in table.items():
         by_path.setdefault(path, {})[method] = handler
@@ -146,12 +146,12 @@ def _endpoint(service: MaintainedBroker, handlers: dict[str, Handler]) -> Callab
 
 
 def null() -> Response:
-    """200 with nothing in it, where a policy is not set."""
+    """Returns status 200 with an empty body, for a policy that is not set."""
     return Response(status_code=200)
 
 
 def reason(status: int, text: str) -> JSONResponse:
-    """An error."""
+    """Returns an error response."""
     return JSONResponse({"reason": text}, status_code=status)
 
 
@@ -195,7 +195,7 @@ async def texts_of(request: Request) -> dict[str, str]:
 
 
 def texts(given: Any) -> dict[str, str]:
-    """An object of texts; numbers become texts, as Java reads them. Raises: Answered, not valid (400)."""
+    """Returns an object of texts; numbers become texts, as in Java. Raises: Answered, not valid (400)."""
     if not isinstance(given, dict) or any(isinstance(value, dict | list) for value in given.values()):
         raise Answered(BAD_REQUEST, "properties must be a JSON object of texts")
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
@@ -213,19 +213,19 @@ def number(request: Request, name: str, default: int) -> int:
 
 
 def flag(request: Request, name: str, default: bool = False) -> bool:
-    """A query parameter that is true or false."""
+    """Returns a boolean query parameter."""
     text = request.query_params.get(name)
     return default if text is None else text.lower() == "true"
 
 
 def check_name(what: str, name: str) -> None:
-    """Raises: Refused, a new tenant or namespace cannot be called so."""
+    """Raises Refused if the name of a new tenant or namespace is not valid."""
     if not NAMED_ENTITY.fullmatch(name):
         raise Refused(f"{what} name is not valid")
 
 
 def namespace_of(request: Request) -> str:
-    """tenant/namespace of a path."""
+    """Returns tenant/namespace of a path."""
     return f"{request.path_params['tenant']}/{request.path_params['namespace']}"
 
 
@@ -236,10 +236,10 @@ def topic_of(request: Request) -> TopicName:
 
 
 async def own(service: MaintainedBroker, request: Request, topic: TopicName) -> None:
-    """Returns if this broker serves the topic, having taken it over if it is its turn.
+    """Returns if this broker serves the topic; takes it over if it has no owner and is assigned to this broker.
 
     Raises:
-        Elsewhere: another broker does. NotFound: the namespace does not exist. Unavailable: the owner is unknown.
+        Elsewhere: another broker serves it. NotFound: the namespace does not exist. Unavailable: the owner is unknown.
         Refused: no broker may serve it.
     """
     ownership = service.backend.ownership
@@ -257,10 +257,10 @@ async def own(service: MaintainedBroker, request: Request, topic: TopicName) -> 
 
 
 async def on_partitions(service: MaintainedBroker, request: Request, handler: Handler) -> dict[TopicName, Any] | None:
-    """Return the answer of `handler` for each partition, here or at its owner; None where the topic is not partitioned.
+    """Return the result of `handler` for each partition, here or at its owner; None if the topic is not partitioned.
 
     Raises:
-        BkctlError: what the first partition that failed was refused with.
+        BkctlError: the error of the first partition that failed.
     """
     topic = topic_of(request)
     count = await service.backend.meta.topics.partitions(topic)
@@ -309,7 +309,7 @@ async def at_topic(
     query: str = "",
     **params: str,
 ) -> Any:
-    """What a handler of …/topic/tail?query says about a persistent topic, here or at its owner."""
+    """Returns the result of a handler of …/topic/tail?query for a persistent topic, here or at its owner."""
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": b"", "more_body": False}
@@ -331,7 +331,7 @@ async def at_topic(
 
 
 def redirect_url(base: str, request: Request, *, authoritative: bool) -> str:
-    """The same request at another broker."""
+    """Returns the URL of the same request at another broker."""
     path = request.scope.get("raw_path", request.url.path.encode()).decode()
     query = request.query_params.multi_items()
     pairs = [(key, value) for key, value in query if key != "authoritative"] + [

@@ -30,20 +30,20 @@ WRONG_RACK: Final = (
 
 
 async def bookies(service: MaintainedBroker, request: Request) -> Json:
-    """All bookies: those with a cookie, alive or not, and those that are registered."""
+    """Returns all bookies: those with a cookie, available or not, and those that are registered."""
     registry = service.bookkeeper.registry
     known = await registry.known() | await registry.writable()
     return {"bookies": [{"bookieId": str(bookie)} for bookie in sorted(known)]}
 
 
 async def racks(service: MaintainedBroker, request: Request) -> Json:
-    """Groups of bookies with their racks, as they are stored."""
+    """Returns the stored groups of bookies with their racks."""
     found = await read_document(service.store, PULSAR_RACKS_PATH)
     return {} if found is None else found.value
 
 
 async def rack(service: MaintainedBroker, request: Request) -> Json:
-    """One bookie's rack."""
+    """Returns a bookie's rack."""
     bookie = request.path_params["bookie"]
     for group in (await racks(service, request)).values():
         if bookie in group:
@@ -52,7 +52,7 @@ async def rack(service: MaintainedBroker, request: Request) -> Json:
 
 
 async def put_rack(service: MaintainedBroker, request: Request) -> None:
-    """Puts a bookie into a group, with its rack; it leaves the group where it was."""
+    """Adds a bookie with its rack to a group, and removes it from its former group."""
     bookie, group = request.path_params["bookie"], request.query_params.get("group")
     if not group:
         raise Refused("Bookie 'group' parameters is missing")
@@ -68,7 +68,7 @@ async def put_rack(service: MaintainedBroker, request: Request) -> None:
 
 
 async def delete_rack(service: MaintainedBroker, request: Request) -> None:
-    """Forgets a bookie's rack."""
+    """Removes a bookie's rack."""
     bookie = request.path_params["bookie"]
 
     def change(old: Json) -> Json:
@@ -80,7 +80,7 @@ async def delete_rack(service: MaintainedBroker, request: Request) -> None:
 
 
 def _without(groups: Json, bookie: str) -> Json:
-    """The groups without a bookie, and without groups that are empty then."""
+    """Returns the groups without a bookie, and without groups that become empty."""
     left = {name: {b: info for b, info in group.items() if b != bookie} for name, group in groups.items()}
     return {name: group for name, group in left.items() if group}
 

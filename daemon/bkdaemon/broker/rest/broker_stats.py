@@ -2,7 +2,7 @@
 
     topics        namespace → bundle → persistent, non-persistent → topic → its statistics
     metrics       [{"metrics": {name: value}, "dimensions": {…}}]: namespaces, the cache, connections
-    load-report   what load managers read
+    load-report   the load report for load managers
 
 Statistics of a Java process (MBeans, Netty's allocators) are refused. Source: BrokerStatsBase.java, PulsarStats.java,
 PersistentTopic.java (updateRates), StreamingStats.java, NamespaceStats.java, BrokerOperabilityMetrics.java.
@@ -59,7 +59,7 @@ async def topics(service: MaintainedBroker, request: Request) -> Json:
 
 
 def topic_figures(topic: AnyTopic, service: MaintainedBroker) -> Json:
-    """One topic of GET …/broker-stats/topics."""
+    """Returns one topic of GET …/broker-stats/topics."""
     stats = rest_stats.topic_stats(topic, service.rates)
     figures: Json = {
         "publishers": [_picked(one, _PUBLISHER) for one in stats["publishers"]],
@@ -154,7 +154,7 @@ def _of_namespace(namespace: str, figures: list[Json]) -> Json:
 
 
 async def report(service: MaintainedBroker, request: Request) -> Json:
-    """This broker's load."""
+    """Returns this broker's load report."""
     return load_report(service)
 
 
@@ -172,12 +172,12 @@ async def no_allocator(service: MaintainedBroker, request: Request) -> Response:
 
 
 async def no_bookie_operations(service: MaintainedBroker, request: Request) -> Response:
-    """They are not counted by topic."""
+    """Refuse: bookie operations are not counted by topic."""
     return reason(METHOD_NOT_ALLOWED, "This broker does not count pending operations by topic. See /metrics")
 
 
 async def availability(service: MaintainedBroker, request: Request) -> None:
-    """Only Java's oldest load manager knows this."""
+    """Refuse: only Java's oldest load manager supports this."""
     raise Conflict(f"{LOAD_MANAGER} does not support this operation")
 
 

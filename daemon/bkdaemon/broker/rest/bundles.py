@@ -1,6 +1,6 @@
-"""Bundles of namespaces in Pulsar's REST interface, and what is done for all topics of a namespace or a bundle.
+"""Bundles of namespaces in Pulsar's REST interface, and operations on all topics of a namespace or a bundle.
 
-A topic's owner does it, whichever broker gets the request.
+A topic's owner performs an operation, whichever broker gets the request.
 Source: NamespacesBase.java (internalClearNamespaceBacklogAsync, internalUnsubscribeNamespaceAsync,
 internalDeleteNamespaceBundleAsync), NonPersistentTopics.java (getListFromBundle).
 """
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 REPLICATORS: Final = "pulsar.repl"
 """The prefix of the names of replication cursors."""
 NAMES_MAX: Final = 65_536
-"""Names that are tried for one that is in a bundle."""
+"""Maximum names that are tried to find one in a bundle."""
 
 
 async def namespace_bundles(service: MaintainedBroker, request: Request) -> Json:
-    """The bundles of a namespace."""
+    """Returns the bundles of a namespace."""
     await policies_of(service, request)
     return bundles_value(await service.backend.meta.namespaces.bundles(namespace_of(request)))
 
@@ -67,7 +67,7 @@ async def unload_bundles(service: MaintainedBroker, request: Request, namespace:
 
 
 async def bundle_of(service: MaintainedBroker, request: Request) -> Bundle:
-    """The bundle of a request. Raises: NotFound, the namespace does not exist. Refused, the bundle does not."""
+    """Returns the bundle of a request. Raises: NotFound, the namespace does not exist. Refused, the bundle does not."""
     await policies_of(service, request)
     namespace, text = namespace_of(request), request.path_params["bundle"]
     try:
@@ -156,7 +156,7 @@ async def delete_bundle(service: MaintainedBroker, request: Request) -> None:
 
 
 async def hash_positions(service: MaintainedBroker, request: Request) -> Json:
-    """Where the topics of a bundle are in the hash space; those that are asked for, or all."""
+    """Returns the positions of a bundle's topics in the hash space: of the requested topics, or of all."""
     bundle = await own_bundle(service, request)
     asked = [TopicName.parse(text) for text in request.query_params.getlist("topics") if text]
     topics = asked or await _topics(service, bundle.namespace, bundle)
@@ -165,7 +165,7 @@ async def hash_positions(service: MaintainedBroker, request: Request) -> Json:
 
 
 async def open_in_bundle(service: MaintainedBroker, request: Request) -> list[str]:
-    """The topics without storage that are open in a bundle."""
+    """Returns the non-persistent topics that are open in a bundle."""
     bundle = await own_bundle(service, request)
     here = service.server.topics.open
     return sorted(
@@ -182,7 +182,7 @@ async def _topics(service: MaintainedBroker, namespace: str, bundle: Bundle | No
 
 
 async def _asked(service: MaintainedBroker, request: Request) -> list[TopicName]:
-    """The topics that are meant, without those of the system."""
+    """Returns the topics of the request, without system topics."""
     if "bundle" in request.path_params:
         bundle = await own_bundle(service, request)
         found = await _topics(service, bundle.namespace, bundle)
@@ -193,7 +193,7 @@ async def _asked(service: MaintainedBroker, request: Request) -> list[TopicName]
 
 
 async def clear_backlog(service: MaintainedBroker, request: Request) -> None:
-    """Acknowledges everything, for one subscription or for all."""
+    """Acknowledges all entries, of one subscription or of all."""
     wanted = request.path_params.get("subscription")
     for topic in await _asked(service, request):
         names: Any = await at_topic(service, request, rest_subscriptions.subscriptions, "GET", topic, "subscriptions")

@@ -1,7 +1,7 @@
-"""Clusters in Pulsar's REST interface: what is stored of them, in Java's format. This broker serves its own cluster.
+"""Clusters in Pulsar's REST interface: the stored values, in Java's format. This broker serves its own cluster.
 
     /admin/clusters/NAME            addresses, names of peers
-    /admin/clusters/NAME/policies   where its topics have moved to
+    /admin/clusters/NAME/policies   the cluster to which its topics have migrated
     /admin/clusters/NAME/…          which brokers its namespaces may be on: see isolation
 
 Source: ClustersBase.java, ClusterResources.java, ClusterDataImpl.java, ClusterPoliciesImpl.java.
@@ -83,12 +83,12 @@ async def cluster_there(service: MaintainedBroker, request: Request) -> str:
 
 
 async def clusters(service: MaintainedBroker, request: Request) -> list[str]:
-    """The names of the clusters, without the marker `global`."""
+    """Returns the names of the clusters, without the marker `global`."""
     return [name for name in await service.store.children(CLUSTERS) if name != GLOBAL_CLUSTER]
 
 
 async def cluster(service: MaintainedBroker, request: Request) -> Json:
-    """One cluster's node."""
+    """Returns a cluster."""
     return await _cluster(service, _name(request))
 
 
@@ -101,7 +101,7 @@ async def _given(request: Request) -> Json:
 
 
 async def put_cluster(service: MaintainedBroker, request: Request) -> Response:
-    """A new cluster, so that tenants may be allowed it; this broker does not replicate to it."""
+    """Creates a cluster, which tenants may be allowed to use; this broker does not replicate to it."""
     if not (await request.body()).strip():
         raise Answered(BAD_REQUEST, "cluster data is required")
     given = await _given(request)
@@ -122,7 +122,7 @@ async def post_cluster(service: MaintainedBroker, request: Request) -> Response:
 
 
 async def delete_cluster(service: MaintainedBroker, request: Request) -> None:
-    """Deletes a cluster that no tenant is allowed."""
+    """Deletes a cluster that no tenant may use."""
     name, namespaces = _name(request), service.backend.meta.namespaces
     await _cluster(service, name)
     for tenant in await namespaces.tenants():
@@ -142,13 +142,13 @@ async def _delete_tree(service: MaintainedBroker, path: str) -> None:
 
 
 async def peers(service: MaintainedBroker, request: Request) -> Any:
-    """The names of a cluster's peers."""
+    """Returns the names of a cluster's peers."""
     found = (await _cluster(service, _name(request))).get("peerClusterNames")
     return null() if found is None else found
 
 
 async def post_peers(service: MaintainedBroker, request: Request) -> None:
-    """Changes them."""
+    """Changes the names of a cluster's peers."""
     name, given = _name(request), typed(["str"], await body_of(request) or [], "peer clusters")
     for peer in given:
         if peer.lower() == name.lower():
@@ -160,7 +160,7 @@ async def post_peers(service: MaintainedBroker, request: Request) -> None:
 
 
 async def migration(service: MaintainedBroker, request: Request) -> Json:
-    """Where the topics of a cluster have moved to."""
+    """Returns the cluster to which the topics of a cluster have migrated."""
     found = await read_document(service.store, f"{CLUSTERS}/{_name(request)}/policies")
     if found is None:
         raise NotFound("Cluster does not exist")
@@ -168,7 +168,7 @@ async def migration(service: MaintainedBroker, request: Request) -> Json:
 
 
 async def post_migration(service: MaintainedBroker, request: Request) -> Response:
-    """Says where they have moved to: clients are sent there within seconds."""
+    """Sets the cluster to which the topics have migrated: clients are redirected within seconds."""
     moved, url = flag(request, "migrated"), typed(CLUSTER_URL, await object_of(request), "cluster url")
     if moved and not (url.get("brokerServiceUrl") or url.get("brokerServiceUrlTls")):
         raise Answered(BAD_REQUEST, "Cluster url must not be empty")

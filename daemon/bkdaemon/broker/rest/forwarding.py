@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bkdaemon.broker.maintained import MaintainedBroker
 
 CREDENTIALS: Final = ("authorization", "x-pulsar-auth-method-name", "x-original-principal")
-"""Headers that say who asks."""
+"""Headers with the credentials of the caller."""
 WEB_ADDRESSES: Final = ("webServiceUrl", "webServiceUrlTls")
 TIMEOUT_S: Final = 60.0
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024

@@ -50,7 +50,7 @@ FAILOVER_NUMBERS: Final = ("min_limit", "usage_threshold")
 NO_DOMAINS: Final = "This broker does not place bundles by failure domains"
 _LISTS: Final = ("namespaces", "primary", "secondary")
 PATTERNS_MAX: Final = 256
-"""Of one policy: each is compiled and matched for every namespace that is assigned."""
+"""Maximum patterns of one policy: each is compiled and matched for every namespace that is assigned."""
 _NUMBER: Final = re.compile(r"[-+]?[0-9]{1,10}")
 
 
@@ -74,7 +74,7 @@ async def _policies(service: MaintainedBroker, name: str) -> Json:
 
 
 async def policies(service: MaintainedBroker, request: Request) -> Json:
-    """Which brokers namespaces may be on."""
+    """Returns the isolation policies of a cluster."""
     name = request.path_params["cluster"]
     if await service.store.exists(f"{CLUSTERS}/{name}") is None:
         raise NotFound(f"Cluster {name} does not exist.")
@@ -82,7 +82,7 @@ async def policies(service: MaintainedBroker, request: Request) -> Json:
 
 
 async def policy(service: MaintainedBroker, request: Request) -> Any:
-    """One of these policies."""
+    """Returns one isolation policy."""
     name, asked = await cluster_there(service, request), request.path_params["policy"]
     found = await _policies(service, name)
     if asked not in found:
@@ -91,7 +91,7 @@ async def policy(service: MaintainedBroker, request: Request) -> Any:
 
 
 async def set_policy(service: MaintainedBroker, request: Request) -> None:
-    """Sets one, and has the namespaces unloaded that it may move."""
+    """Sets an isolation policy, and unloads the namespaces that it may move."""
     name, asked = await cluster_there(service, request), request.path_params["policy"]
     body, matcher = await body_of(request), service.server.matcher
     new, old = await run_in(matcher, lambda: _given(asked, body)), None
@@ -114,7 +114,7 @@ async def set_policy(service: MaintainedBroker, request: Request) -> None:
 
 
 async def delete_policy(service: MaintainedBroker, request: Request) -> None:
-    """Deletes one, if it exists."""
+    """Deletes an isolation policy, if it exists."""
     name, asked = await cluster_there(service, request), request.path_params["policy"]
     try:
         await service.store.create(isolation_path(name), b"{}", parents=True)
@@ -131,7 +131,7 @@ async def _namespaces(service: MaintainedBroker, cluster: str) -> list[str]:
 
 
 def _given(name: str, body: Any) -> Json:
-    """A policy as Java stores it. Raises: Answered, Java would not take it (400)."""
+    """Returns a policy as Java stores it. Raises: Answered, the policy is not valid in Java (400)."""
     if not isinstance(body, dict):
         raise Answered(BAD_REQUEST, "namespace isolation policy data is required")
     lists = {key: _texts(key, body.get(key)) for key in _LISTS}
@@ -157,7 +157,7 @@ def _given(name: str, body: Any) -> Json:
 
 
 def _shown(value: Any, blanks: str = "") -> str:
-    """JSON for people, as Jackson writes it."""
+    """Returns indented JSON, as Jackson writes it."""
     if isinstance(value, list):
         return f"[ {', '.join(map(json.dumps, value))} ]" if value else "[ ]"
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Namespaces in Pulsar's REST interface: their policies, one by one or together, and their life.
+"""Namespaces in Pulsar's REST interface: their policies, one by one or together, creation and deletion.
 
 UNSET has the value returned for a policy that is not set. Source: NamespacesBase.java, Namespaces.java, Policies.java.
 """
@@ -69,11 +69,11 @@ NOT_ENFORCED: Final = frozenset(
 )
 """Policies of a new namespace that are refused unless they have their default."""
 BUNDLES_MAX: Final = 65_536
-"""Of a new namespace: their boundaries shall fit into a node."""
+"""Maximum bundles of a new namespace, whose boundaries must fit into a node."""
 
 
 async def namespaces(service: MaintainedBroker, request: Request) -> list[str]:
-    """The namespaces of a tenant."""
+    """Returns the namespaces of a tenant."""
     try:
         return await service.backend.meta.namespaces.namespaces(request.path_params["tenant"])
     except NotFound:
@@ -81,7 +81,7 @@ async def namespaces(service: MaintainedBroker, request: Request) -> list[str]:
 
 
 async def policies_of(service: MaintainedBroker, request: Request) -> Json:
-    """The policies of a request's namespace, as they are stored. Raises: NotFound, it does not exist."""
+    """Returns the stored policies of a request's namespace. Raises: NotFound, it does not exist."""
     try:
         return await service.backend.meta.namespaces.policies(namespace_of(request))
     except NotFound:
@@ -99,13 +99,13 @@ def refusing_policy(text: str) -> Handler:
 
 
 async def policies(service: MaintainedBroker, request: Request) -> Json:
-    """The policies of a namespace, with the bundles that count."""
+    """Returns the policies of a namespace, with its current bundles."""
     found = {**IMPLIED_POLICIES, **await policies_of(service, request)}
     return found | {"bundles": bundles_value(await service.backend.meta.namespaces.bundles(namespace_of(request)))}
 
 
 async def put_namespace(service: MaintainedBroker, request: Request) -> None:
-    """A new namespace; the body may hold policies."""
+    """Creates a namespace; the body may contain policies."""
     namespace, given = namespace_of(request), await object_of(request)
     check_name("Namespace", request.path_params["namespace"])
     store = service.backend.meta.namespaces
@@ -169,7 +169,7 @@ def _map(key: str, value: Any) -> Json:
 
 
 async def _check_clusters(service: MaintainedBroker, clusters: Any) -> None:
-    """Raises: Answered, a namespace is to be in no cluster, in one that is not there, or in others too."""
+    """Raises Refused or Answered: the clusters are not exactly this broker's cluster."""
     if not clusters:
         raise Refused("ClusterIds should not be null or empty")
     if "global" in clusters:
@@ -183,7 +183,7 @@ async def _check_clusters(service: MaintainedBroker, clusters: Any) -> None:
 
 
 async def delete_namespace(service: MaintainedBroker, request: Request) -> Any:
-    """Deletes a namespace; with force its topics too, where configuration allows it."""
+    """Deletes a namespace; with force also its topics, if the configuration allows it."""
     await policies_of(service, request)
     force = flag(request, "force")
     if force and not service.config.force_delete_namespace:
@@ -193,7 +193,7 @@ async def delete_namespace(service: MaintainedBroker, request: Request) -> Any:
 
 
 async def remove_namespace(service: MaintainedBroker, request: Request, namespace: str, *, force: bool) -> None:
-    """Deletes a namespace with what is in it. Raises: Conflict, it has topics and that is not forced."""
+    """Deletes a namespace with its topics. Raises: Conflict, it has topics and force is not set."""
     meta = service.backend.meta
     topics = await meta.topics.topics(namespace)
     system = [topic for topic in topics if topic.local.startswith("__")]
@@ -216,7 +216,7 @@ async def remove_namespace(service: MaintainedBroker, request: Request, namespac
 
 
 async def namespace_topics(service: MaintainedBroker, request: Request) -> list[str]:
-    """The topics of a namespace, without those of the system."""
+    """Returns the topics of a namespace, without system topics."""
     await policies_of(service, request)
     if request.query_params.get("mode") == "NON_PERSISTENT":
         return []
@@ -229,7 +229,7 @@ async def namespace_topics(service: MaintainedBroker, request: Request) -> list[
 
 
 def policy_routes() -> dict[tuple[str, str], Handler]:
-    """get, set and delete of single policies: path, key of the stored object."""
+    """Returns the routes that get, set and delete single policies, by path and key of the stored object."""
     table: dict[tuple[str, str], Handler] = {}
     for path, key in POLICIES.items():
         read, write, remove = _policy(path, key)
@@ -240,7 +240,7 @@ def policy_routes() -> dict[tuple[str, str], Handler]:
 
 
 async def change_policies(service: MaintainedBroker, request: Request, edit: Callable[[Json], Json]) -> None:
-    """Changes what is stored of a namespace; this broker applies it at once, others soon."""
+    """Changes the stored policies of a namespace; this broker applies them at once, others soon."""
     await policies_of(service, request)
     await service.backend.meta.namespaces.update_policies(namespace_of(request), edit)
     service.backend.policies.forget(namespace_of(request))
@@ -288,7 +288,7 @@ def _policy(path: str, key: str) -> tuple[Handler, Handler, Handler]:
 
 
 def _check_retention(config: BrokerConfig, policies: Json) -> None:
-    """Raises: Answered, 412: retention keeps less than a backlog may hold, where the namespace has a backlog quota."""
+    """Raises Answered (412): retention keeps less than the backlog quota of the namespace allows."""
     quotas = policies.get("backlog_quota_map") or {}
     if quotas:
         refusal = RETENTION_TOO_SMALL.format("namespace")
@@ -307,19 +307,19 @@ def quota_kind(request: Request) -> str:
 
 
 async def pause(service: MaintainedBroker, request: Request) -> bool:
-    """Whether Shared subscriptions pause while more ranges are acknowledged than are stored."""
+    """Returns whether Shared subscriptions pause while more ranges are acknowledged than are stored."""
     return bool((await policies_of(service, request)).get(PAUSE_KEY))
 
 
 async def set_pause(service: MaintainedBroker, request: Request) -> None:
-    """They do (POST), or do not (DELETE), whatever broker.conf says."""
+    """Enables (POST) or disables (DELETE) the pause, whatever the value in broker.conf."""
     await change_policies(service, request, lambda old: {**old, PAUSE_KEY: request.method == "POST"})
 
 
 async def affinity(service: MaintainedBroker, request: Request) -> Any:
-    """The groups of bookies that a namespace's ledgers go to; nothing where none are set.
+    """Returns the groups of bookies for a namespace's ledgers; None if none is set.
 
-    A namespace that no broker ever owned a bundle of is not found: Java stores local policies with the first bundle.
+    A namespace of which no broker ever owned a bundle is not found: Java stores local policies with the first bundle.
     """
     await policies_of(service, request)
     name = namespace_of(request)
@@ -340,7 +340,7 @@ async def set_affinity(service: MaintainedBroker, request: Request) -> None:
 
 
 async def delete_affinity(service: MaintainedBroker, request: Request) -> None:
-    """Binds them to none."""
+    """Removes the groups of bookies from a namespace."""
     await policies_of(service, request)
     await _write_affinity(service, request, None)
 
@@ -354,12 +354,12 @@ async def _write_affinity(service: MaintainedBroker, request: Request, group: Js
 
 
 async def properties(service: MaintainedBroker, request: Request) -> Json:
-    """A namespace's own properties."""
+    """Returns the properties of a namespace."""
     return dict((await policies_of(service, request)).get("properties") or {})
 
 
 async def property_(service: MaintainedBroker, request: Request) -> Any:
-    """One of them."""
+    """Returns one property of a namespace."""
     found = (await properties(service, request)).get(request.path_params["key"])
     return null() if found is None else PlainTextResponse(str(found))
 

@@ -1,7 +1,7 @@
-"""New partitions of a topic: their nodes, and the subscriptions of those that are there.
+"""Creates new partitions of a topic: their nodes, and the subscriptions of the existing partitions.
 
-Both are there before the number of partitions is raised, so that no producer is faster than a subscription. Source:
-PersistentTopicsBase.java (createSubscriptions).
+Both exist before the number of partitions is raised, so that no message is published before a subscription exists.
+Source: PersistentTopicsBase.java (createSubscriptions).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 async def make_partitions(service: MaintainedBroker, topic: TopicName, start: int, end: int) -> None:
-    """Nodes without ledgers, so that the partitions are listed."""
+    """Creates the partitions' nodes, without ledgers, so that the partitions are listed."""
     if not topic.persistent:
         return
 
@@ -34,7 +34,7 @@ async def make_partitions(service: MaintainedBroker, topic: TopicName, start: in
 
 
 async def subscribe_partitions(service: MaintainedBroker, topic: TopicName, start: int, end: int) -> None:
-    """The durable subscriptions of the first partition, at the beginning of new ones that no broker has opened yet.
+    """Creates the first partition's durable subscriptions in new partitions that no broker has opened yet.
 
     Raises:
         Conflict: a broker opened one just now; retry.

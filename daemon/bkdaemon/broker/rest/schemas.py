@@ -34,14 +34,14 @@ TYPE_NUMBERS: Final = {name: number for number, name in SCHEMA_TYPES.items()}
 
 
 async def _topic(service: MaintainedBroker, request: Request) -> TopicName:
-    """The topic of a request, which need not be there. Raises: NotFound, no such namespace."""
+    """Returns the topic of a request, which need not exist. Raises: NotFound, the namespace does not exist."""
     if not await service.backend.meta.namespaces.exists(namespace_of(request)):
         raise NotFound("Namespace not found")
     return topic_of(request)
 
 
 async def schema(service: MaintainedBroker, request: Request) -> dict[str, Any]:
-    """A version of a topic's schema, or the latest."""
+    """Returns a version of a topic's schema, or the latest."""
     version = request.path_params.get("version")
     found = await service.backend.schema(await _topic(service, request), int(version) if version is not None else None)
     if found is None:
@@ -50,7 +50,7 @@ async def schema(service: MaintainedBroker, request: Request) -> dict[str, Any]:
 
 
 async def schemas(service: MaintainedBroker, request: Request) -> dict[str, Any]:
-    """Every version."""
+    """Returns every version of a schema."""
     topic = await _topic(service, request)
     found = await service.backend.schemas(topic)
     if not found and not (await service.backend.meta.topics.schema_versions(topic))[0]:
@@ -59,7 +59,7 @@ async def schemas(service: MaintainedBroker, request: Request) -> dict[str, Any]
 
 
 async def metadata(service: MaintainedBroker, request: Request) -> dict[str, Any]:
-    """Where the versions are stored."""
+    """Returns the places where the versions are stored."""
     versions, _ = await service.backend.meta.topics.schema_versions(await _topic(service, request))
     if not versions:
         raise NotFound("Schema not found")
@@ -85,7 +85,7 @@ async def _given(request: Request) -> StoredSchema | Response:
 
 
 async def post_schema(service: MaintainedBroker, request: Request) -> Any:
-    """Stores a schema, if it fits those before it; one that is there keeps its version."""
+    """Stores a schema that is compatible with earlier ones; an existing one keeps its version."""
     topic, given = await _topic(service, request), await _given(request)
     if isinstance(given, Response):
         return given
@@ -99,7 +99,7 @@ async def post_schema(service: MaintainedBroker, request: Request) -> Any:
 
 
 async def compatibility(service: MaintainedBroker, request: Request) -> Any:
-    """Whether a schema fits those before it."""
+    """Returns whether a schema is compatible with earlier ones."""
     topic, given = await _topic(service, request), await _given(request)
     if isinstance(given, Response):
         return given
@@ -114,7 +114,7 @@ async def compatibility(service: MaintainedBroker, request: Request) -> Any:
 
 
 async def version_of(service: MaintainedBroker, request: Request) -> Any:
-    """The version of a schema, -1 where it is not stored."""
+    """Returns the version of a schema, -1 if it is not stored."""
     topic, given = await _topic(service, request), await _given(request)
     if isinstance(given, Response):
         return given
@@ -125,7 +125,7 @@ async def version_of(service: MaintainedBroker, request: Request) -> Any:
 
 
 async def delete_schema(service: MaintainedBroker, request: Request) -> dict[str, Any]:
-    """Marks a topic's schema as deleted, in a version of its own; with force forgets every version."""
+    """Marks a topic's schema as deleted, in a new version; with force deletes every version."""
     storage, topic = service.backend.schema_storage, await _topic(service, request)
     if flag(request, "force"):
         await storage.delete(topic)
@@ -134,7 +134,7 @@ async def delete_schema(service: MaintainedBroker, request: Request) -> dict[str
 
 
 async def delete_schemas(service: MaintainedBroker, topic: TopicName) -> None:
-    """Forgets every version."""
+    """Deletes every version of a schema."""
     await service.backend.schema_storage.delete(topic)
 
 

@@ -5,7 +5,7 @@
     entryFilters              by name; none is installed, as in a Java broker without entryFilterNames
     schemaAutoUpdateCompatibilityStrategy   the old form of schemaCompatibilityStrategy, which overrides it
 
-What a Java broker stored is returned. Source: NamespacesBase.java, Namespaces.java, EntryFilterProvider.java.
+Values that a Java broker stored are returned. Source: NamespacesBase.java, Namespaces.java, EntryFilterProvider.java.
 """
 
 from __future__ import annotations

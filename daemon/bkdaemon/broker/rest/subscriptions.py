@@ -83,7 +83,7 @@ MESSAGE_HEADERS: Final[dict[str, tuple[str, Callable[[Any], str]]]] = {
     "chunk_id": ("chunk-id", str),
     "null_partition_key": ("null-partition-key", _boolean),
 }
-"""The fields of a message that are returned if its producer has set them: X-Pulsar-…, and how."""
+"""Fields of a message that are returned if its producer has set them: suffix of X-Pulsar-…, and conversion."""
 COMPRESSIONS: Final = ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY")
 ALMOST_CAUGHT_UP: Final = 1000
 """Largest backlog of connected consumers that is not expired, unless its first message is much too old."""
@@ -114,7 +114,7 @@ async def _subscription(service: MaintainedBroker, request: Request) -> tuple[To
 
 
 async def subscriptions(service: MaintainedBroker, request: Request) -> list[str]:
-    """The names of a topic's subscriptions."""
+    """Returns the names of a topic's subscriptions."""
     parts = await on_partitions(service, request, subscriptions)
     if parts is not None:
         return sorted({name for names in parts.values() for name in names})
@@ -122,7 +122,7 @@ async def subscriptions(service: MaintainedBroker, request: Request) -> list[str
 
 
 async def create(service: MaintainedBroker, request: Request) -> Any:
-    """A new subscription, at the end of the topic unless a message id is given; the topic is made where rules allow."""
+    """Creates a subscription, at the topic's end or at a message id; creates the topic if the rules allow it."""
     if service.config.strict_subscription_names:
         wrong = strict_name_refusal(request.path_params["subscription"])
         if wrong is not None:
@@ -135,7 +135,7 @@ async def create(service: MaintainedBroker, request: Request) -> Any:
 
 
 async def _create_on_partition(service: MaintainedBroker, request: Request) -> bool:
-    """As `_create`, here or at the partition's owner, which refuses what it has."""
+    """As `_create`, here or at the partition's owner, which refuses an existing subscription."""
     try:
         return await _create(service, request)
     except Elsewhere as e:
@@ -147,7 +147,7 @@ async def _create_on_partition(service: MaintainedBroker, request: Request) -> b
 
 
 async def _create(service: MaintainedBroker, request: Request) -> bool:
-    """False if it is there already."""
+    """Creates a subscription; returns False if it exists already."""
     given = await object_of(request)
     at = _position(given) if "ledgerId" in given else LATEST
     properties = texts(given.get("properties") or {})
@@ -171,7 +171,7 @@ async def delete(service: MaintainedBroker, request: Request) -> Any:
 
 
 async def properties(service: MaintainedBroker, request: Request) -> dict[str, str]:
-    """A subscription's own properties."""
+    """Returns the properties of a subscription."""
     parts = await on_partitions(service, request, properties)
     if parts is not None:
         return {key: text for one in parts.values() for key, text in one.items()}
@@ -179,7 +179,7 @@ async def properties(service: MaintainedBroker, request: Request) -> dict[str, s
 
 
 async def put_properties(service: MaintainedBroker, request: Request) -> Any:
-    """Replaces them."""
+    """Replaces the properties of a subscription."""
     if await on_partitions(service, request, put_properties) is not None:
         return NO_CONTENT
     given = await texts_of(request)
@@ -198,7 +198,7 @@ async def skip(service: MaintainedBroker, request: Request) -> None:
 
 
 async def skip_all(service: MaintainedBroker, request: Request) -> Any:
-    """Acknowledges everything."""
+    """Acknowledges all entries."""
     if await on_partitions(service, request, skip_all) is not None:
         return NO_CONTENT
     topic, subscription = await _subscription(service, request)
@@ -208,7 +208,7 @@ async def skip_all(service: MaintainedBroker, request: Request) -> Any:
 
 
 async def expire(service: MaintainedBroker, request: Request) -> Any:
-    """Acknowledges what is older than so many seconds, for one subscription or for all."""
+    """Acknowledges messages older than so many seconds, of one subscription or of all."""
     if await on_partitions(service, request, expire) is not None:
         return NO_CONTENT
     seconds = int(request.path_params["seconds"])
@@ -225,7 +225,7 @@ async def expire(service: MaintainedBroker, request: Request) -> Any:
 
 
 async def _expire(service: MaintainedBroker, topic: Topic, subscription: Subscription, seconds: int) -> bool:
-    """False if there is nothing to expire, or so little that its consumers will soon have it."""
+    """Expires messages; returns False if the backlog is empty, or so small that consumers will get it soon."""
     backlog, log = subscription.cursor.backlog(), topic.ledger
     if backlog and subscription.consumers and backlog < ALMOST_CAUGHT_UP:
         border = await log.find_by_publish_time(topic.now_ms() - int(seconds * EXPIRY_THRESHOLD) * 1000)
@@ -238,7 +238,7 @@ async def _expire(service: MaintainedBroker, topic: Topic, subscription: Subscri
 
 
 async def expire_to_id(service: MaintainedBroker, request: Request) -> None:
-    """Acknowledges everything up to a message."""
+    """Acknowledges all entries up to a message."""
     topic, subscription = await _subscription(service, request)
     position = _position(await body_of(request, {}))
     if position > topic.ledger.last_confirmed:
@@ -277,7 +277,7 @@ def _position(given: Any) -> Position:
 
 
 async def analyze(service: MaintainedBroker, request: Request) -> dict[str, Any]:
-    """Counts what is in a subscription's backlog by reading it, from a message on if one is given."""
+    """Counts entries and messages of a subscription's backlog by reading it, from a message on if one is given."""
     topic, subscription = await _subscription(service, request)
     ledgers, cursor = topic.ledger.ledgers, subscription.cursor
     given = await object_of(request)
@@ -308,7 +308,7 @@ async def analyze(service: MaintainedBroker, request: Request) -> dict[str, Any]
 
 
 async def message_at(service: MaintainedBroker, request: Request) -> Response:
-    """The n-th entry of a subscription's backlog; as in Java, a missing one is created at the topic's start."""
+    """Returns the n-th entry of a subscription's backlog; as in Java, creates a missing one at the topic's start."""
     topic, name = await opened(service, request), request.path_params["subscription"]
     if name not in topic.subscriptions and not reserved(name):
         with contextlib.suppress(Refusal):  # then it is not found
@@ -325,7 +325,7 @@ async def message_at(service: MaintainedBroker, request: Request) -> Response:
 
 
 async def message_by_id(service: MaintainedBroker, request: Request) -> Response:
-    """One entry."""
+    """Returns one entry."""
     topic = await opened(service, request)
     position = Position(int(request.path_params["ledger"]), int(request.path_params["entry"]))
     if not topic.ledger.ledgers.contains(position):
@@ -334,7 +334,7 @@ async def message_by_id(service: MaintainedBroker, request: Request) -> Response
 
 
 async def examine(service: MaintainedBroker, request: Request) -> Response:
-    """The n-th entry from the topic's first, or its last."""
+    """Returns the n-th entry from the topic's first or last one."""
     topic, query = await opened(service, request), request.query_params
     ledgers, count = topic.ledger.ledgers, max(1, number(request, "messagePosition", 1))
     if not ledgers.entries_total:
@@ -345,13 +345,13 @@ async def examine(service: MaintainedBroker, request: Request) -> Response:
 
 
 async def id_at_time(service: MaintainedBroker, request: Request) -> dict[str, int]:
-    """The first message published at or after a time: of what is compacted first, which the topic may have let go."""
+    """Returns the first message published at or after a time, also one that is only in the compacted ledger."""
     topic, ms = await opened(service, request), int(request.path_params["time"])
     return message_id(topic.name, await topic.compaction.at_time(ms) or await topic.ledger.find_by_publish_time(ms), -1)
 
 
 async def _message(service: MaintainedBroker, topic: Topic, position: Position) -> Response:
-    """An entry's payload, decompressed, with what its metadata say in headers."""
+    """Returns an entry's payload, decompressed, with its metadata in headers."""
     ((_, entry),) = await topic.ledger.read(position, 1, 1)
     metadata, payload = split_entry(entry)
     size_max = service.config.max_message_size
@@ -431,7 +431,7 @@ ALONE: Final[dict[tuple[str, str], tuple[Handler, str]]] = {
         "calculate backlog size is not allowed for partitioned-topic",
     ),
 }
-"""Handlers, and what is said where they are asked of a partitioned topic as a whole."""
+"""Handlers, and the error of a request for a whole partitioned topic."""
 SUBSCRIPTIONS: Final[dict[tuple[str, str], Handler]] = {
     ("GET", f"{TOPIC}/subscriptions"): subscriptions,
     ("PUT", SUBSCRIPTION): create,

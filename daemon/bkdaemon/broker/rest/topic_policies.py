@@ -98,7 +98,7 @@ POLICIES: Final = {
 
 
 async def topic_there(service: MaintainedBroker, request: Request) -> TopicName:
-    """The topic that the policies are of: a partitioned one as a whole. Raises: NotFound. Refused: it is a part."""
+    """Returns the topic of the policies, a whole partitioned one. Raises: NotFound. Refused: it is a partition."""
     topic = topic_of(request)
     if topic.partition >= 0:
         raise Refused("Not allowed to set/get topic policy for a partition")
@@ -109,7 +109,7 @@ async def topic_there(service: MaintainedBroker, request: Request) -> TopicName:
 
 
 def _for_all_clusters(request: Request) -> bool:
-    """Whether a request is of the policies for all clusters (`pulsar-admin topicPolicies --global`)."""
+    """True if a request is for the policies of all clusters (`pulsar-admin topicPolicies --global`)."""
     return flag(request, "isGlobal")
 
 
@@ -179,7 +179,7 @@ def _check_retention(config: BrokerConfig, value: Any, own: Policies, of_namespa
 
 
 def _check_quota(config: BrokerConfig, value: Any, own: Policies, of_namespace: Mapping[str, Any]) -> None:
-    """Raises: Answered, 412: a backlog may hold more than is kept by retention, the topic's or the namespace's."""
+    """Raises: Answered, 412: a backlog quota allows more than retention keeps, the topic's or the namespace's."""
     retention = own.get("retentionPolicies") or of_namespace.get("retention_policies")
     check_room(config, value, retention, BACKLOG_TOO_BIG.format("topic"))
 
@@ -218,13 +218,13 @@ def _dispatch_rate(config: BrokerConfig, messages: int, size: int) -> dict[str, 
 
 
 async def pause(service: MaintainedBroker, request: Request) -> bool:
-    """Whether its Shared subscriptions pause while more ranges are acknowledged than are stored."""
+    """Returns whether Shared subscriptions of the topic pause while more ranges are acknowledged than are stored."""
     policies = await _own_policies(service, request, await topic_there(service, request))
     return bool((policies or {}).get(PAUSE_KEY))
 
 
 async def set_pause(service: MaintainedBroker, request: Request) -> Any:
-    """They do (POST), or do not (DELETE), whatever the namespace says; a topic without policies is left without."""
+    """Enables (POST) or disables (DELETE) the pause, overriding the namespace; DELETE creates no policies."""
     on = request.method == "POST"
     if not on and await _own_policies(service, request, await topic_there(service, request)) is None:
         return None
@@ -245,7 +245,7 @@ def _message_size(value: Any, most: int) -> int | None:
 
 
 async def subscription_rate(service: MaintainedBroker, request: Request) -> Any:
-    """How fast one subscription is sent messages."""
+    """Returns the dispatch rate of one subscription."""
     topic = await topic_there(service, request)
     await own(service, request, system_topic(topic.namespace_name))
     policies = await _own_policies(service, request, topic) or {}
@@ -258,13 +258,13 @@ async def subscription_rate(service: MaintainedBroker, request: Request) -> Any:
 
 
 async def put_subscription_rate(service: MaintainedBroker, request: Request) -> Any:
-    """Sets it."""
+    """Sets the dispatch rate of one subscription."""
     value = full_rate("subscriptionDispatchRate", await body_of(request))
     return await _change_subscription(service, request, {"dispatchRate": value})
 
 
 async def delete_subscription_rate(service: MaintainedBroker, request: Request) -> Any:
-    """Removes it."""
+    """Removes the dispatch rate of one subscription."""
     return await _change_subscription(service, request, None)
 
 
@@ -303,7 +303,7 @@ async def _change(service: MaintainedBroker, request: Request, change: Callable[
 
 
 def _fields(policy: _Policy, value: Any, old: Mapping[str, Any], kind: str) -> Policies:
-    """The fields that a value sets."""
+    """Returns the fields that a value sets."""
     if policy.key == "backlog_quota_map":
         return {"backLogQuotaMap": {**old.get("backLogQuotaMap", {}), kind: value}}
     if policy.key == "delayed_delivery_policies":

@@ -1,6 +1,6 @@
-"""Topics in Pulsar's REST interface. What touches an open topic is done by its owner; others lead there.
+"""Topics in Pulsar's REST interface. The owner handles requests for an open topic; other brokers redirect to it.
 
-What concerns a partitioned topic is done for each partition at its owner. Source: PersistentTopicsBase.java,
+Requests for a partitioned topic are handled for each partition at its owner. Source: PersistentTopicsBase.java,
 NonPersistentTopics.java.
 """
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 TOPIC: Final = ADMIN + "/{domain:domain}/{tenant}/{namespace}/{topic}"
 JAVA_LATEST: Final = 2**63 - 1
 PARTITIONS_MAX: Final = 10_000
-"""Of one topic: each is a node."""
+"""Maximum partitions of one topic: each is a node."""
 NO_CONTENT: Final = Response(status_code=204)
 
 
@@ -61,7 +61,7 @@ def _wanted(request: Request, topic: TopicName) -> bool:
 
 
 async def list_topics(service: MaintainedBroker, request: Request) -> list[str]:
-    """The topics of a namespace; of those that are not persistent, the ones that are open here."""
+    """Returns the topics of a namespace; non-persistent topics only if they are open here."""
     namespace = await _namespace(service, request)
     if request.path_params["domain"] != PERSISTENT:
         here = [t for t in service.server.topics.open if not t.persistent and t.namespace_name == namespace]
@@ -74,7 +74,7 @@ async def list_topics(service: MaintainedBroker, request: Request) -> list[str]:
 
 
 async def list_partitioned(service: MaintainedBroker, request: Request) -> list[str]:
-    """The partitioned topics of a namespace."""
+    """Returns the partitioned topics of a namespace."""
     namespace = await _namespace(service, request)
     found = await service.backend.meta.topics.partitioned_topics(namespace, request.path_params["domain"])
     return [str(topic) for topic in found if _wanted(request, topic)]
@@ -84,7 +84,7 @@ async def list_partitioned(service: MaintainedBroker, request: Request) -> list[
 
 
 async def create(service: MaintainedBroker, request: Request) -> None:
-    """A topic without partitions."""
+    """Creates a topic without partitions."""
     topic, given = topic_of(request), await texts_of(request)
     await _namespace(service, request, "Namespace not found")
     meta = service.backend.meta
@@ -126,7 +126,7 @@ async def delete(service: MaintainedBroker, request: Request) -> None:
 
 
 async def _topic(service: MaintainedBroker, name: TopicName, *, create: bool = False) -> Topic | NonPersistentTopic:
-    """The topic, opened if it is not; made where that is wanted and rules allow it."""
+    """Returns the topic; opens it if it is closed, creates it if create is set and the rules allow it."""
     try:
         if not name.persistent and name not in service.server.topics.open and not create:
             raise NotFound("")
@@ -138,7 +138,7 @@ async def _topic(service: MaintainedBroker, name: TopicName, *, create: bool = F
 async def opened_any(
     service: MaintainedBroker, request: Request, *, create: bool = False
 ) -> Topic | NonPersistentTopic:
-    """The topic of a request, of either kind, which this broker owns."""
+    """Returns the topic of a request, persistent or not, which this broker owns."""
     topic = topic_of(request)
     if topic.persistent and not create and not await _there(service, topic):
         raise NotFound(f"Topic {topic} not found")
@@ -149,13 +149,13 @@ async def opened_any(
 
 
 async def _there(service: MaintainedBroker, topic: TopicName) -> bool:
-    """True for a topic that has been made; a partition is there as soon as its topic is."""
+    """True if a topic exists; a partition exists as soon as its partitioned topic does."""
     meta = service.backend.meta.topics
     return await meta.exists(topic) or 0 <= topic.partition < await meta.partitions(topic.partitioned)
 
 
 async def opened(service: MaintainedBroker, request: Request, *, create: bool = False) -> Topic:
-    """The persistent topic of a request, which this broker owns."""
+    """Returns the persistent topic of a request, which this broker owns."""
     found = await opened_any(service, request, create=create)
     if not isinstance(found, Topic):
         raise Refused(f"{found.name} is not persistent")
@@ -166,7 +166,7 @@ async def opened(service: MaintainedBroker, request: Request, *, create: bool = 
 
 
 async def partitions(service: MaintainedBroker, request: Request) -> dict[str, Any]:
-    """Of how many partitions a topic consists."""
+    """Returns the number of partitions of a topic."""
     await _namespace(service, request)
     topic = topic_of(request)
     if flag(request, "checkAllowAutoCreation"):
@@ -180,7 +180,7 @@ async def partitions(service: MaintainedBroker, request: Request) -> dict[str, A
 
 
 async def create_partitioned(service: MaintainedBroker, request: Request) -> Any:
-    """A partitioned topic; its partitions get their first ledgers when they are used."""
+    """Creates a partitioned topic; its partitions get their first ledgers when they are used."""
     topic, given = topic_of(request), await body_of(request)
     if "-partition-" in topic.local:
         raise Refused("Partitioned Topic Name should not contain '-partition-'")
@@ -208,7 +208,7 @@ async def create_partitioned(service: MaintainedBroker, request: Request) -> Any
 
 
 async def update_partitioned(service: MaintainedBroker, request: Request) -> Any:
-    """More partitions, with the subscriptions of those that are there; their number only grows."""
+    """Adds partitions, with the subscriptions of the existing ones; the number of partitions cannot be reduced."""
     topic, count = topic_of(request), typed("int", await body_of(request), "partitions")
     now = await service.backend.meta.topics.partitions(topic)
     if not now:
@@ -227,7 +227,7 @@ async def update_partitioned(service: MaintainedBroker, request: Request) -> Any
 
 
 async def create_missed(service: MaintainedBroker, request: Request) -> None:
-    """Nodes of partitions that have none."""
+    """Creates the missing nodes of partitions."""
     topic = topic_of(request)
     await _namespace(service, request)
     count = await service.backend.meta.topics.partitions(topic)
@@ -267,7 +267,7 @@ async def _delete_partition(service: MaintainedBroker, request: Request) -> None
 
 
 async def unload(service: MaintainedBroker, request: Request) -> Any:
-    """Closes a topic; its clients look it up again."""
+    """Closes a topic; its clients repeat the lookup."""
     if await on_partitions(service, request, unload) is not None:
         return NO_CONTENT
     topic = topic_of(request)
@@ -279,7 +279,7 @@ async def unload(service: MaintainedBroker, request: Request) -> Any:
 
 
 async def terminate(service: MaintainedBroker, request: Request) -> Any:
-    """Ends a topic for good."""
+    """Terminates a topic."""
     if request.path_params["topic"] and await service.backend.meta.topics.partitions(topic_of(request)):
         return reason(METHOD_NOT_ALLOWED, "Termination of a partitioned topic is not allowed")
     topic = await opened(service, request)
@@ -287,7 +287,7 @@ async def terminate(service: MaintainedBroker, request: Request) -> Any:
 
 
 async def terminate_partitions(service: MaintainedBroker, request: Request) -> dict[str, Any]:
-    """Ends every partition of a topic for good."""
+    """Terminates every partition of a topic."""
     parts = await on_partitions(service, request, _terminate_partition)
     if parts is None:
         raise NotFound(f"Topic {topic_of(request)} not found")
@@ -300,7 +300,7 @@ async def _terminate_partition(service: MaintainedBroker, request: Request) -> A
 
 
 async def trim(service: MaintainedBroker, request: Request) -> Any:
-    """Deletes the ledgers that nothing holds any more, now."""
+    """Deletes the ledgers that no subscription or retention needs, at once."""
     if await on_partitions(service, request, trim) is None:
         await (await opened(service, request)).ledger.trim()
     return null()
@@ -324,7 +324,7 @@ async def truncate(service: MaintainedBroker, request: Request) -> Any:
 
 
 async def properties(service: MaintainedBroker, request: Request) -> dict[str, str]:
-    """A topic's own properties."""
+    """Returns the properties of a topic."""
     found = await service.backend.meta.topics.partitioned(topic_of(request))
     if found is not None:
         return dict(found.value.get("properties") or {})
@@ -343,7 +343,7 @@ async def put_properties(service: MaintainedBroker, request: Request) -> None:
 
 
 async def delete_property(service: MaintainedBroker, request: Request) -> None:
-    """Removes one."""
+    """Removes one property of a topic."""
     topic, key = topic_of(request), request.query_params.get("key", "")
     if await service.backend.meta.topics.partitions(topic):
         await service.backend.meta.topics.update_properties(
@@ -357,7 +357,7 @@ async def delete_property(service: MaintainedBroker, request: Request) -> None:
 
 
 async def stats(service: MaintainedBroker, request: Request) -> dict[str, Any]:
-    """Statistics of a topic."""
+    """Returns the statistics of a topic."""
     topic = await opened_any(service, request)
     quota = await service.backend.policies.backlog_quota(topic.name) if isinstance(topic, Topic) else None
     told = rest_stats.topic_stats(topic, service.rates, quota) | {"ownerBroker": service.broker_id}
@@ -365,7 +365,7 @@ async def stats(service: MaintainedBroker, request: Request) -> dict[str, Any]:
 
 
 async def partitioned_stats(service: MaintainedBroker, request: Request) -> dict[str, Any]:
-    """Statistics of a partitioned topic, its partitions added up."""
+    """Returns the statistics of a partitioned topic, as the sum of its partitions."""
     topic = topic_of(request)
     found = await service.backend.meta.topics.partitioned(topic)
     parts = await on_partitions(service, request, _partition_stats)
@@ -384,7 +384,7 @@ async def _partition_stats(service: MaintainedBroker, request: Request) -> dict[
 
 
 async def internal(service: MaintainedBroker, request: Request) -> dict[str, Any]:
-    """Ledgers and cursors of an open topic."""
+    """Returns ledgers and cursors of an open topic."""
     topic = await opened_any(service, request)
     if not isinstance(topic, Topic):
         return rest_stats.nothing_stored(topic)
@@ -392,7 +392,7 @@ async def internal(service: MaintainedBroker, request: Request) -> dict[str, Any
 
 
 async def partitioned_internal(service: MaintainedBroker, request: Request) -> dict[str, Any]:
-    """Ledgers and cursors of every partition."""
+    """Returns ledgers and cursors of every partition."""
     topic = topic_of(request)
     found = await service.backend.meta.topics.partitioned(topic)
     parts = await on_partitions(service, request, _partition_internal)
@@ -407,7 +407,7 @@ async def _partition_internal(service: MaintainedBroker, request: Request) -> di
 
 
 async def internal_info(service: MaintainedBroker, request: Request) -> dict[str, Any]:
-    """Ledgers and cursors of a topic as they are stored; it need not be open, nor ours."""
+    """Returns ledgers and cursors of a topic as stored; the topic may be closed, or owned by another broker."""
     topic, store = topic_of(request), service.backend.meta.ledgers
     node = await service.store.get(store.path(topic.path))
     info, _ = await store.read(topic.path)
@@ -441,7 +441,7 @@ async def internal_info(service: MaintainedBroker, request: Request) -> dict[str
 
 
 async def last_message_id(service: MaintainedBroker, request: Request) -> dict[str, int]:
-    """Of the last message of a topic."""
+    """Returns the id of the last message of a topic."""
     topic = await opened(service, request)
     position, batch_index = await topic.last_message_id()
     if position == EARLIEST:  # no entry: before the first one of the ledger that is written
@@ -450,14 +450,14 @@ async def last_message_id(service: MaintainedBroker, request: Request) -> dict[s
 
 
 async def compact(service: MaintainedBroker, request: Request) -> None:
-    """Begins a compaction, of every partition where there are some."""
+    """Starts a compaction of a topic, or of each of its partitions."""
     if await on_partitions(service, request, compact) is None:
         topic = await opened(service, request)
         topic.compaction.trigger(topic.rules)
 
 
 async def compaction(service: MaintainedBroker, request: Request) -> dict[str, str]:
-    """How the last compaction of a topic went."""
+    """Returns the status of the last compaction of a topic."""
     return (await opened(service, request)).compaction.status
 
 
