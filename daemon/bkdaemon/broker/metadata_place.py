@@ -87,5 +87,5 @@ def check_configuration_store(place: Place, text: str) -> None:
     if other.path != place.path or not place.beside(other.hosts):
         raise UsageError(
             f"configurationMetadataStoreUrl={text} is another place than the metadata store, {place}",
-            hint="there is no configuration store beside it: leave the key out, or give metadataStoreUrl's value",
+            hint="a separate configuration store is not supported: remove the key or set it to metadataStoreUrl",
         )

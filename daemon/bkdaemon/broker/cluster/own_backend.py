@@ -108,14 +108,14 @@ class OwnBackend:
             if topic.partition < whole or (topic.persistent and await topics.exists(topic)):
                 return 0
             if whole or not create or not (await self.rules(topic)).auto_create_topic:
-                raise NotFound(f"there is no topic {topic}", topic=str(topic))
+                raise NotFound(f"topic {topic} does not exist", topic=str(topic))
             return 0  # a topic of its own, whatever it is called
         found = await topics.partitions(topic)
         if found or not topic.persistent or await topics.exists(topic):
             return found
         rules = await self.rules(topic)
         if not create or not rules.auto_create_topic:
-            raise NotFound(f"there is no topic {topic}", topic=str(topic))
+            raise NotFound(f"topic {topic} does not exist", topic=str(topic))
         if rules.auto_partitions:
             try:
                 await topics.create_partitioned(topic, rules.auto_partitions)

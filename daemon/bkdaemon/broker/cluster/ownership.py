@@ -193,7 +193,7 @@ class Ownership:
 
     async def _read_bundles(self, namespace: str, now: float) -> Bundles:
         if not await self._namespaces.exists(namespace):
-            raise NotFound(f"there is no namespace {namespace}", namespace=namespace)
+            raise NotFound(f"namespace {namespace} does not exist", namespace=namespace)
         bundles = await self._namespaces.bundles(namespace)
         if self._readings.get(namespace) is asyncio.current_task():  # else they have changed meanwhile
             if len(self._bundles) >= NAMESPACES_CACHED_MAX:

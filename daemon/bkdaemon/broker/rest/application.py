@@ -98,11 +98,11 @@ def application(service: MaintainedBroker) -> Starlette:
 
 
 async def _no_path(request: Request, error: Exception) -> Response:
-    return reason(NOT_FOUND, f"There is no {request.method} {request.url.path}")
+    return reason(NOT_FOUND, f"{request.method} {request.url.path} does not exist")
 
 
 async def _no_method(request: Request, error: Exception) -> Response:
-    return reason(METHOD_NOT_ALLOWED, f"There is no {request.method} of {request.url.path}")
+    return reason(METHOD_NOT_ALLOWED, f"{request.url.path} does not support {request.method}")
 
 
 # -- tenants --------------------------------------------------------------------------------------------------------

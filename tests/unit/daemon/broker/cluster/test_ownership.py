@@ -92,7 +92,7 @@ def test_the_only_broker_acquires_a_bundle_on_lookup() -> None:
         answers = await asyncio.gather(*(a.lookup(TOPIC, authoritative=False) for _ in range(5)))
         assert set(answers) == {Lookup("pulsar://a:6650")}
         await a.check_owned(TOPIC)
-        with pytest.raises(NotFound, match="no namespace"):
+        with pytest.raises(NotFound, match="does not exist"):
             await a.lookup(TopicName.parse("persistent://public/none/t"), authoritative=False)
         await a.stop()
         assert await a.brokers.owned("public/default") == {}

@@ -357,9 +357,9 @@ def test_requests_of_an_unknown_tenant_or_topic_are_refused_with_a_reason() -> N
 def test_an_unknown_path_is_404_and_an_unknown_method_405() -> None:
     async def scenario(admin: Admin) -> None:
         answer = await admin.ask("GET", "/admin/v2/nothing/here")
-        assert (answer.status, answer.body) == (404, {"reason": "There is no GET /admin/v2/nothing/here"})
+        assert (answer.status, answer.body) == (404, {"reason": "GET /admin/v2/nothing/here does not exist"})
         answer = await admin.ask("DELETE", "/admin/v2/brokers")
-        assert (answer.status, answer.body) == (405, {"reason": "There is no DELETE of /admin/v2/brokers"})
+        assert (answer.status, answer.body) == (405, {"reason": "/admin/v2/brokers does not support DELETE"})
 
     administering(scenario)
 
