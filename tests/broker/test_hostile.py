@@ -30,6 +30,7 @@ EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = range(4)
 PERMITS_MAX: Final = 2**31 - 1
 MIB: Final = 1 << 20
 WAIT_S: Final = 120.0
+ROUNDS_MAX: Final = 5
 SPARE_MIB: Final = 48
 """What a process may grow by for no reason of a test's."""
 UNREAD: Final = 40
@@ -77,15 +78,18 @@ class Beside:
 
 
 def served(broker: BrokerProcess, hostile: Callable[[int], Awaitable[None]], grows_mib: float) -> None:
-    """Runs it beside a client that is served before, during and after, and holds the broker to its memory."""
+    """Runs a hostile client beside one that is served before, during and after, and bounds the broker's memory."""
 
     async def main() -> None:
         beside = Beside(broker.port)
         task = asyncio.create_task(beside.run())
         await asyncio.sleep(0.5)
         before, count = resident_mib(broker.pid), len(beside.took)
-        await hostile(broker.port)
-        during = len(beside.took)
+        for _ in range(ROUNDS_MAX):  # one may be over before the client beside it has taken its next message
+            await hostile(broker.port)
+            during = len(beside.took)
+            if during > count:
+                break
         after = resident_mib(broker.pid)
         async with asyncio.timeout(WAIT_S):
             while len(beside.took) < during + 20:
@@ -94,7 +98,7 @@ def served(broker: BrokerProcess, hostile: Callable[[int], Awaitable[None]], gro
         beside.over = True
         await task
         print(f"{before:.0f} → {after:.0f} MiB; beside: {during - count} messages, at most {max(beside.took):.2f} s")
-        assert during > count, "nobody else was served"
+        assert during > count, "the client beside it was not served"
         assert after - before < grows_mib + SPARE_MIB
 
     asyncio.run(main())
