@@ -18,7 +18,7 @@ from tests.sim.scenario import shape_of
 
 pytestmark = pytest.mark.slow
 
-SEEDS = 250  # of each scenario; `python -m tests.sim --scenario NAME --seeds N` runs more
+SEEDS = 150  # of each scenario; `python -m tests.sim --scenario NAME --seeds N` runs more
 JOBS = 2
 ROOT = Path(__file__).parent.parent.parent
 KNOWN = tomllib.loads((Path(__file__).parent / "seeds.toml").read_text())
