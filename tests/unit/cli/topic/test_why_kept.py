@@ -13,15 +13,15 @@ def test_a_ledger_is_kept_by_the_slowest_subscription_until_it_is_consumed(live:
     topic = live.topic("why-kept", 5, 3, 2, cursors=("slow",))
     rows = live.bkctl("topic", "why-kept", topic, "-o", "json").json()["items"]
     assert [(row["entries"], row["kept"], row["subscription"]) for row in rows] == [
-        (5, "subscription slow is 10 entries behind", "slow"),
-        (3, "subscription slow is 10 entries behind", "slow"),
+        (5, "subscription slow has 10 entries after its mark-delete position", "slow"),
+        (3, "subscription slow has 10 entries after its mark-delete position", "slow"),
         (2, "it is the last one", None),
     ]
     assert live.bkctl("subscription", "skip", topic, "slow", 6, "--yes").code == Exit.OK
     rows = live.bkctl("topic", "why-kept", topic, "-o", "json").json()["items"]
     assert [(row["kept"], row["subscription"]) for row in rows] == [
         (None, None),
-        ("subscription slow is 4 entries behind", "slow"),
+        ("subscription slow has 4 entries after its mark-delete position", "slow"),
         ("it is the last one", None),
     ]
     head = live.bkctl("topic", "why-kept", topic).stdout.splitlines()[0]
