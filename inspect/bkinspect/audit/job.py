@@ -32,7 +32,7 @@ from bkinspect.audit.iceberg import Iceberg, Target
 from bkinspect.audit.incremental import sister_runs
 from bkinspect.audit.masters import is_connect
 from bkinspect.audit.schemas import FINDINGS, KEPT_FINDINGS
-from bkinspect.audit.session import suited
+from bkinspect.audit.session import SMALL_BYTES, suited
 from bkinspect.audit.sources.nodes import is_live
 from bkinspect.audit.storage import RUN_FILE, Storage, storage_of
 from bkinspect.audit.stored import rows_of, write_empty
@@ -125,6 +125,7 @@ def run(spark: SparkSession, request: Request, progress: Progress | None = None)
         tables = Tables(spark, as_of_ms, makers, live=live, min_age_ms=request.min_age_ms, folder=folder.url(SHARED))
         tables.collected = facts.collected
         tables.sampled, tables.empty = _share(request.sources), facts.empty
+        tables.blocks = "entries" in makers and "fragments" in makers and facts.size > SMALL_BYTES
         tables.by_time = request.sources.selection.since_ms is not None
         findings = to / f"findings-{as_of_ms}"
         with suited(spark, facts.size):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from bkinspect.audit.schemas import TABLES, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Tables:
         empty: tables that are known to hold nothing.
         folder: where Spark writes what checks share and what is large; None keeps it in Spark's memory and disks.
         collected: for facts of collectors, None for others.
+        blocks: compare blocks of entries before entries; the findings are the same, and few entries are shuffled.
     """
 
     spark: SparkSession
@@ -66,8 +69,10 @@ class Tables:
     empty: frozenset[str] = frozenset()
     folder: str | None = None
     collected: Collected | None = None
+    blocks: bool = False
     _made: dict[str, DataFrame] = field(default_factory=dict)
     _kept: dict[str, DataFrame] = field(default_factory=dict)
+    _values: dict[str, Any] = field(default_factory=dict)
 
     def has(self, name: str) -> bool:
         """True where this run has a source for the table, be it empty."""
@@ -87,7 +92,8 @@ class Tables:
     def keep(self, name: str, make: Callable[[], DataFrame], *, as_files: bool = False) -> DataFrame:
         """What checks share and no source yields: made by the first that asks and computed once.
 
-        as_files: it grows with entries, and is written as Parquet at once; Spark's cache is slower and larger then.
+        as_files: it grows with entries or its plan is long, and is written as Parquet at once: Spark's cache is slower
+            and larger then, and plans over it hold all of its own plan.
         """
         if name not in self._kept:
             rows = make()
@@ -98,6 +104,12 @@ class Tables:
             else:
                 self._kept[name] = rows.persist()
         return self._kept[name]
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """What checks share and is no DataFrame: made by the first that asks."""
+        if name not in self._values:
+            self._values[name] = make()
+        return cast("T", self._values[name])
 
     def __getattr__(self, name: str) -> DataFrame:
         """`tables.ledgers` for `tables["ledgers"]`."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
+from bkinspect.audit.checks._blocks import blocks
 from bkinspect.audit.checks._summary import parts, seen
 
 if TYPE_CHECKING:
@@ -63,7 +64,11 @@ def _short(tables: Tables) -> DataFrame:
     counted = (
         seen(tables).where("found").join(parts(tables).select(*_PART, "ends"), list(_PART)).where("entry_id <= ends")
     )
-    counted = counted.groupBy(*_PART).agg(F.count("*").alias("found"), F.max("entry_id").alias("last_found"))
+    counted = counted.selectExpr(*_PART, "1L as found", "entry_id as last_found")
+    if (compared := blocks(tables)) is not None:
+        whole = compared.whole.selectExpr(*_PART, "last - first + 1 as found", "last as last_found")
+        counted = counted.unionByName(whole)
+    counted = counted.groupBy(*_PART).agg(F.sum("found").alias("found"), F.max("last_found").alias("last_found"))
     return (
         parts(tables)
         .join(counted, list(_PART), "left")
@@ -84,9 +89,14 @@ def _gaps(tables: Tables, short: DataFrame) -> DataFrame:
     in_range = Window.partitionBy(*_PART, "range").orderBy("entry_id")
     in_part = Window.partitionBy(*_PART).orderBy("range")
     within = there.withColumn("before", F.lag("entry_id").over(in_range)).where("before < entry_id - 1")
+    spans = there.selectExpr(*_PART, "range", "first_entry_id", "entry_id", "entry_id as most")
+    if (compared := blocks(tables)) is not None:
+        whole = compared.whole.join(short.select(*_PART, "first_entry_id"), list(_PART))
+        whole = whole.selectExpr(*_PART, "range", "first_entry_id", "first as entry_id", "last as most")
+        spans = spans.unionByName(whole)
     edges = (
-        there.groupBy(*_PART, "range", "first_entry_id")
-        .agg(F.min("entry_id").alias("entry_id"), F.max("entry_id").alias("most"))
+        spans.groupBy(*_PART, "range", "first_entry_id")
+        .agg(F.min("entry_id").alias("entry_id"), F.max("most").alias("most"))
         .withColumn("before", F.coalesce(F.lag("most").over(in_part), F.expr("first_entry_id - 1")))
         .where("before < entry_id - 1")
     )

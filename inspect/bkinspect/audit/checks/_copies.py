@@ -58,12 +58,14 @@ _FAULTS_DDL: Final = (
 
 def faults(tables: Tables) -> DataFrame:
     """One row a copy, or entry, that is not as metadata has it; made once for a run and kept."""
-    return tables.keep("faults", lambda: _faults(tables))
+    return tables.keep("faults", lambda: _faults(tables), as_files=True)
 
 
 def _faults(tables: Tables) -> DataFrame:
     if tables.has("entries") or tables.has("index"):
-        found = _details(tables).unionByName(_missing_everywhere(tables))
+        found = _missing_everywhere(tables)
+        if not suspects(tables).isEmpty():  # the plan of details takes seconds to make
+            found = _details(tables).unionByName(found)
         return found if tables.collected is None else _settled(found, tables)
     # No copies were read: the plan would shuffle all fragments to find nothing.
     return tables.spark.createDataFrame([], _FAULTS_DDL)

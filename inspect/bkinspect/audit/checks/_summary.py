@@ -9,6 +9,9 @@
 
 An entry's fragment is found by a sorted merge: fragments' starts and entries are sorted together within a range of
 2^16 entries, and an entry takes the last start before it. Ten thousand fragments cost a sort, no more.
+
+Where blocks are compared first (see `_blocks`), summary and seen hold the entries of differing ranges alone. Entries of
+whole ranges are never suspect; `sums` counts them by pieces, `_absent` and `growth` by ranges.
 """
 
 from __future__ import annotations
@@ -18,23 +21,19 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
+from bkinspect.audit.checks._blocks import ABSURD, RANGE, RANGE_BITS, WHAT, blocks, range_of
+from bkinspect.audit.checks._fragments import fragments, parts_with
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from bkinspect.audit.tables import Tables
 
-RANGE_BITS: Final = 16
-"""A range is 2^16 entries of a ledger: one large ledger is divided among tasks."""
 KEY: Final = ("ledger_id", "range", "entry_id")
 FOUND: Final = "(index_hash is not null or what != 'stale')"
 """Rows that say that a bookie has the entry: not those of journals that no start replays."""
 _PLACE: Final = ("bookie_id", "file", "offset")
 _PART: Final = ("ledger_id", "fragment_index")
-_RANGE: Final = f"shiftright(entry_id, {RANGE_BITS})"
-_WHAT: Final = (
-    "case when source = 'journal' then if(coalesce(replayed, false), 'journal', 'stale') "
-    "when source = 'entry_log' and indexed then 'log' else 'live' end"
-)
 _CODES: Final = {
     "what": ("live", "log", "journal", "stale"),
     "source": ("entry_log", "journal", "live"),
@@ -42,10 +41,6 @@ _CODES: Final = {
 """Spark aggregates numbers by hash, texts by sorting: texts of few values pass the aggregate as numbers."""
 _NUMBERS: Final = ("index_hash", "size", "last_confirmed", "length", "payload_size", "content_digest")
 _AGREES: Final = "coalesce(digest_ok, true) and length is not null"
-ABSURD: Final = (
-    "source = 'entry_log' and coalesce(digest_ok, true) and "
-    "not coalesce(last_confirmed between -1 and entry_id - 1 and length >= 0, false)"
-)
 _WHOLE: Final = (
     "not unmatched and journal_rows = 0 and not coalesce(found_bad, false) and "
     "least <=> most and log_rows + live_rows = write_quorum_size and "
@@ -55,6 +50,8 @@ _WHOLE: Final = (
 
 def indexed_bookies(tables: Tables) -> DataFrame:
     """Bookies whose index was read: of the others every record counts as served."""
+    if (compared := blocks(tables)) is not None:
+        return compared.indexed
     return tables.bookie_ledgers.select("bookie_id").union(tables.index.select("bookie_id")).distinct()
 
 
@@ -69,14 +66,21 @@ def summary(tables: Tables) -> DataFrame:
     return tables.keep("summary", lambda: _summary(tables), as_files=True)
 
 
+def _differing(rows: DataFrame, tables: Tables) -> DataFrame:
+    """The rows, with their ranges, of ranges that are compared entry by entry."""
+    compared = blocks(tables)
+    return range_of(rows) if compared is None else compared.only_differing(range_of(rows))
+
+
 def _summary(tables: Tables) -> DataFrame:
     indexed = indexed_bookies(tables).withColumn("indexed", F.lit(True))
-    records = tables.entries.join(F.broadcast(indexed), "bookie_id", "left").withColumn("what", F.expr(_WHAT))
+    records = _differing(tables.entries, tables)
+    records = records.join(F.broadcast(indexed), "bookie_id", "left").withColumn("what", F.expr(WHAT))
     codes = {name: F.expr(f"array_position(array{values}, {name})") for name, values in _CODES.items()}
     fields = [name for name in _NUMBERS if name != "index_hash"]
-    records = records.withColumns(codes).select("ledger_id", "entry_id", *_PLACE, *_CODES, "digest_ok", *fields)
-    pointers = tables.index.select("ledger_id", "entry_id", *_PLACE, F.xxhash64("index").alias("index_hash"))
-    both = records.unionByName(pointers, allowMissingColumns=True).withColumn("range", F.expr(_RANGE))
+    records = records.withColumns(codes).select(*KEY, *_PLACE, *_CODES, "digest_ok", *fields)
+    pointers = _differing(tables.index, tables).select(*KEY, *_PLACE, F.xxhash64("index").alias("index_hash"))
+    both = records.unionByName(pointers, allowMissingColumns=True)
     places = (
         both.repartition("ledger_id", "range")
         .groupBy(*KEY, *_PLACE)
@@ -102,7 +106,7 @@ def _seen(tables: Tables) -> DataFrame:
     placed = counted.unionByName(_starts(tables), allowMissingColumns=True)
     before = Window.partitionBy("ledger_id", "range").orderBy("entry_id", F.desc("start"), "fragment_index")
     placed = placed.withColumn("fragment_index", F.last("fragment_index", ignorenulls=True).over(before))
-    known = _parts(tables).select(*_PART, "ensemble_size", "write_quorum_size", "marks", "closed_at")
+    known = fragments(tables).select(*_PART, "ensemble_size", "write_quorum_size", "marks", "closed_at")
     found = placed.where("start = 0").join(known, list(_PART), "left")
     suspect = f"found and (not coalesce({_WHOLE}, false) or coalesce(entry_id > closed_at, false))"
     flags = ("found", "bad", "absurd", "confirmed")
@@ -157,7 +161,7 @@ def _starts(tables: Tables) -> DataFrame:
         .drop("range")
     )
     both = starts.unionByName(covers).withColumn("start", F.lit(1))
-    return both.withColumn("range", F.expr(_RANGE)).repartition("ledger_id", "range")
+    return _differing(both, tables).repartition("ledger_id", "range")
 
 
 def suspects(tables: Tables) -> DataFrame:
@@ -179,10 +183,13 @@ def sums(tables: Tables) -> DataFrame:
 
 
 def _sums(tables: Tables) -> DataFrame:
-    records = summary(tables).where("what is not null").withColumn("served", F.expr("index_hash is not null"))
-    return records.groupBy("bookie_id", "file", "ledger_id", "source", "what", "served").agg(
-        F.count("*").alias("entries"), F.sum(F.expr("size + 4")).alias("bytes")
-    )
+    of_file = ("bookie_id", "file", "ledger_id", "source", "what")
+    records = summary(tables).where("what is not null")
+    rows = records.selectExpr(*of_file, "index_hash is not null as served", "1L as entries", "size + 4 as bytes")
+    if (compared := blocks(tables)) is not None:
+        whole = compared.pieces.where("what is not null").join(compared.whole.select(*RANGE), list(RANGE), "left_semi")
+        rows = rows.unionByName(whole.selectExpr(*of_file, "what = 'log' as served", "rows as entries", "bytes"))
+    return rows.groupBy(*of_file, "served").agg(F.sum("entries").alias("entries"), F.sum("bytes").alias("bytes"))
 
 
 def parts(tables: Tables) -> DataFrame:
@@ -191,48 +198,5 @@ def parts(tables: Tables) -> DataFrame:
     `closed_at` is the ledger's last entry by metadata, null while it is not CLOSED.
     `ends` is the last entry that is valid: of a ledger that is not closed, the last that any copy confirms.
     """
-    return tables.keep("parts", lambda: _with_ends(tables))
-
-
-def _with_ends(tables: Tables) -> DataFrame:
-    confirmed = seen(tables).groupBy("ledger_id").agg(F.max("confirmed").alias("confirmed"))
-    found = _parts(tables).join(confirmed, "ledger_id", "left")
-    return found.withColumn("ends", F.expr("coalesce(last_entry_id, confirmed, first_entry_id - 1)"))
-
-
-def _parts(tables: Tables) -> DataFrame:
-    scanned = tables.bookies.where("scanned").agg(F.collect_set("bookie_id").alias("all_scanned"))
-    members = (
-        tables.fragments.select("ledger_id", F.explode(F.array_distinct("bookies")).alias("bookie_id"))
-        .groupBy("ledger_id", "bookie_id")
-        .agg(F.count("*").alias("fragments"))
-        .groupBy("ledger_id")
-        .agg(F.collect_list(F.struct("bookie_id", "fragments")).alias("members"))
-    )
-    return (
-        tables.fragments.withColumn(
-            "last_part", F.expr("fragment_index = max(fragment_index) over (partition by ledger_id)")
-        )
-        .withColumn(
-            "closed_at",
-            F.expr(
-                "max(case when last_part and state = 'CLOSED' then last_entry_id end) over (partition by ledger_id)"
-            ),
-        )
-        .join(members, "ledger_id", "left")
-        .withColumn("other_bookies", F.expr(_OTHERS))
-        .drop("members")
-        .crossJoin(F.broadcast(scanned))
-        .withColumn("scanned", F.expr("filter(bookies, b -> array_contains(all_scanned, b))"))
-        .drop("all_scanned")
-        .withColumn("marks", F.expr(_MARKS))
-    )
-
-
-_OTHERS: Final = (
-    "transform(filter(members, m -> m.fragments > if(array_contains(bookies, m.bookie_id), 1, 0)), m -> m.bookie_id)"
-)
-_MARKS: Final = (
-    "transform(sequence(0, ensemble_size - 1), r -> aggregate(sequence(0, write_quorum_size - 1), 0L, "
-    "(sum, i) -> sum ^ xxhash64(bookies[(r + i) % ensemble_size])))"
-)
+    blocks(tables)
+    return parts_with(tables, lambda: seen(tables).groupBy("ledger_id").agg(F.max("confirmed").alias("confirmed")))

@@ -1,7 +1,8 @@
 """What entries say of their ledger: the length grows by each payload, the last confirmed never falls.
 
-Plan: `_summary.seen`, one row an entry → joined with metadata (shuffle by ledger) → two
-windows over the ledger in order of entries, on the same partitions.
+Plan: `_summary.seen`, one row an entry, and one copy of each entry in whole ranges of ledgers that are not plain (see
+`_blocks`) → joined with metadata (shuffle by ledger) → two windows over the ledger in order of entries, on the same
+partitions. Sums have shown that plain ledgers have no such finding.
 
 Told of what all copies agree in; where they differ, that is divergent-copies' to say. A last confirmed that falls
 behind an entry whose own is its id - 1 proves nothing: replication of Java seals entries like that. An entry that is
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
+from bkinspect.audit.checks._blocks import RANGE, Blocks, blocks, range_of
 from bkinspect.audit.checks._rows import findings_of, union
-from bkinspect.audit.checks._summary import seen
+from bkinspect.audit.checks._summary import parts, seen
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,6 +29,7 @@ CODES: Final = ("BKC431", "BKC432")
 NEEDS: Final = ("ledgers", "entries", "index", "bookie_ledgers")
 TEXT: Final = "lengths and last confirmed grow as entries do; shuffles entries by ledger"
 
+_AGREED: Final = ("ledger_id", "entry_id", "length", "payload_size", "last_confirmed")
 _ORDER: Final = "over (partition by ledger_id order by entry_id)"
 _LOOK_BACK: Final = (
     ("before", f"lag(entry_id) {_ORDER}"),
@@ -85,12 +88,22 @@ def findings(tables: Tables) -> DataFrame:
 
 
 def _entries(tables: Tables) -> DataFrame:
-    """One row an entry that its ledger counts and whose sound copies agree."""
-    agreed = seen(tables).select("ledger_id", "entry_id", "length", "length_most", "payload_size", "last_confirmed")
+    """One row an entry that its ledger counts and whose sound copies agree; none of a plain ledger."""
+    agreed = seen(tables).where("length = length_most").select(*_AGREED)
+    compared = blocks(tables)
+    if compared is not None and compared.unproven:
+        agreed = agreed.unionByName(_of_whole_ranges(tables, compared))
     known = tables.ledgers.where("damage is null").selectExpr(
         "ledger_id as known_id", "last_entry_id", "length as ledger_length"
     )
-    joined = agreed.where("length = length_most").join(
-        known, F.expr("ledger_id = known_id and entry_id <= coalesce(last_entry_id, entry_id)")
-    )
-    return joined.drop("known_id", "length_most")
+    joined = agreed.join(known, F.expr("ledger_id = known_id and entry_id <= coalesce(last_entry_id, entry_id)"))
+    return joined.drop("known_id")
+
+
+def _of_whole_ranges(tables: Tables, compared: Blocks) -> DataFrame:
+    """One copy of each entry in the whole ranges of ledgers that are not plain: the first of its write set."""
+    ranges = compared.whole.where("not plain").select(*RANGE, "fragment_index")
+    owners = parts(tables).select("ledger_id", "fragment_index", "bookies", "ensemble_size")
+    ranges = ranges.join(owners, ["ledger_id", "fragment_index"])
+    copies = range_of(tables.entries).join(ranges, list(RANGE))
+    return copies.where("bookie_id = bookies[cast(entry_id % ensemble_size as int)]").select(*_AGREED)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
+from bkinspect.audit.checks._blocks import ABSURD
 from bkinspect.audit.checks._copies import COPIES, faults
 from bkinspect.audit.checks._rows import findings_of, union
-from bkinspect.audit.checks._summary import ABSURD, summary, sums, suspects
-from bkinspect.finding import CODES as KNOWN
+from bkinspect.audit.checks._summary import summary, sums, suspects
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -68,19 +68,14 @@ def _damage(tables: Tables) -> DataFrame:
     rows = rows.withColumn("entry_id", F.expr("coalesce(entry_id, named_entry_id)"))
     journals = tables.log_files.where("source = 'journal'").select("file", "log_id", "mark_journal_id", "mark_offset")
     rows = rows.join(F.broadcast(journals), "file", "left")
-    return union(
-        *(
-            findings_of(
-                rows.where(f"code = '{code}'"),
-                code,
-                subject="file",
-                message="message",
-                evidence={"resumed_at": "resumed_at", "details": "evidence"},
-                severity=f"case when {_BEFORE_MARK} then 'warning' else '{KNOWN[code].severity}' end",
-                **_ENTRY,
-            )
-            for code in _PASSED_ON
-        )
+    return findings_of(
+        rows,
+        _PASSED_ON,
+        subject="file",
+        message="message",
+        evidence={"resumed_at": "resumed_at", "details": "evidence"},
+        severity=f"case when {_BEFORE_MARK} then 'warning' end",
+        **_ENTRY,
     )
 
 

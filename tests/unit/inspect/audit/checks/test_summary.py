@@ -8,7 +8,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from bkinspect.audit.checks._summary import RANGE_BITS, parts, seen, summary
+from bkinspect.audit.checks._blocks import RANGE_BITS
+from bkinspect.audit.checks._summary import parts, seen, summary
 from bkinspect.audit.schemas import TABLES
 from bkinspect.audit.tables import Tables
 
