@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from bkctl.codec.checksum import master_key
 from bkctl.codec.data_dir import CURRENT
@@ -40,8 +42,13 @@ from bkinspect.finding import Finding, found_bytes
 from bkinspect.rocks import is_database, open_database, unreadable
 from bkinspect.source import current_dirs, opened
 
+T = TypeVar("T")
+
 LOCATION_KEY_SIZE: Final = 16
+LEDGER_KEY_SIZE: Final = 8
+"""Bytes of a key that are the ledger's id."""
 LOCATION_SIZE: Final = 8
+ROWS_A_BATCH: Final = 100_000
 SLOTS_WINDOW_SIZE: Final = SLOT_SIZE << 17
 _EMPTY_PASSWORD_KEY: Final = master_key(b"")
 
@@ -234,6 +241,23 @@ def location_pairs(path: Path, first_ledger: int, last_ledger: int) -> Iterator[
             yield key, value
 
 
+def _batches(found: Iterable[T], path: Path, rows: int) -> Iterator[list[T]]:
+    """What RocksDB yields, many at once; what it complains of on the way is ours."""
+    left = iter(found)
+    while True:
+        try:
+            batch = list(islice(left, rows))
+        except Exception as error:  # rocksdict knows no narrower class
+            raise unreadable(path, error) from error
+        if not batch:
+            return
+        yield batch
+
+
+def _ledger_part(key: bytes) -> bytes:
+    return key[:LEDGER_KEY_SIZE]
+
+
 def _pairs(database: Any, path: Path, start: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
     """Yields keys and values in order; an error of RocksDB is raised as Corrupt."""
     pairs = iter(database.items() if start is None else database.items(from_key=start))
@@ -287,13 +311,20 @@ Numbers = tuple[int, int | None, int | None]
 def _counts(path: Path) -> Iterator[tuple[int, Numbers]]:
     with open_database(path) as database:
         current, first, last, count = -1, 0, 0, 0
-        for key, _ in _pairs(database, path):
-            ledger_id, entry_id = decode_location_key(key, source=str(path))
-            if ledger_id != current:
-                if count:
-                    yield current, (count, first, last)
-                current, first, count = ledger_id, entry_id, 0
-            last, count = entry_id, count + 1
+        for keys in _batches(database.keys(), path, ROWS_A_BATCH):
+            if {*map(len, keys)} != {LOCATION_KEY_SIZE}:
+                for key in keys:
+                    decode_location_key(key, source=str(path))
+            start = 0
+            while start < len(keys):
+                end = bisect_right(keys, _ledger_part(keys[start]), start, key=_ledger_part)
+                ledger_id, entry_id = IDS.unpack(keys[start])
+                if ledger_id != current:
+                    if count:
+                        yield current, (count, first, last)
+                    current, first, count = ledger_id, entry_id, 0
+                last, count = IDS.unpack(keys[end - 1])[1], count + end - start
+                start = end
         if count:
             yield current, (count, first, last)
 
