@@ -164,7 +164,7 @@ class BrokerService(MaintainedBroker):
         self.server.topics.limits.unacked.check()
 
     async def _watch(self) -> None:
-        self.watch.look(list(self.server.topics.open.values()), asyncio.get_running_loop().time())
+        self.watch.check(list(self.server.topics.open.values()), asyncio.get_running_loop().time())
 
     async def _give_back(self) -> None:
         self._slack.give_back()

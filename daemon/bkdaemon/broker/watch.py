@@ -54,7 +54,7 @@ class Watch:
         self.still = 0
         self._places: dict[Hashable, _Place] = {}
 
-    def look(self, topics: Iterable[AnyTopic], now_s: float) -> None:
+    def check(self, topics: Iterable[AnyTopic], now_s: float) -> None:
         """Check all topics; now_s is of a monotonic clock."""
         before, self._places = self._places, {}
         for topic in topics:

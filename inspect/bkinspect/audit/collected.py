@@ -173,7 +173,7 @@ def newest_manifests(storage: Storage) -> tuple[list[tuple[str, Manifest]], list
     found: list[tuple[str, Manifest]] = []
     notes: list[str] = []
     if not storage.exists():
-        raise NotFound(f"there is no folder {storage}")
+        raise NotFound(f"folder {storage} does not exist")
     for folder in storage.list():
         if not folder.is_dir or not folder.name.startswith(_BOOKIE):
             continue

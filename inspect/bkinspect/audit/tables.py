@@ -106,7 +106,7 @@ class Tables:
         return self._kept[name]
 
     def once(self, name: str, make: Callable[[], T]) -> T:
-        """What checks share and is no DataFrame: made by the first that asks."""
+        """Returns a value that checks share and that is not a DataFrame; the first caller computes it."""
         if name not in self._values:
             self._values[name] = make()
         return cast("T", self._values[name])

@@ -37,7 +37,7 @@ async def look(stage: Stage, watch: Watch, seconds: float = STALL_S) -> dict[str
     """Check twice, so many seconds apart; return the number of stalls by kind, without zeros."""
     for pause_s in (0, seconds):
         await asyncio.sleep(pause_s)
-        watch.look(stage.server.topics.open.values(), asyncio.get_running_loop().time())
+        watch.check(stage.server.topics.open.values(), asyncio.get_running_loop().time())
     return {kind: count for kind, count in watch.stalls.items() if count}
 
 
